@@ -1,0 +1,105 @@
+# Everything a person types. `make` alone lists it.
+#
+#   .uv/      uv itself, from requirements/uv.txt        (pip, once)
+#   .venv/    the run set; `make test` adds the dev set  (uv, from requirements/{run,dev}.txt)
+#   .venv-clients/<name>/    one published client library each
+#
+# A stamp inside each environment tells whether it is up to date, so nothing is done twice.
+
+PYTHON ?= python3
+ARGS ?=
+DOSE ?= small
+
+UV := .uv/bin/uv
+INSTALL_SELF = $(UV) pip install --quiet --offline --no-deps --no-build-isolation --python .venv --editable .
+SYNC_FLAGS := --quiet --require-hashes --compile-bytecode
+LOCK := $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-emit-index-url --no-emit-find-links
+CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tests/contract/clients/*/requirements.txt))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help setup setup-dev clients run test check soak bench fmt lock clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+setup: .venv/.run  ## make .venv with what the gateway needs, start nothing
+
+setup-dev: .venv/.dev  ## the same, with what tests and checks need
+
+clients: $(CLIENTS:%=.venv-clients/%/.ready)  ## make the environments of the client libraries
+
+run: .venv/.run  ## start the gateway (ARGS='--port 9000')
+	@TOLLHOUSE_DATA_DIR="$${TOLLHOUSE_DATA_DIR:-.tollhouse}" exec .venv/bin/tollhouse serve $(ARGS)
+
+test: .venv/.dev clients  ## run the tests (ARGS='tests/unit -k money')
+	@exec .venv/bin/pytest $(ARGS)
+
+check: .venv/.dev  ## lint, format, types, import contracts
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/basedpyright
+	.venv/bin/lint-imports --no-logo
+
+soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
+	@SOAK_DOSE=$(DOSE) exec .venv/bin/pytest -m soak --timeout=1200 $(ARGS)
+
+bench: .venv/.dev  ## measure CPU time per request
+	@exec .venv/bin/python -m bench $(ARGS)
+
+fmt: .venv/.dev  ## sort imports and format
+	.venv/bin/ruff check --select I --fix --quiet
+	.venv/bin/ruff format
+
+lock: .uv/.ready  ## renew every lock file
+	$(LOCK) --group bootstrap --output-file requirements/uv.txt
+	$(LOCK) pyproject.toml --group build --output-file requirements/run.txt
+	$(LOCK) pyproject.toml --group dev --constraints requirements/run.txt --output-file requirements/dev.txt
+	@set -e; for name in $(CLIENTS); do \
+		echo "lock tests/contract/clients/$$name"; \
+		$(LOCK) "tests/contract/clients/$$name/requirements.in" \
+			--output-file "tests/contract/clients/$$name/requirements.txt"; done
+
+clean:  ## remove environments and caches; the data in .tollhouse stays
+	rm -rf .uv .venv .venv-clients .cache .coverage .hypothesis .import_linter_cache .pytest_cache \
+		.ruff_cache build dist htmlcov
+	find src tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# ------------------------------------------------------------------------------- environments
+
+.uv/.ready: requirements/uv.txt
+	@command -v "$(PYTHON)" >/dev/null || { \
+		echo "Tollhouse needs Python 3.11 or newer; there is no '$(PYTHON)' here. Name one: make PYTHON=python3.11 ..." >&2; exit 2; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Tollhouse needs Python 3.11 or newer; '$(PYTHON)' is $$("$(PYTHON)" --version 2>&1). Name another: make PYTHON=python3.11 ..." >&2; exit 2; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+		version=$$("$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+		echo "Python's venv module is missing; install it and repeat:  apt-get install python$$version-venv" >&2; exit 2; }
+	@rm -rf .uv
+	"$(PYTHON)" -m venv .uv
+	.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
+	@touch $@
+
+.venv/bin/python: | .uv/.ready
+	$(UV) venv --quiet --clear --python .uv .venv
+
+# The dev set holds the run set in the same versions: where it stands, nothing of it is removed.
+.venv/.run: requirements/run.txt pyproject.toml | .venv/bin/python
+	$(UV) pip $(if $(wildcard .venv/.dev),install --requirement,sync) requirements/run.txt $(SYNC_FLAGS) --python .venv
+	$(INSTALL_SELF)
+	@.venv/bin/python -m compileall -q src
+	@touch $@
+
+.venv/.dev: requirements/dev.txt pyproject.toml | .venv/bin/python
+	$(UV) pip sync requirements/dev.txt $(SYNC_FLAGS) --python .venv
+	$(INSTALL_SELF)
+	@.venv/bin/python -m compileall -q src
+	@touch .venv/.run $@
+
+.venv-clients/%/.ready: tests/contract/clients/%/requirements.txt | .uv/.ready
+	$(UV) venv --quiet --clear --python .uv .venv-clients/$*
+	$(UV) pip sync $< --quiet --require-hashes --python .venv-clients/$*
+	@touch $@
