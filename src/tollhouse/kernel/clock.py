@@ -1,0 +1,45 @@
+"""Time, injected.
+
+Owns the two clocks that the program reads: wall time for what is stored and shown, a monotonic
+clock for how long something took. Nothing else in the program may ask the operating system.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the program knows about time."""
+
+    def now(self) -> datetime:
+        """Return the current instant, aware, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds from an arbitrary start; never goes back."""
+        ...
+
+
+class SystemClock:
+    """The operating system's clocks."""
+
+    def now(self) -> datetime:
+        """Return the current instant, aware, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds from an arbitrary start; never goes back."""
+        return time.monotonic()
+
+
+def unix_seconds(instant: datetime) -> int:
+    """Return whole seconds since the epoch, as the `created` fields of the wire want them."""
+    return int(instant.timestamp())
+
+
+def iso_utc(instant: datetime) -> str:
+    """Return ISO 8601 with milliseconds and a `Z`, as the wire's date-time strings want it."""
+    return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

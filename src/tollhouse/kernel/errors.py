@@ -1,0 +1,258 @@
+"""The error tree: everything that the program refuses or fails at, in one picture.
+
+    TollhouseError
+     ├─ NotFound                 the thing does not exist, or not for this caller
+     ├─ Gone                     it existed and is past its retention
+     ├─ Conflict                 the state forbids it now
+     ├─ Invalid                  the request itself is wrong
+     │   ├─ MethodNotAllowed
+     │   ├─ PayloadTooLarge
+     │   ├─ UnsupportedMediaType
+     │   └─ Unprocessable        well-formed, but breaks a rule of the operation
+     ├─ Unauthenticated          no key, or a wrong one
+     ├─ Forbidden                a key that may not do this
+     ├─ PaymentRequired          no money for it
+     ├─ RateLimited              too often
+     ├─ TimedOut                 our own deadline passed
+     ├─ ProviderFailure          a provider failed us; carries its name and code
+     │   ├─ ProviderRefused      the provider says that the request is wrong
+     │   ├─ ProviderRateLimited
+     │   ├─ ProviderUnavailable  refused, reset, cut, garbage, 5xx
+     │   ├─ ProviderOverloaded
+     │   └─ ProviderTimeout
+     ├─ Unavailable              we cannot serve now (starting, stopping, no endpoint)
+     └─ Bug                      our own fault; its text is never shown
+
+An error carries its facts as attributes. `kind` decides the HTTP status (in `api/errors.py`
+alone), `code` is a stable name from the wire's list of `error_type` values, and `metadata` holds
+what the caller's envelope shows beside the message. Messages are written for the caller and
+never contain a key, a secret or a request body.
+
+Source: the 27 `error_type` values of the public gateway's error reference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal[
+    "not_found",
+    "gone",
+    "conflict",
+    "invalid",
+    "method_not_allowed",
+    "payload_too_large",
+    "unsupported_media_type",
+    "unprocessable",
+    "unauthenticated",
+    "forbidden",
+    "payment_required",
+    "rate_limited",
+    "timed_out",
+    "upstream",
+    "upstream_overloaded",
+    "upstream_timeout",
+    "unavailable",
+    "bug",
+]
+
+
+class TollhouseError(Exception):
+    """The root: a refusal or failure that a caller may see."""
+
+    kind: ClassVar[Kind] = "bug"
+    code: ClassVar[str] = "server"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        metadata: Mapping[str, object] | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        """Say what happened.
+
+        Args:
+            message: One sentence for the caller that says what to do, where that is known.
+            metadata: Facts for the envelope's `metadata`.
+            retry_after: Whole seconds, at least 1, after which another try makes sense.
+        """
+        super().__init__(message)
+        self.message = message
+        self.metadata: dict[str, object] = dict(metadata or {})
+        self.retry_after = retry_after
+
+
+class NotFound(TollhouseError):
+    """The thing does not exist, or not for this caller."""
+
+    kind = "not_found"
+    code = "not_found"
+
+
+class Gone(TollhouseError):
+    """It existed and is past its retention."""
+
+    kind = "gone"
+    code = "not_found"
+
+
+class Conflict(TollhouseError):
+    """The state forbids it now."""
+
+    kind = "conflict"
+    code = "precondition_failed"
+
+
+class Invalid(TollhouseError):
+    """The request itself is wrong."""
+
+    kind = "invalid"
+    code = "invalid_request"
+
+
+class MethodNotAllowed(Invalid):
+    """The path exists, but not with this method."""
+
+    kind = "method_not_allowed"
+
+    def __init__(self, message: str, *, allow: tuple[str, ...]) -> None:
+        """Say which methods the path has."""
+        super().__init__(message)
+        self.allow = allow
+
+
+class PayloadTooLarge(Invalid):
+    """The body is over the limit of its route."""
+
+    kind = "payload_too_large"
+    code = "payload_too_large"
+
+
+class UnsupportedMediaType(Invalid):
+    """The body is not in the format that the route takes."""
+
+    kind = "unsupported_media_type"
+
+
+class Unprocessable(Invalid):
+    """Well-formed, but breaks a rule of the operation."""
+
+    kind = "unprocessable"
+    code = "unprocessable"
+
+
+class Unauthenticated(TollhouseError):
+    """No key, or a wrong one."""
+
+    kind = "unauthenticated"
+    code = "authentication"
+
+
+class Forbidden(TollhouseError):
+    """A key that may not do this."""
+
+    kind = "forbidden"
+    code = "permission_denied"
+
+
+class PaymentRequired(TollhouseError):
+    """No money for it."""
+
+    kind = "payment_required"
+    code = "payment_required"
+
+
+class RateLimited(TollhouseError):
+    """Too often."""
+
+    kind = "rate_limited"
+    code = "rate_limit_exceeded"
+
+
+class TimedOut(TollhouseError):
+    """Our own deadline passed."""
+
+    kind = "timed_out"
+    code = "timeout"
+
+
+class ProviderFailure(TollhouseError):
+    """A provider failed us."""
+
+    kind = "upstream"
+    code = "provider_unavailable"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider_name: str,
+        provider_code: str | int | None = None,
+        retry_after: int | None = None,
+        ambiguous: bool = False,
+    ) -> None:
+        """Say which provider failed and how.
+
+        Args:
+            message: One sentence for the caller.
+            provider_name: The provider as the catalogue spells it.
+            provider_code: The provider's own code or status, where it gave one.
+            retry_after: Whole seconds, from the provider's own hint.
+            ambiguous: The request may have left and no answer came: the work may be done and
+                billed, so it must not be asked for again.
+        """
+        super().__init__(message, retry_after=retry_after)
+        self.ambiguous = ambiguous
+        self.provider_name = provider_name
+        self.provider_code = provider_code
+        self.metadata["provider_name"] = provider_name
+        if provider_code is not None:
+            self.metadata["provider_code"] = provider_code
+        self.metadata["error_type"] = self.code
+
+
+class ProviderRefused(ProviderFailure):
+    """The provider says that the request is wrong; another provider may take it."""
+
+    kind = "invalid"
+    code = "invalid_request"
+
+
+class ProviderRateLimited(ProviderFailure):
+    """The provider says: too often."""
+
+    kind = "rate_limited"
+    code = "rate_limit_exceeded"
+
+
+class ProviderUnavailable(ProviderFailure):
+    """The provider refused the connection, cut it, sent garbage or a 5xx."""
+
+
+class ProviderOverloaded(ProviderFailure):
+    """The provider says that it has no capacity now."""
+
+    kind = "upstream_overloaded"
+    code = "provider_overloaded"
+
+
+class ProviderTimeout(ProviderFailure):
+    """The provider did not answer in time."""
+
+    kind = "upstream_timeout"
+    code = "timeout"
+
+
+class Unavailable(TollhouseError):
+    """We cannot serve this now."""
+
+    kind = "unavailable"
+    code = "provider_overloaded"
+
+
+class Bug(TollhouseError):
+    """Our own fault; its text goes to the log, never to the caller."""

@@ -1,0 +1,85 @@
+"""Money as integers.
+
+An amount is a whole number of nano-credits: 1 credit = 1 USD = 10^9 nano-credits. Prices are
+exact decimals of credits. A product of prices and counts is summed exactly and rounded once,
+half up, here. Floats appear only when a number is written to the wire.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+NANO_PER_CREDIT = 1_000_000_000
+MAX_NANO = 2**62
+"""Larger amounts are refused on entry: they would overflow the database's 64-bit sums."""
+
+_WHOLE = Decimal(1)
+_NANO = Decimal(NANO_PER_CREDIT)
+_NANO_DIGITS = 9
+_WHOLE_DIGITS = len(str(MAX_NANO)) - _NANO_DIGITS
+_EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
+_PLAIN = re.compile(r"[+-]?(?P<whole>\d+)(?:\.(?P<fraction>\d+))?", re.ASCII)
+
+
+def exactly() -> AbstractContextManager[object]:
+    """Return a context in which sums and products of prices and counts keep every digit.
+
+    Python's own rounds to 28 digits.
+    """
+    return localcontext(_EXACT)
+
+
+def round_to_nano(credits_: Decimal) -> int:
+    """Return an exact amount of credits as nano-credits, rounded half up (away from zero)."""
+    return int(_EXACT.quantize(_EXACT.multiply(credits_, _NANO), _WHOLE))
+
+
+def nano_to_float(nano: int) -> float:
+    """Return nano-credits as credits for the wire, where money is a JSON number."""
+    return nano / NANO_PER_CREDIT
+
+
+def parse_credits(text: str) -> int:
+    """Return nano-credits of an amount that a person typed, for example `12.5`.
+
+    Args:
+        text: A plain positive decimal number of credits with at most nine decimals.
+
+    Returns:
+        The amount in nano-credits, at least 1.
+
+    Raises:
+        ValueError: The text is no number, not positive, not finite, finer than a nano-credit
+            or absurdly large. The message says which.
+    """
+    plain = _PLAIN.fullmatch(text.strip())
+    if plain is None:
+        message = f"{text!r} is not a number of credits"
+        raise ValueError(message)
+    whole, fraction = plain["whole"].lstrip("0"), (plain["fraction"] or "").rstrip("0")
+    if text.strip().startswith("-") or not (whole or fraction):
+        message = "the amount must be a positive number of credits"
+        raise ValueError(message)
+    if len(fraction) > _NANO_DIGITS:
+        message = "the amount is finer than a billionth of a credit"
+        raise ValueError(message)
+    if (
+        len(whole) > _WHOLE_DIGITS
+        or (nano := int(whole + fraction.ljust(_NANO_DIGITS, "0"))) > MAX_NANO
+    ):
+        message = "the amount is too large"
+        raise ValueError(message)
+    return nano
+
+
+def format_credits(nano: int) -> str:
+    """Return nano-credits as a plain decimal number of credits, without trailing zeros."""
+    sign = "-" if nano < 0 else ""
+    whole, fraction = divmod(abs(nano), NANO_PER_CREDIT)
+    digits = f"{fraction:09d}".rstrip("0")
+    return f"{sign}{whole}.{digits}" if digits else f"{sign}{whole}"

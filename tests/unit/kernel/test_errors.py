@@ -1,0 +1,87 @@
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+
+from tollhouse.kernel import errors
+from tollhouse.kernel.envelope import STATUS
+from tollhouse.kernel.errors import (
+    Kind,
+    ProviderFailure,
+    ProviderTimeout,
+    ProviderUnavailable,
+    TollhouseError,
+)
+
+# Source: the `error_type` values of the public gateway's error reference, and what it lacks.
+PUBLISHED_CODES = {
+    "authentication",
+    "invalid_request",
+    "not_found",
+    "payload_too_large",
+    "payment_required",
+    "permission_denied",
+    "precondition_failed",
+    "provider_overloaded",
+    "provider_unavailable",
+    "rate_limit_exceeded",
+    "server",
+    "timeout",
+    "unprocessable",
+}
+
+
+def tree(root: type[TollhouseError] = TollhouseError) -> Iterator[type[TollhouseError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from tree(child)
+
+
+TREE = [error for error in tree() if error.__module__ == errors.__name__]
+
+
+@pytest.mark.parametrize("error", TREE, ids=lambda error: error.__name__)
+class TestEveryError:
+    def test_has_a_status(self, error: type[TollhouseError]) -> None:
+        assert 400 <= STATUS[error.kind] <= 599
+
+    def test_has_a_published_code(self, error: type[TollhouseError]) -> None:
+        assert error.code in PUBLISHED_CODES
+
+    def test_says_what_it_is_for(self, error: type[TollhouseError]) -> None:
+        assert error.__doc__
+
+    def test_stands_in_the_picture_of_the_tree(self, error: type[TollhouseError]) -> None:
+        assert f" {error.__name__}" in f" {errors.__doc__}".replace("\n", " ")
+
+
+def test_every_kind_has_a_status_and_no_status_has_no_kind() -> None:
+    assert set(STATUS) == set(get_args(Kind))
+
+
+def test_every_kind_is_used() -> None:
+    assert {error.kind for error in TREE} == set(get_args(Kind))
+
+
+class TestProviderFailure:
+    def test_names_the_provider_and_its_code(self) -> None:
+        failure = ProviderUnavailable("gone", provider_name="acme", provider_code="overload")
+        assert failure.metadata == {
+            "provider_name": "acme",
+            "provider_code": "overload",
+            "error_type": "provider_unavailable",
+        }
+
+    def test_leaves_out_a_code_that_the_provider_did_not_give(self) -> None:
+        failure = ProviderTimeout("slow", provider_name="acme")
+        assert failure.metadata == {"provider_name": "acme", "error_type": "timeout"}
+
+    def test_may_be_asked_again_unless_it_says_otherwise(self) -> None:
+        assert not ProviderFailure("no", provider_name="acme").ambiguous
+
+
+def test_the_metadata_of_one_error_is_not_the_callers_dictionary() -> None:
+    given = {"fact": 1}
+    error = TollhouseError("no", metadata=given)
+    error.metadata["more"] = 2
+    assert given == {"fact": 1}

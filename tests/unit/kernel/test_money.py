@@ -1,0 +1,135 @@
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.kernel.money import (
+    MAX_NANO,
+    NANO_PER_CREDIT,
+    exactly,
+    format_credits,
+    nano_to_float,
+    parse_credits,
+    round_to_nano,
+)
+
+amounts = st.decimals(
+    min_value=-(10**9), max_value=10**9, places=18, allow_nan=False, allow_infinity=False
+)
+
+
+class TestRounding:
+    @pytest.mark.parametrize(
+        ("amount", "nano"),
+        [
+            ("0", 0),
+            ("1", NANO_PER_CREDIT),
+            ("0.0000000004", 0),
+            ("0.0000000005", 1),
+            ("0.00000000149999999999999999999999", 1),
+            ("0.0000000015", 2),
+            ("0.0000000025", 3),
+            ("-0.0000000005", -1),
+        ],
+    )
+    def test_goes_half_up(self, amount: str, nano: int) -> None:
+        assert round_to_nano(Decimal(amount)) == nano
+
+    @given(amounts)
+    def test_is_off_by_half_a_nano_credit_at_most(self, amount: Decimal) -> None:
+        with exactly():
+            off = abs(round_to_nano(amount) - amount * NANO_PER_CREDIT)
+        assert off <= Decimal("0.5")
+
+    @given(st.integers(-MAX_NANO, MAX_NANO))
+    def test_leaves_whole_nano_credits_alone(self, nano: int) -> None:
+        with exactly():
+            amount = Decimal(nano) / NANO_PER_CREDIT
+        assert round_to_nano(amount) == nano
+
+    @given(amounts, amounts)
+    def test_keeps_order(self, one: Decimal, other: Decimal) -> None:
+        low, high = sorted([one, other])
+        assert round_to_nano(low) <= round_to_nano(high)
+
+
+def test_sums_and_products_keep_every_digit() -> None:
+    price = Decimal("0.1234567890123456789012345678901234567")
+    with exactly():
+        total = 10**15 * price + Decimal("1E-30")
+    assert total == Decimal("123456789012345.678901234567890123456700000001")
+
+
+class TestParsing:
+    @pytest.mark.parametrize(
+        ("text", "nano"),
+        [
+            ("1", NANO_PER_CREDIT),
+            ("12.5", 12_500_000_000),
+            (" 0.000000001 ", 1),
+            ("+3", 3 * NANO_PER_CREDIT),
+            ("007.10", 7_100_000_000),
+            ("1.0000000000000000000000000", NANO_PER_CREDIT),
+        ],
+    )
+    def test_reads_plain_numbers(self, text: str, nano: int) -> None:
+        assert parse_credits(text) == nano
+
+    @pytest.mark.parametrize(
+        "text", ["", "ten", "1e3", "1_000", "1,5", "1.", ".5", "NaN", "Infinity", "0x10", "\u0661"]
+    )
+    def test_refuses_what_is_no_plain_number(self, text: str) -> None:
+        with pytest.raises(ValueError, match="is not a number of credits"):
+            parse_credits(text)
+
+    @pytest.mark.parametrize("text", ["0", "-1", "0.000", "-0.000000001"])
+    def test_refuses_what_is_not_positive(self, text: str) -> None:
+        with pytest.raises(ValueError, match="must be a positive number"):
+            parse_credits(text)
+
+    @pytest.mark.parametrize("text", ["0.0000000001", "1." + "0" * 200 + "1"])
+    def test_refuses_what_is_finer_than_a_nano_credit(self, text: str) -> None:
+        with pytest.raises(ValueError, match="finer than a billionth"):
+            parse_credits(text)
+
+    @pytest.mark.parametrize("text", [str(MAX_NANO // NANO_PER_CREDIT + 1), "9" * 5_000])
+    def test_refuses_what_is_too_large(self, text: str) -> None:
+        with pytest.raises(ValueError, match="too large"):
+            parse_credits(text)
+
+    @given(st.text())
+    def test_reads_or_refuses_any_text(self, text: str) -> None:
+        try:
+            nano = parse_credits(text)
+        except ValueError:
+            return
+        assert 1 <= nano <= MAX_NANO
+
+    @given(st.integers(1, MAX_NANO))
+    def test_reads_what_formatting_wrote(self, nano: int) -> None:
+        assert parse_credits(format_credits(nano)) == nano
+
+
+class TestFormatting:
+    @pytest.mark.parametrize(
+        ("nano", "text"),
+        [
+            (0, "0"),
+            (1, "0.000000001"),
+            (-1, "-0.000000001"),
+            (10 * NANO_PER_CREDIT, "10"),
+            (1_500_000_000, "1.5"),
+        ],
+    )
+    def test_is_plain_and_short(self, nano: int, text: str) -> None:
+        assert format_credits(nano) == text
+
+    @given(st.integers(-MAX_NANO, MAX_NANO))
+    def test_loses_nothing(self, nano: int) -> None:
+        assert round_to_nano(Decimal(format_credits(nano))) == nano
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_a_wire_number_of_up_to_a_million_credits_is_exact_when_rounded_again(nano: int) -> None:
+    assert round(nano_to_float(nano) * NANO_PER_CREDIT) == nano
