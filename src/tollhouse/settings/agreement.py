@@ -1,0 +1,70 @@
+"""What must agree between the parts of the settings: slugs, ids and who names whom.
+
+Works on plain data, so that these problems are reported together with the others, also where
+something else is wrong with the same provider or model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from tollhouse.settings.problems import Location, Problem, dotted, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+SIMULATED = "simulated"
+"""The provider that is there when no provider is listed."""
+
+
+class _Named(NamedTuple):
+    location: Location
+    """Of the field that holds the name."""
+    name: str
+    entry: Mapping[str, object]
+
+
+def agreement_problems(tree: Mapping[str, object]) -> list[Problem]:
+    """Return what does not agree.
+
+    Args:
+        tree: The settings as plain data; whatever has the wrong shape is passed over.
+    """
+    providers = list(_named(tree, (), "providers", "slug"))
+    models = list(_named(tree, (), "models", "id"))
+    return [*_repeated(providers), *_repeated(models), *_unknown_providers(tree, providers, models)]
+
+
+def _named(
+    parent: Mapping[str, object], above: Location, list_name: str, name_field: str
+) -> Iterator[_Named]:
+    entries = parent.get(list_name)
+    if not isinstance(entries, list | tuple):
+        return
+    for position, entry in enumerate(cast("Iterable[object]", entries)):
+        if isinstance(entry, dict):
+            fields = cast("dict[str, object]", entry)
+            name = fields.get(name_field)
+            if isinstance(name, str):
+                yield _Named((*above, list_name, position, name_field), name, fields)
+
+
+def _repeated(entries: list[_Named]) -> Iterator[Problem]:
+    first: dict[str, Location] = {}
+    for entry in entries:
+        if entry.name in first:
+            earlier = dotted(first[entry.name])
+            yield Problem(entry.location, f"{entry.name!r} is taken already, by {earlier}")
+        first.setdefault(entry.name, entry.location)
+
+
+def _unknown_providers(
+    tree: Mapping[str, object], providers: list[_Named], models: list[_Named]
+) -> Iterator[Problem]:
+    slugs = {provider.name for provider in providers} if tree.get("providers") else {SIMULATED}
+    for model in models:
+        for endpoint in _named(model.entry, model.location[:-1], "endpoints", "provider"):
+            if endpoint.name not in slugs:
+                near = nearest(endpoint.name, slugs)
+                hint = f"; the nearest is {near!r}" if near else ""
+                yield Problem(endpoint.location, f"no provider is called {endpoint.name!r}{hint}")

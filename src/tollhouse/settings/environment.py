@@ -1,0 +1,147 @@
+"""The environment: which names there are, and what they set.
+
+A setting's name is `TOLLHOUSE_`, its section, two underscores, its field, in capitals. An empty
+variable counts as not set. Whatever else starts with `TOLLHOUSE_` is a mistake, except for the
+names below and for what a container platform writes about a service called tollhouse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from tollhouse.settings.description import described
+from tollhouse.settings.problems import Location, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PREFIX = "TOLLHOUSE_"
+TEST_PREFIX = "TOLLHOUSE_TEST_"
+CONFIG = "TOLLHOUSE_CONFIG"
+DATA_DIR = "TOLLHOUSE_DATA_DIR"
+BASE_URL = "TOLLHOUSE_BASE_URL"
+API_KEY = "TOLLHOUSE_API_KEY"
+
+_STRUCTURED = frozenset(("providers", "models"))
+_SERVICE_HOST = re.compile(r"(TOLLHOUSE(?:_[A-Z0-9_]+)?)_SERVICE_HOST")
+
+
+class OtherName(NamedTuple):
+    """A name that is known and sets nothing here."""
+
+    type: str
+    default: str
+    description: str
+
+
+OTHER_NAMES: Mapping[str, OtherName] = {
+    CONFIG: OtherName(
+        "path",
+        "tollhouse.yaml in the data folder, if it is there",
+        "The configuration file. In the environment only, or as --config.",
+    ),
+    BASE_URL: OtherName(
+        "text", "none", "For the command line: the address of a remote server to talk to."
+    ),
+    API_KEY: OtherName(
+        "text", "none", "For the command line: the management key to show to that server."
+    ),
+}
+
+
+class Given(NamedTuple):
+    """What one variable sets."""
+
+    name: str
+    location: Location
+    value: object
+
+
+class Environment(NamedTuple):
+    """The environment, as far as it is about Tollhouse."""
+
+    given: tuple[Given, ...]
+    problems: tuple[str, ...]
+    """One line each; unknown names among them."""
+
+
+def setting_names() -> dict[str, Location]:
+    """Return the environment name of every setting that has one."""
+    return {
+        environment_name(setting.location): setting.location
+        for setting in described()
+        if setting.in_environment
+    }
+
+
+def environment_name(location: Location) -> str:
+    """Return the name that a setting has in the environment."""
+    return PREFIX + "__".join(str(step).upper() for step in location)
+
+
+def read_environment(env: Mapping[str, str], mentioned: frozenset[str]) -> Environment:
+    """Return what the environment sets, and what in it is a mistake.
+
+    Args:
+        env: The environment.
+        mentioned: Names that the configuration file refers to: no mistake, whatever they are.
+    """
+    settings = setting_names()
+    given: list[Given] = []
+    problems: list[str] = []
+    for name in sorted(name for name in env if name.startswith(PREFIX)):
+        if name in settings:
+            location = settings[name]
+            try:
+                if env[name].strip():
+                    given.append(Given(name, location, _value(location, env[name])))
+            except ValueError as error:
+                problems.append(f"{name}: {error}")
+        elif not (name in mentioned or _is_known(name, env)):
+            near = nearest(name, (*settings, *OTHER_NAMES))
+            problems.append(f"{name}: there is no such variable; the nearest is {near}")
+    return Environment(tuple(given), tuple(problems))
+
+
+def _value(location: Location, text: str) -> object:
+    if location[0] not in _STRUCTURED:
+        return text
+    try:
+        return cast("object", json.loads(text, object_pairs_hook=_without_repetition))
+    except json.JSONDecodeError as error:
+        message = f"must be a list in JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        raise ValueError(message) from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
+def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is there twice in one object")
+    return fields
+
+
+def _is_known(name: str, env: Mapping[str, str]) -> bool:
+    if name in OTHER_NAMES or name.startswith(TEST_PREFIX):
+        return True
+    return any(name.startswith(links) for links in _service_links(env))
+
+
+def _service_links(env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the beginnings of names that a platform made up.
+
+    Kubernetes tells every container about each service of its namespace; a service called
+    `tollhouse` gives TOLLHOUSE_SERVICE_HOST, TOLLHOUSE_SERVICE_PORT_HTTP, TOLLHOUSE_PORT, ...
+
+    Source: https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+    """
+    for name in env:
+        service = _SERVICE_HOST.fullmatch(name)
+        if service and f"{service[1]}_SERVICE_PORT" in env:
+            yield f"{service[1]}_SERVICE_"
+            yield f"{service[1]}_PORT"

@@ -1,0 +1,188 @@
+"""Reads the settings once, at the start: flags before environment before file before defaults."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import platformdirs
+
+from tollhouse.settings.environment import CONFIG, DATA_DIR, Given, read_environment
+from tollhouse.settings.errors import ConfigError
+from tollhouse.settings.problems import Location, Problem, dotted
+from tollhouse.settings.sections import Settings
+from tollhouse.settings.source import Document, read_document
+from tollhouse.settings.validation import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+CONFIG_FILE = "tollhouse.yaml"
+"""The configuration file's name in the data folder."""
+
+_FLAGS: Mapping[str, Location] = {
+    "host": ("server", "host"),
+    "port": ("server", "port"),
+    "data_dir": ("data_dir",),
+    "database_url": ("database_url",),
+    "log_level": ("logging", "level"),
+    "log_format": ("logging", "format"),
+}
+"""What a command line may override, and the setting it means."""
+
+
+def load(
+    *,
+    config: Path | None,
+    env: Mapping[str, str],
+    overrides: Mapping[str, object],
+    cwd: Path | None = None,
+) -> Settings:
+    """Read the settings.
+
+    Args:
+        config: The configuration file that the command line names; None to look for one.
+        env: The environment.
+        overrides: What the command line sets: `host`, `port`, `data_dir`, `database_url`,
+            `log_level`, `log_format`. None means that the flag was not given.
+        cwd: Where relative paths of flags and environment start; the process's own if None.
+
+    Returns:
+        The settings; `data_dir` is absolute. Nothing is created.
+
+    Raises:
+        ConfigError: Something is wrong; its text names every problem, one a line.
+    """
+    here = cwd or Path.cwd()
+    explicit = _as_path(overrides.get("data_dir"))
+    path = config_file(config, env, data_folder(env, explicit, here), here)
+    document = read_document(path, env) if path else Document()
+    environment = read_environment(env, document.variables)
+    given = [*environment.given, *_flags(overrides)]
+    tree = _merged(document.tree, given)
+    if tree.get("data_dir") is None or _as_path(tree["data_dir"]):
+        tree["data_dir"] = data_folder(env, explicit, here, _written_folder(document, path))
+    result = validate(tree)
+    problems = [] if isinstance(result, Settings) else result
+    lines = [
+        *_lines((*document.problems, *_not_following(problems, document.problems)), given, path),
+        *environment.problems,
+    ]
+    if isinstance(result, Settings) and not lines:
+        return result
+    raise ConfigError(lines)
+
+
+def config_file(
+    config: Path | None, env: Mapping[str, str], folder: Path, cwd: Path
+) -> Path | None:
+    """Return the configuration file to read: flag, else TOLLHOUSE_CONFIG, else in the data folder.
+
+    Args:
+        config: What the command line names.
+        env: The environment.
+        folder: The data folder as flag, environment or default name it: where the file says
+            otherwise is not known yet.
+        cwd: Where a relative path starts.
+
+    Returns:
+        A path that was named, whether or not it exists; one in the data folder only if it does.
+    """
+    named = config or _as_path(env.get(CONFIG))
+    if named is not None:
+        return cwd / _at_home(named)
+    found = folder / CONFIG_FILE
+    # Unlike Path.exists, this one does not raise where the folder may not be entered; whoever
+    # locks the folder says so better.
+    return found if os.path.lexists(found) else None
+
+
+def data_folder(
+    env: Mapping[str, str], explicit: Path | None, cwd: Path, written: Path | None = None
+) -> Path:
+    """Return the data folder: flag, else TOLLHOUSE_DATA_DIR, else the file's, else the platform's.
+
+    Args:
+        env: The environment.
+        explicit: What the command line names.
+        cwd: Where a relative path starts.
+        written: What the configuration file names.
+
+    Returns:
+        An absolute path; nothing is created.
+
+    Raises:
+        ConfigError: The path leads nowhere, for example through a loop of links.
+    """
+    chosen = explicit or _as_path(env.get(DATA_DIR)) or written
+    if chosen is None:
+        chosen = platformdirs.user_data_path("tollhouse", appauthor=False)
+    try:
+        return (cwd / _at_home(chosen)).resolve()
+    except (OSError, RuntimeError, ValueError):
+        line = f"the data folder {str(chosen)!r} is not a usable path: choose one with --data-dir"
+        raise ConfigError([line]) from None
+
+
+def _as_path(value: object) -> Path | None:
+    return Path(value) if isinstance(value, str | Path) and str(value).strip() else None
+
+
+def _at_home(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:  # no such user
+        return path
+
+
+def _written_folder(document: Document, path: Path | None) -> Path | None:
+    written = _as_path(document.tree.get("data_dir"))
+    return path.parent / _at_home(written) if path and written else None
+
+
+def _flags(overrides: Mapping[str, object]) -> list[Given]:
+    return [
+        Given(f"--{name.replace('_', '-')}", _FLAGS[name], value)
+        for name, value in overrides.items()
+        if value is not None
+    ]
+
+
+def _merged(tree: Mapping[str, object], given: Iterable[Given]) -> dict[str, object]:
+    merged = dict(tree)
+    for _, location, value in given:
+        first, *rest = location
+        if not rest:
+            merged[str(first)] = value
+            continue
+        section = merged.get(str(first))
+        # A section that is no mapping stays: it is a mistake of the file, and reported as one.
+        if section is None or isinstance(section, dict):
+            fields = cast("dict[str, object]", section or {})
+            merged[str(first)] = {**fields, str(rest[0]): value}
+    return merged
+
+
+def _not_following(problems: Iterable[Problem], earlier: Iterable[Problem]) -> list[Problem]:
+    """Leave out what is wrong only because a `${VAR}` at the same place could not be replaced."""
+    broken = {problem.location for problem in earlier}
+    return [problem for problem in problems if problem.location not in broken]
+
+
+def _lines(problems: Iterable[Problem], given: Iterable[Given], path: Path | None) -> Iterator[str]:
+    names = {location: name for name, location, _ in given}
+    for problem in problems:
+        place = _place(problem.location, names)
+        if place is None:
+            place = ": ".join(str(part) for part in (path, problem.path) if part)
+        yield f"{place}: {problem.message}"
+
+
+def _place(location: Location, names: Mapping[Location, str]) -> str | None:
+    """Return the flag or variable that set a location, and the way on from there."""
+    for length in range(len(location), 0, -1):
+        name = names.get(location[:length])
+        if name is not None:
+            return dotted((name, *location[length:]))
+    return None

@@ -1,0 +1,332 @@
+"""The sections of the settings, as the rest of the program reads them.
+
+    Settings
+     ├─ server       ServerSettings
+     ├─ accounting   AccountingSettings
+     ├─ upstream     UpstreamSettings
+     ├─ logging      LoggingSettings
+     ├─ providers    ProviderSettings, ...
+     └─ models       ModelSettings, ...
+                      └─ endpoints   EndpointSettings, ...   └─ pricing   PricingSettings
+
+Frozen, and complete: every field has its default here and nowhere else. The descriptions are
+the reference that `docs/guide/configuration.md` and `tollhouse config env` show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from tollhouse.settings.agreement import agreement_problems
+from tollhouse.settings.fields import (
+    ApiKey,
+    BaseUrl,
+    Credits,
+    DatabaseUrl,
+    Filled,
+    Folder,
+    HeaderName,
+    HeaderValue,
+    Host,
+    HostPattern,
+    Listed,
+    Lowered,
+    ModelId,
+    NetworkField,
+    Origin,
+    Price,
+    ProxyUrl,
+    Refusal,
+    Seconds,
+    Slug,
+    Text,
+    Whole,
+)
+
+ANTHROPIC_BASE_URL = "https://api.anthropic.com/v1"
+
+AGREEMENT = "agreement"
+"""The type of the validation error that `agreement_problems` raises through `Settings`."""
+
+ProviderKind = Literal["openai_compatible", "anthropic", "simulated"]
+
+
+class Section(BaseModel):
+    """What every section is: frozen, without unknown fields, silent about its input."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _left_empty(cls, given: object) -> object:
+        # `providers:` with every entry commented out is as good as not written. An unknown name
+        # stays, so that it is reported.
+        if not isinstance(given, dict):
+            return given
+        fields = cast("dict[object, object]", given)
+        return {
+            name: value
+            for name, value in fields.items()
+            if value is not None or name not in cls.model_fields
+        }
+
+
+class ServerSettings(Section):
+    """Where and to whom the gateway listens."""
+
+    host: Host = Field(
+        default="127.0.0.1",
+        description="Address or host name to listen on; 0.0.0.0 is every IPv4 address.",
+    )
+    port: Whole = Field(
+        default=8080, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one."
+    )
+    regional_hostnames: Listed[HostPattern] = Field(
+        default=(),
+        description="Patterns (* and ?) of regional host names; requests for them get a 403.",
+    )
+    trusted_proxies: Listed[NetworkField] = Field(
+        default=(),
+        description="Addresses or networks of reverse proxies whose X-Forwarded-* headers count.",
+    )
+    cors_origins: Listed[Origin] = Field(
+        default=(), description="Origins whose pages in a browser may call the API."
+    )
+    max_connections_per_address: Whole = Field(
+        default=2048, ge=1, description="Connections that one client address may hold open."
+    )
+    max_requests_per_address_per_minute: Whole = Field(
+        default=60_000, ge=1, description="Requests that one client address may send in a minute."
+    )
+    body_limit_bytes: Whole = Field(
+        default=33_554_432, ge=1024, description="Largest body of an inference request, in bytes."
+    )
+    control_body_limit_bytes: Whole = Field(
+        default=1_048_576, ge=1024, description="Largest body of every other request, in bytes."
+    )
+    shutdown_seconds: Seconds = Field(
+        default=30.0, description="How long running requests may take to finish after SIGTERM."
+    )
+
+
+class AccountingSettings(Section):
+    """Money that needs no request."""
+
+    initial_grant: Credits = Field(
+        default=Decimal(10),
+        description="Credits that the account made on the first start is given; 0 for none.",
+    )
+
+
+class UpstreamSettings(Section):
+    """How the gateway talks to providers."""
+
+    connect_seconds: Seconds = Field(
+        default=5.0, description="Time for name lookup, TCP and TLS of a new connection."
+    )
+    pool_seconds: Seconds = Field(
+        default=2.0, description="Time to wait for a place in the provider's connection pool."
+    )
+    head_seconds: Seconds = Field(
+        default=60.0, description="Time from the request being sent to the head of the response."
+    )
+    idle_seconds: Seconds = Field(
+        default=120.0, description="Time between two pieces of a response."
+    )
+    total_seconds: Seconds = Field(default=600.0, description="Hard limit of a whole exchange.")
+    connections_per_host: Whole = Field(
+        default=1000, ge=1, description="Connections to one provider host; further requests wait."
+    )
+    max_response_bytes: Whole = Field(
+        default=67_108_864, ge=1024, description="Largest response that is not streamed, in bytes."
+    )
+
+
+class LoggingSettings(Section):
+    """What is logged, and how it looks."""
+
+    level: Lowered[Literal["debug", "info", "warning", "error"]] = Field(
+        default="info", description="The least severe level that is logged."
+    )
+    format: Lowered[Literal["json", "console", "auto"]] = Field(
+        default="auto",
+        description="One JSON object a line, or text for people; auto is console on a terminal.",
+    )
+
+
+def _provider_name(known: dict[str, Any]) -> str:
+    return str(known["slug"])
+
+
+def _provider_base_url(known: dict[str, Any]) -> str | None:
+    return ANTHROPIC_BASE_URL if known["kind"] == "anthropic" else None
+
+
+class ProviderSettings(Section):
+    """One provider account that requests are sent to."""
+
+    slug: Slug = Field(description="The provider's short name, by which endpoints name it.")
+    kind: ProviderKind = Field(
+        description="What it speaks; simulated answers by itself, without any network."
+    )
+    base_url: BaseUrl | None = Field(
+        default_factory=_provider_base_url,
+        validate_default=True,
+        description="Address of its API, up to and with /v1. Required for openai_compatible, "
+        f"{ANTHROPIC_BASE_URL} for anthropic unless given, not for simulated.",
+    )
+    api_key: ApiKey | None = Field(
+        default=None, description="The key it wants, where it wants one. Never shown."
+    )
+    name: Filled = Field(
+        default_factory=_provider_name,
+        description="The name that users see; the slug unless given.",
+    )
+    on_disconnect: Literal["cancel", "drain"] = Field(
+        default="cancel",
+        description="When the client hangs up: cancel the call, or (where the provider bills all "
+        "the same) drain it to its end.",
+    )
+    head_seconds: Seconds | None = Field(
+        default=None,
+        description="Time from the request being sent to the head of its response.",
+    )
+    headers: Mapping[HeaderName, HeaderValue] = Field(
+        default_factory=dict[str, HeaderValue],
+        description="Further request headers. Their values are never shown.",
+    )
+    proxy: ProxyUrl | None = Field(
+        default=None,
+        description="HTTP proxy to reach it through, as http://user:password@host:port. Proxy "
+        "variables of the environment are not read.",
+    )
+
+    @field_validator("base_url", mode="after")
+    @classmethod
+    def _base_url_where_needed(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("kind") == "openai_compatible":
+            raise Refusal("is required for kind openai_compatible")
+        return value
+
+    @field_validator("base_url", "api_key", "headers", "proxy", mode="after")
+    @classmethod
+    def _nothing_to_call(cls, value: object, info: ValidationInfo) -> object:
+        if value and info.data.get("kind") == "simulated":
+            raise Refusal("has no effect for kind simulated, which calls nobody; leave it out")
+        return value
+
+
+class PricingSettings(Section):
+    """Prices in USD (= credits). A cached token without a price of its own costs `prompt`."""
+
+    prompt: Price = Field(description="For one input token.")
+    completion: Price = Field(description="For one output token, reasoning included.")
+    input_cache_read: Price | None = Field(
+        default=None, description="For one input token that was read from the provider's cache."
+    )
+    input_cache_write: Price | None = Field(
+        default=None, description="For one input token that was written to the cache for minutes."
+    )
+    input_cache_write_1h: Price | None = Field(
+        default=None,
+        description="For one input token that was written to the cache for an hour; "
+        "input_cache_write unless given.",
+    )
+    request: Price = Field(default=Decimal(0), description="For the request itself.")
+
+
+PRICING_SHAPES = frozenset(("table", "free"))
+"""What the library puts into the location of an error below `pricing`."""
+
+
+def _shape_of_pricing(value: object) -> str:
+    return "free" if isinstance(value, str) else "table"
+
+
+Pricing = Annotated[
+    Annotated[PricingSettings, Tag("table")] | Annotated[Literal["free"], Tag("free")],
+    Discriminator(_shape_of_pricing),
+]
+"""A table of prices, or the word "free"."""
+
+
+class EndpointSettings(Section):
+    """One provider's offer of a model."""
+
+    provider: Filled = Field(description="Slug of the provider.")
+    model: Filled = Field(description="The provider's own name of the model.")
+    pricing: Pricing | None = Field(
+        default=None,
+        description='Prices, or "free". Known list prices are used where it is left out; a model '
+        "without a known price is refused at start.",
+    )
+
+
+class ModelSettings(Section):
+    """One model of the catalogue."""
+
+    id: ModelId = Field(
+        description="The name that clients send: author/slug, with :variant where wanted."
+    )
+    name: Filled | None = Field(
+        default=None, description="The name that users see; the id unless given."
+    )
+    description: Text | None = Field(
+        default=None, description="A sentence or two for the model list."
+    )
+    context_length: Whole = Field(gt=0, description="Tokens of input and output together.")
+    max_completion_tokens: Whole | None = Field(
+        default=None,
+        gt=0,
+        description="Most output tokens of one reply, where there is such a limit.",
+    )
+    endpoints: Annotated[tuple[EndpointSettings, ...], Field(min_length=1)] = Field(
+        description="Who serves it; at least one."
+    )
+
+
+class Settings(Section):
+    """Everything that can be set, in one frozen value."""
+
+    server: ServerSettings = ServerSettings()
+    accounting: AccountingSettings = AccountingSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    logging: LoggingSettings = LoggingSettings()
+    database_url: DatabaseUrl | None = Field(
+        default=None,
+        description="PostgreSQL as postgresql://user:password@host:5432/name. Without it a SQLite "
+        "file in the data folder is used.",
+    )
+    data_dir: Folder = Field(
+        description="The data folder. In the file, a relative path starts at the file's own folder."
+    )
+    providers: tuple[ProviderSettings, ...] = Field(
+        default=(), description="The providers. Without any, the simulated one is there."
+    )
+    models: tuple[ModelSettings, ...] = Field(
+        default=(), description="The models of the catalogue."
+    )
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Settings:
+        problems = agreement_problems(self.model_dump(include={"providers", "models"}))
+        if problems:
+            # One text: pydantic has no way to report several places from here. `load` asks
+            # `agreement_problems` itself, also where something else is wrong, and drops this.
+            text = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
+            raise PydanticCustomError(AGREEMENT, "{text}", {"text": text})
+        return self

@@ -1,0 +1,65 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from tollhouse.settings.sections import Settings
+
+Load = Callable[..., Settings]
+Problems = Callable[..., list[str]]
+
+MODEL = "{id: a/b, context_length: 1, endpoints: [{provider: PROVIDER, model: m}]}"
+
+
+def test_a_slug_is_taken_once(problems_of: Problems) -> None:
+    text = "providers: [{slug: a, kind: anthropic}, {slug: a, kind: simulated}]"
+    assert problems_of(text) == ["providers[1].slug: 'a' is taken already, by providers[0].slug"]
+
+
+def test_a_model_id_is_taken_once(problems_of: Problems) -> None:
+    model = MODEL.replace("PROVIDER", "simulated")
+    assert problems_of(f"models: [{model}, {model}]") == [
+        "models[1].id: 'a/b' is taken already, by models[0].id"
+    ]
+
+
+def test_an_endpoint_names_a_provider_that_exists(problems_of: Problems) -> None:
+    providers = "[{slug: acme, kind: anthropic}, {slug: other, kind: simulated}]"
+    text = f"providers: {providers}\nmodels: [{MODEL.replace('PROVIDER', 'acmee')}]"
+    assert problems_of(text) == [
+        "models[0].endpoints[0].provider: no provider is called 'acmee'; the nearest is 'acme'"
+    ]
+
+
+def test_the_simulated_provider_is_there_when_none_is_listed(load_text: Load) -> None:
+    settings = load_text(f"models: [{MODEL.replace('PROVIDER', 'simulated')}]")
+    assert settings.models[0].endpoints[0].provider == "simulated"
+
+
+def test_the_simulated_provider_is_not_there_beside_others(problems_of: Problems) -> None:
+    model = MODEL.replace("PROVIDER", "simulated")
+    (problem,) = problems_of(f"providers: [{{slug: a, kind: anthropic}}]\nmodels: [{model}]")
+    assert problem.startswith("models[0].endpoints[0].provider: no provider is called 'simulated'")
+
+
+def test_disagreement_is_reported_beside_other_problems(problems_of: Problems) -> None:
+    text = f"server: {{port: x}}\nmodels: [{MODEL.replace('PROVIDER', 'acme')}]"
+    places = [line.partition(": ")[0] for line in problems_of(text)]
+    assert places == ["server.port", "models[0].endpoints[0].provider"]
+
+
+def test_settings_built_in_code_have_to_agree_too() -> None:
+    with pytest.raises(ValidationError, match="no provider is called 'x'"):
+        Settings.model_validate(
+            {
+                "data_dir": Path("/data"),
+                "models": [
+                    {
+                        "id": "a/b",
+                        "context_length": 1,
+                        "endpoints": [{"provider": "x", "model": "m"}],
+                    }
+                ],
+            }
+        )

@@ -1,0 +1,88 @@
+"""Every setting outside of lists can be set from the environment under its name."""
+
+from decimal import Decimal
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from tollhouse.kernel.secret import Secret
+from tollhouse.settings.environment import OTHER_NAMES, setting_names
+from tollhouse.settings.loader import load
+from tollhouse.settings.show import environment_names
+
+NOWHERE = Path("/nonexistent/tollhouse")
+
+_words = st.text("abcxyz", min_size=1, max_size=8)
+_networks = st.ip_addresses().map(str)
+_seconds = st.floats(min_value=0.001, max_value=86_400)
+_bytes = st.integers(min_value=1024, max_value=2**40)
+_counts = st.integers(min_value=1, max_value=2**40)
+
+
+def _listed(texts: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(texts, min_size=1, max_size=4).map(tuple)
+
+
+STRATEGIES: dict[str, st.SearchStrategy[object]] = {
+    "TOLLHOUSE_SERVER__HOST": _words | _networks,
+    "TOLLHOUSE_SERVER__PORT": st.integers(min_value=0, max_value=65535),
+    "TOLLHOUSE_SERVER__REGIONAL_HOSTNAMES": _listed(_words.map(lambda word: f"{word}.*")),
+    "TOLLHOUSE_SERVER__TRUSTED_PROXIES": _listed(_networks),
+    "TOLLHOUSE_SERVER__CORS_ORIGINS": _listed(_words.map(lambda word: f"https://{word}")),
+    "TOLLHOUSE_SERVER__MAX_CONNECTIONS_PER_ADDRESS": _counts,
+    "TOLLHOUSE_SERVER__MAX_REQUESTS_PER_ADDRESS_PER_MINUTE": _counts,
+    "TOLLHOUSE_SERVER__BODY_LIMIT_BYTES": _bytes,
+    "TOLLHOUSE_SERVER__CONTROL_BODY_LIMIT_BYTES": _bytes,
+    "TOLLHOUSE_SERVER__SHUTDOWN_SECONDS": _seconds,
+    "TOLLHOUSE_ACCOUNTING__INITIAL_GRANT": st.decimals(0, 10**9, places=9),
+    "TOLLHOUSE_UPSTREAM__CONNECT_SECONDS": _seconds,
+    "TOLLHOUSE_UPSTREAM__POOL_SECONDS": _seconds,
+    "TOLLHOUSE_UPSTREAM__HEAD_SECONDS": _seconds,
+    "TOLLHOUSE_UPSTREAM__IDLE_SECONDS": _seconds,
+    "TOLLHOUSE_UPSTREAM__TOTAL_SECONDS": _seconds,
+    "TOLLHOUSE_UPSTREAM__CONNECTIONS_PER_HOST": _counts,
+    "TOLLHOUSE_UPSTREAM__MAX_RESPONSE_BYTES": _bytes,
+    "TOLLHOUSE_LOGGING__LEVEL": st.sampled_from(["debug", "info", "warning", "error"]),
+    "TOLLHOUSE_LOGGING__FORMAT": st.sampled_from(["json", "console", "auto"]),
+    "TOLLHOUSE_DATABASE_URL": _words.map(lambda word: f"postgresql://{word}:pw@h/db"),
+    "TOLLHOUSE_DATA_DIR": _words.map(lambda word: NOWHERE / word),
+}
+AS_JSON = {"TOLLHOUSE_PROVIDERS", "TOLLHOUSE_MODELS"}
+
+
+def test_the_property_below_tries_every_name() -> None:
+    assert set(STRATEGIES) | AS_JSON == set(setting_names())
+
+
+def test_every_name_is_described() -> None:
+    described = environment_names()
+    assert {name.name for name in described} == {*setting_names(), *OTHER_NAMES}
+    assert all(name.description and name.type and name.default for name in described)
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+@hypothesis_settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_setting_can_be_set_under_its_name(name: str, data: st.DataObject) -> None:
+    value = data.draw(STRATEGIES[name])
+    env = {"TOLLHOUSE_DATA_DIR": str(NOWHERE), name: as_text(value)}
+    setting: object = load(config=None, env=env, overrides={})
+    for step in setting_names()[name]:
+        setting = getattr(setting, str(step))
+    assert as_plain(setting) == as_plain(value, networks="PROXIES" in name)
+
+
+def as_text(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def as_plain(value: object, *, networks: bool = False) -> object:
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, Decimal):
+        return value.copy_abs()
+    return tuple(ip_network(part) for part in value) if networks else value

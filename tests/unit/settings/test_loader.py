@@ -1,0 +1,116 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from tollhouse.settings.errors import ConfigError
+from tollhouse.settings.loader import CONFIG_FILE, config_file, data_folder, load
+from tollhouse.settings.sections import Settings
+
+Load = Callable[..., Settings]
+Problems = Callable[..., list[str]]
+
+PORT = "TOLLHOUSE_SERVER__PORT"
+
+
+def test_a_flag_goes_before_the_environment(load_text: Load) -> None:
+    assert load_text("server: {port: 1}", {PORT: "2"}, {"port": 3}).server.port == 3
+
+
+def test_the_environment_goes_before_the_file(load_text: Load) -> None:
+    assert load_text("server: {port: 1}", {PORT: "2"}).server.port == 2
+
+
+def test_the_file_goes_before_the_default(load_text: Load) -> None:
+    assert load_text("server: {port: 1}").server.port == 1
+
+
+def test_one_setting_of_a_section_leaves_the_others_alone(load_text: Load) -> None:
+    settings = load_text("server: {port: 1}", {"TOLLHOUSE_SERVER__HOST": "h"})
+    assert (settings.server.host, settings.server.port) == ("h", 1)
+
+
+def test_a_flag_that_was_not_given_sets_nothing(load_text: Load) -> None:
+    assert load_text("server: {port: 1}", {}, {"port": None}).server.port == 1
+
+
+def test_a_problem_of_a_flag_names_the_flag(problems_of: Problems) -> None:
+    assert problems_of("", {}, {"port": 70000}) == ["--port: must be at most 65535"]
+    assert problems_of("", {}, {"data_dir": ""}) == ["--data-dir: must not be empty"]
+
+
+def test_a_config_error_ends_the_program_with_2() -> None:
+    assert ConfigError(["x"]).exit_code == 2
+
+
+def test_the_config_file_of_the_flag_goes_first(tmp_path: Path) -> None:
+    env = {"TOLLHOUSE_CONFIG": "env.yaml"}
+    found = config_file(Path("flag.yaml"), env, tmp_path, tmp_path)
+    assert found == tmp_path / "flag.yaml"
+
+
+def test_the_config_file_of_the_environment_goes_second(tmp_path: Path) -> None:
+    (tmp_path / CONFIG_FILE).touch()
+    found = config_file(None, {"TOLLHOUSE_CONFIG": "env.yaml"}, tmp_path, tmp_path)
+    assert found == tmp_path / "env.yaml"
+
+
+def test_a_config_file_in_the_data_folder_is_found(tmp_path: Path) -> None:
+    (tmp_path / CONFIG_FILE).write_text("server: {port: 1}")
+    settings = load(config=None, env={"TOLLHOUSE_DATA_DIR": str(tmp_path)}, overrides={})
+    assert settings.server.port == 1
+
+
+def test_no_config_file_is_needed(tmp_path: Path) -> None:
+    settings = load(config=None, env={}, overrides={"data_dir": tmp_path})
+    assert settings.server.port == 8080
+
+
+def test_a_named_config_file_has_to_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: the config file cannot be read"):
+        load(config=None, env={"TOLLHOUSE_CONFIG": "none.yaml"}, overrides={}, cwd=tmp_path)
+
+
+def test_the_data_folder_of_the_flag_goes_first(load_text: Load, tmp_path: Path) -> None:
+    env = {"TOLLHOUSE_DATA_DIR": "env"}
+    assert load_text("data_dir: file", env, {"data_dir": "flag"}).data_dir == tmp_path / "flag"
+
+
+def test_the_data_folder_of_the_environment_goes_second(load_text: Load, tmp_path: Path) -> None:
+    settings = load_text("data_dir: file", {"TOLLHOUSE_DATA_DIR": "env"})
+    assert settings.data_dir == tmp_path / "env"
+
+
+def test_the_data_folder_of_the_file_starts_at_the_file(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    file = tmp_path / "etc" / "config.yaml"
+    file.write_text("data_dir: ../data")
+    settings = load(config=file, env={}, overrides={}, cwd=tmp_path / "elsewhere")
+    assert settings.data_dir == tmp_path / "data"
+
+
+def test_the_platforms_data_folder_goes_last(tmp_path: Path) -> None:
+    expected = platformdirs.user_data_path("tollhouse", appauthor=False)
+    assert data_folder({}, None, tmp_path) == expected
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path) -> None:
+    assert data_folder({}, Path("~/t"), tmp_path) == Path.home().resolve() / "t"
+
+
+def test_a_loop_of_links_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ConfigError, match="is not a usable path"):
+        data_folder({}, tmp_path / "loop" / "x", tmp_path)
+
+
+@pytest.mark.parametrize("written", ["5", "[a]", "''", "'${NOWHERE}'"])
+def test_a_data_folder_that_is_no_path_is_an_error(problems_of: Problems, written: str) -> None:
+    (problem,) = problems_of(f"data_dir: {written}")
+    assert problem.startswith("data_dir: ")
+
+
+def test_loading_creates_nothing(tmp_path: Path) -> None:
+    load(config=None, env={}, overrides={"data_dir": tmp_path / "new"})
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,116 @@
+"""No secret leaves the settings by any way but `reveal`."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from tollhouse.settings.errors import ConfigError
+from tollhouse.settings.loader import load
+from tollhouse.settings.sections import Settings
+from tollhouse.settings.show import masked
+
+Load = Callable[..., Settings]
+Problems = Callable[..., list[str]]
+
+SECRET = "hush-hush"
+TEXT = f"""
+database_url: postgresql://tollhouse:{SECRET}@db.example/tollhouse?sslpassword={SECRET}
+providers:
+  - slug: acme
+    kind: openai_compatible
+    base_url: https://llm.acme.example/v1
+    api_key: {SECRET}
+    headers: {{X-Team: {SECRET}}}
+    proxy: http://{SECRET}:{SECRET}@proxy.example:3128
+"""
+
+
+@pytest.fixture
+def settings(load_text: Load) -> Settings:
+    return load_text(TEXT)
+
+
+@pytest.mark.parametrize("way", [repr, str, masked, Settings.model_dump, Settings.model_dump_json])
+def test_no_text_of_the_settings_shows_a_secret(
+    settings: Settings, way: Callable[[Settings], object]
+) -> None:
+    assert SECRET not in str(way(settings))
+
+
+def test_the_secrets_are_there_all_the_same(settings: Settings) -> None:
+    provider = settings.providers[0]
+    assert provider.api_key is not None
+    assert provider.proxy is not None
+    assert provider.api_key.reveal() == provider.headers["X-Team"].reveal() == SECRET
+    assert provider.proxy.reveal() == f"http://{SECRET}:{SECRET}@proxy.example:3128"
+
+
+def test_masked_settings_are_json_and_keep_the_rest(settings: Settings) -> None:
+    shown = json.loads(json.dumps(masked(settings)))
+    assert shown["database_url"] == (
+        "postgresql://tollhouse:********@db.example/tollhouse?sslpassword=********"
+    )
+    assert shown["providers"][0]["proxy"] == "http://********@proxy.example:3128"
+    assert shown["providers"][0]["headers"] == {"X-Team": "********"}
+    assert shown["providers"][0]["base_url"] == "https://llm.acme.example/v1"
+
+
+@pytest.mark.parametrize("password", ["a@b", "a/b", "a:b", "a?b", "a#b"])
+def test_a_password_that_was_not_quoted_is_masked_whole(load_text: Load, password: str) -> None:
+    settings = load_text(f'database_url: "postgresql://u:{password}@db.example/x"')
+    assert masked(settings)["database_url"] == "postgresql://u:********@db.example/x"
+
+
+def test_an_address_without_a_secret_is_shown(load_text: Load) -> None:
+    url = "postgresql://db.example:5432/tollhouse?ssl=require"
+    assert masked(load_text(f"database_url: {url}"))["database_url"] == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "database_url: SECRET",
+        "database_url: 'mysql://u:SECRET@h'",
+        "server: {host: 'a SECRET', port: SECRET, cors_origins: SECRET, trusted_proxies: SECRET}",
+        "server: SECRET",
+        "logging: {level: SECRET}",
+        "accounting: {initial_grant: SECRET}",
+        "providers: SECRET",
+        "providers: [SECRET]",
+        "providers: [{slug: 'SECRET!', kind: SECRET, on_disconnect: SECRET, name: ['SECRET']}]",
+        "providers: [{slug: a, kind: anthropic, api_key: 'SECRET SECRET'}]",
+        "providers: [{slug: a, kind: anthropic, api_key: [SECRET]}]",
+        "providers: [{slug: a, kind: anthropic, api_keys: SECRET}]",
+        "providers: [{slug: a, kind: anthropic, headers: SECRET}]",
+        "providers: [{slug: a, kind: anthropic, headers: {a: [SECRET]}}]",
+        "providers: [{slug: a, kind: anthropic, headers: {'Bearer SECRET': a}}]",
+        'providers: [{slug: a, kind: anthropic, headers: {a: "x\\nSECRET"}}]',
+        "providers: [{slug: a, kind: anthropic, proxy: 'socks5://u:SECRET@h'}]",
+        "providers: [{slug: a, kind: anthropic, base_url: 'https://u:SECRET@h/v1'}]",
+        "providers: [{slug: a, kind: anthropic, base_url: 'https://h/v1?key=SECRET'}]",
+        "providers: [{slug: s, kind: simulated, api_key: SECRET}]",
+        "models: [{id: SECRET, context_length: SECRET, endpoints: SECRET}]",
+        "models: [{id: a/b, endpoints: [{provider: simulated, model: m, pricing: SECRET}]}]",
+        "SECRET",
+        "key: [SECRET",
+        "key: 'SECRET",
+    ],
+)
+def test_no_error_shows_what_was_given(problems_of: Problems, text: str) -> None:
+    problems = problems_of(text.replace("SECRET", SECRET))
+    assert problems
+    assert SECRET not in "\n".join(problems)
+
+
+@hypothesis_settings(deadline=None)
+@given(key=st.text(alphabet=st.characters(codec="utf-8"), min_size=8, max_size=30))
+def test_no_error_shows_a_key_whatever_it_looks_like(key: str) -> None:
+    provider = {"slug": "a", "kind": "anthropic", "api_key": key, "nonsense": key}
+    env = {"TOLLHOUSE_PROVIDERS": json.dumps([provider]), "TOLLHOUSE_DATABASE_URL": f"x:{key}"}
+    with pytest.raises(ConfigError) as caught:
+        load(config=None, env=env, overrides={"data_dir": "/nonexistent"})
+    assert key not in str(caught.value)
