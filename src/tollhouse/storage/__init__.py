@@ -1,0 +1,1 @@
+"""Databases, transactions, migrations and the data folder. Knows tables, knows no business."""

@@ -1,0 +1,10 @@
+"""Alembic's door: runs the migrations in the transaction that `storage.migrator` opened."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from tollhouse.storage.tables import METADATA
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
+context.run_migrations()

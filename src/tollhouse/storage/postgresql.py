@@ -1,0 +1,56 @@
+"""How a PostgreSQL connection is opened: from the URL as the operator wrote it.
+
+`asyncpg` reads it as libpq would (`sslmode`, `application_name`, `target_session_attrs`, several
+hosts, PGPASSFILE), for SQLAlchemy's engines and for the settler's own connection alike.
+
+Source: https://www.postgresql.org/docs/current/libpq-connect.html
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+STATEMENT_SECONDS = 60.0
+_CONNECT_SECONDS = 10.0
+
+
+async def connect(
+    url: sa.URL, statement_seconds: float | None = STATEMENT_SECONDS
+) -> asyncpg.Connection[asyncpg.Record]:
+    """Open a connection.
+
+    Args:
+        url: The database.
+        statement_seconds: How long a statement may take; None for ever.
+
+    Raises:
+        OSError: The server cannot be reached.
+        asyncpg.PostgresError: It refuses us.
+        asyncpg.InterfaceError: The URL holds something that the driver does not take.
+    """
+    return await asyncpg.connect(
+        url.set(drivername="postgresql").render_as_string(hide_password=False),
+        timeout=_CONNECT_SECONDS,
+        command_timeout=statement_seconds,
+    )
+
+
+def engine(
+    url: sa.URL,
+    statement_seconds: float | None = STATEMENT_SECONDS,
+    **options: Any,  # noqa: ANN401 - SQLAlchemy's
+) -> AsyncEngine:
+    """Make an engine whose connections are opened by `connect`."""
+
+    async def open_connection() -> asyncpg.Connection[asyncpg.Record]:
+        return await connect(url, statement_seconds)
+
+    # SQLAlchemy would refuse what it does not know in the query; the creator has the whole URL.
+    plain = url.set(query={})
+    return create_async_engine(plain, async_creator=open_connection, **options)

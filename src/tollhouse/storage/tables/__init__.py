@@ -1,0 +1,10 @@
+"""The schema, one module for each slice that owns tables.
+
+Importing this package registers every table on `METADATA`, which the migrations' test compares
+with what the migrations make.
+"""
+
+from tollhouse.storage.tables import accounting, identity
+from tollhouse.storage.tables.base import METADATA
+
+__all__ = ["METADATA", "accounting", "identity"]

@@ -1,0 +1,73 @@
+"""Accounts, workspaces, users and API keys."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from tollhouse.storage.tables.base import METADATA, Instant, text
+
+accounts = sa.Table(
+    "accounts",
+    METADATA,
+    sa.Column("id", text(), primary_key=True),
+    sa.Column("name", text(), nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("updated_at", Instant),
+)
+
+workspaces = sa.Table(
+    "workspaces",
+    METADATA,
+    sa.Column("id", text(), primary_key=True),
+    sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("is_default", sa.Boolean, nullable=False),
+    sa.Column("name", text(), nullable=False),
+    sa.Column("slug", text(), nullable=False),
+    sa.Column("description", text()),
+    sa.Column("preferences", sa.JSON, nullable=False),
+    sa.Column("created_by", text()),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("updated_at", Instant),
+    sa.UniqueConstraint("account_id", "slug"),
+)
+sa.Index(
+    "uq_workspaces_default_of_account",
+    workspaces.c.account_id,
+    unique=True,
+    sqlite_where=workspaces.c.is_default,
+    postgresql_where=workspaces.c.is_default,
+)
+
+users = sa.Table(
+    "users",
+    METADATA,
+    sa.Column("id", text(), primary_key=True),
+    sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False, index=True),
+    sa.Column("name", text(), nullable=False),
+    sa.Column("email", text()),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("updated_at", Instant),
+)
+
+api_keys = sa.Table(
+    "api_keys",
+    METADATA,
+    sa.Column("hash", text(), primary_key=True),
+    sa.Column("kind", text(), nullable=False),
+    sa.Column("operator", sa.Boolean, nullable=False),
+    sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("workspace_id", text(), sa.ForeignKey("workspaces.id"), nullable=False),
+    sa.Column("creator_user_id", text(), sa.ForeignKey("users.id")),
+    sa.Column("intern_id", text()),
+    sa.Column("name", text(), nullable=False),
+    sa.Column("label", text(), nullable=False),
+    sa.Column("disabled", sa.Boolean, nullable=False),
+    sa.Column("expires_at", Instant),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("updated_at", Instant),
+    sa.Column("deleted_at", Instant),
+    sa.CheckConstraint("kind IN ('api', 'management', 'intern')", name="kind"),
+    sa.CheckConstraint("(kind = 'intern') = (intern_id IS NOT NULL)", name="intern"),
+    sa.CheckConstraint("kind = 'management' OR NOT operator", name="operator"),
+)
+sa.Index("ix_api_keys_workspace_created", api_keys.c.workspace_id, api_keys.c.created_at)

@@ -1,0 +1,104 @@
+"""Databases for the tests: migrated once and new for each test, on SQLite and on PostgreSQL.
+
+`database_url` and `database` run a test once on each. PostgreSQL is our own, or the server that
+`TOLLHOUSE_TEST_DATABASE_URL` names; that user has to be allowed to create databases.
+"""
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tests.integration.postgresql_databases import PostgresqlDatabases
+from tests.integration.postgresql_server import postgresql_server
+from tollhouse.storage.database import Database, open_database, parse_database_url, sqlite_url
+from tollhouse.storage.migrator import upgrade
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty SQLite file; copy it."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    upgrade(sqlite_url(path))
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlDatabases]:
+    """Databases on a PostgreSQL server."""
+    given = os.environ.get("TOLLHOUSE_TEST_DATABASE_URL")
+    if given:
+        databases = PostgresqlDatabases(parse_database_url(given))
+        yield databases
+        databases.close()
+        return
+    with postgresql_server() as url:
+        yield PostgresqlDatabases(url)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def new_empty(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], sa.URL]:
+    """Makes databases without tables."""
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgresql").empty
+    numbers = count()
+    return lambda: sqlite_url(tmp_path / f"empty-{next(numbers)}.db")
+
+
+@pytest.fixture
+def empty_url(new_empty: Callable[[], sa.URL]) -> sa.URL:
+    """A database without tables."""
+    return new_empty()
+
+
+@pytest.fixture
+def migrated_sqlite(sqlite_template: Path, tmp_path: Path) -> sa.URL:
+    """A migrated SQLite database without rows."""
+    return sqlite_url(Path(shutil.copyfile(sqlite_template, tmp_path / "tollhouse.db")))
+
+
+@pytest.fixture
+def migrated_postgresql(postgresql: PostgresqlDatabases) -> Iterator[sa.URL]:
+    """A migrated PostgreSQL database without rows; a test may change those, not the tables."""
+    url = postgresql.take()
+    yield url
+    postgresql.give_back(url)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def database_url(request: pytest.FixtureRequest) -> sa.URL:
+    """A migrated database without rows."""
+    return request.getfixturevalue(f"migrated_{request.param}")
+
+
+@pytest.fixture
+async def database(database_url: sa.URL) -> AsyncIterator[Database]:
+    """A migrated database without rows, open."""
+    opened = open_database(database_url)
+    yield opened
+    await opened.close()
+
+
+# Until tests/integration/api uses `database` as it is.
+
+
+@pytest.fixture(scope="session")
+def postgresql_url(postgresql: PostgresqlDatabases) -> PostgresqlDatabases:
+    return postgresql
+
+
+@pytest.fixture(scope="session")
+def postgresql_template() -> None:
+    return None
+
+
+def new_postgresql(databases: PostgresqlDatabases, _: object) -> sa.URL:
+    return databases.take()
+
+
+def drop_postgresql(databases: PostgresqlDatabases, url: sa.URL) -> None:
+    databases.give_back(url)
