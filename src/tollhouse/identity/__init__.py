@@ -1,0 +1,1 @@
+"""Who is calling: accounts, workspaces, users, API keys."""

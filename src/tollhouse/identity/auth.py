@@ -1,0 +1,96 @@
+"""Authentication: from the text of a key to a subject, in memory on the hot path.
+
+    authenticate(text) -> Subject          a dict lookup once the key is known
+    forget(hash)                           a revocation: effective before it is answered
+
+Keys are looked up by their SHA-256, so the time of a lookup tells nothing about a stored key's
+text. Unknown keys are not remembered: they would let a stranger fill the memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.identity import repository
+from tollhouse.identity.keys import PREFIX, hash_key
+from tollhouse.identity.policy import subject_of, usable
+from tollhouse.kernel.errors import Unauthenticated
+
+if TYPE_CHECKING:
+    from tollhouse.identity.types import ApiKey, Subject
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.storage.database import Database
+
+INVALID_KEY = "Invalid API key."
+_LONGEST_KEY = 512
+_MOST_CACHED = 100_000
+
+
+class _Known:
+    __slots__ = ("key", "read_at", "subject")
+
+    def __init__(self, key: ApiKey, read_at: float) -> None:
+        self.key = key
+        self.read_at = read_at
+        self.subject = subject_of(key)
+
+
+class Authenticator:
+    """Turns key texts into subjects and remembers them."""
+
+    def __init__(self, database: Database, clock: Clock, max_age_seconds: float | None) -> None:
+        """Set up an empty cache.
+
+        Args:
+            database: Where keys are stored.
+            clock: The time.
+            max_age_seconds: How long an entry may serve before it is read again, for
+                installations where another process may revoke; None where this one is alone.
+        """
+        self._database = database
+        self._clock = clock
+        self._max_age = max_age_seconds
+        self._known: dict[str, _Known] = {}
+        self._generation = 0
+
+    async def authenticate(self, text: str) -> Subject:
+        """Return the subject of a key.
+
+        Raises:
+            Unauthenticated: There is no such key, or it is disabled, expired or deleted.
+        """
+        if not text.startswith(PREFIX) or len(text) > _LONGEST_KEY:
+            raise Unauthenticated(INVALID_KEY)
+        key_hash = hash_key(text)
+        known = self._known.get(key_hash)
+        if known is None or self._stale(known):
+            known = await self._read(key_hash)
+        if known is None or not usable(known.key, self._clock.now()):
+            raise Unauthenticated(INVALID_KEY)
+        return known.subject
+
+    def forget(self, key_hash: str) -> None:
+        """Drop what is remembered of a key; a read that is under way is not remembered either."""
+        self._generation += 1
+        self._known.pop(key_hash, None)
+
+    def _stale(self, known: _Known) -> bool:
+        age = self._clock.monotonic() - known.read_at
+        return self._max_age is not None and age > self._max_age
+
+    async def _read(self, key_hash: str) -> _Known | None:
+        generation, read_at = self._generation, self._clock.monotonic()
+        async with self._database.reading() as read:
+            key = await repository.get_key(read, key_hash)
+        if key is None:
+            self._known.pop(key_hash, None)
+            return None
+        known = _Known(key, read_at)
+        if generation == self._generation:
+            self._remember(key_hash, known)
+        return known
+
+    def _remember(self, key_hash: str, known: _Known) -> None:
+        if len(self._known) >= _MOST_CACHED:
+            self._known.clear()
+        self._known[key_hash] = known

@@ -1,0 +1,126 @@
+"""`/accounts`: who pays. Ours, for the operator of an installation."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from tollhouse.identity.access import Managing, Operating
+from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import Account
+from tollhouse.kernel.wire import Body, Name, PageQuery, Reference, Reply, SentTime, refusals
+from tollhouse.storage.database import Database
+
+AccountId = Annotated[Reference, Path(description="Id of the account.")]
+
+
+class NewAccountBody(Body):
+    """An account to make."""
+
+    name: Name
+    """What people call it."""
+
+
+class AccountChangeBody(Body):
+    """What to change of an account."""
+
+    name: Name
+    """What people call it."""
+
+
+class AccountReply(Reply):
+    """An account."""
+
+    id: str
+    """UUID."""
+    name: str
+    """What people call it."""
+    created_at: SentTime
+    """When it was made."""
+    updated_at: SentTime | None
+    """When it was last changed; null if never."""
+
+
+class OneAccount(Reply):
+    """The envelope of one account."""
+
+    data: AccountReply
+    """The account."""
+
+
+class CreatedAccount(Reply):
+    """A new account and the workspace that comes with it."""
+
+    data: AccountReply
+    """The account."""
+    workspace_id: str
+    """UUID of its default workspace."""
+
+
+class AccountPage(Reply):
+    """Part of the list of accounts."""
+
+    data: list[AccountReply]
+    """Oldest first."""
+    total_count: int
+    """How many there are altogether."""
+
+
+class Accounts:
+    """The endpoints of accounts."""
+
+    def __init__(self, service: IdentityService, database: Database) -> None:
+        """Take what they need."""
+        self._service = service
+        self._database = database
+
+    def add_to(self, routes: APIRouter) -> None:
+        """Add them to a router."""
+        routes.get("/accounts", tags=["Accounts"], responses=refusals(400, 401, 403, 500))(
+            self.list_accounts
+        )
+        routes.post(
+            "/accounts", tags=["Accounts"], status_code=201, responses=refusals(400, 401, 403, 500)
+        )(self.create_account)
+        routes.get(
+            "/accounts/{account_id}", tags=["Accounts"], responses=refusals(401, 403, 404, 500)
+        )(self.get_account)
+        routes.patch(
+            "/accounts/{account_id}", tags=["Accounts"], responses=refusals(400, 401, 403, 404, 500)
+        )(self.change_account)
+
+    async def list_accounts(
+        self, who: Managing, query: Annotated[PageQuery, Query()]
+    ) -> AccountPage:
+        """List accounts: all of them for an operator, otherwise the key's own."""
+        async with self._database.reading() as read:
+            page = await self._service.accounts(read, who, query.window())
+        return AccountPage(data=[_reply(each) for each in page.items], total_count=page.total)
+
+    async def create_account(self, who: Operating, body: NewAccountBody) -> CreatedAccount:
+        """Make an account with its default workspace. Needs an operator's management key."""
+        del who
+        async with self._database.writing() as write:
+            account, workspace = await self._service.create_account(write, body.name)
+        return CreatedAccount(data=_reply(account), workspace_id=workspace.id)
+
+    async def get_account(self, who: Managing, account_id: AccountId) -> OneAccount:
+        """Show an account."""
+        async with self._database.reading() as read:
+            return OneAccount(data=_reply(await self._service.account(read, who, account_id)))
+
+    async def change_account(
+        self, who: Managing, account_id: AccountId, body: AccountChangeBody
+    ) -> OneAccount:
+        """Give an account another name."""
+        async with self._database.writing() as write:
+            renamed = await self._service.rename_account(write, who, account_id, body.name)
+        return OneAccount(data=_reply(renamed))
+
+
+def _reply(account: Account) -> AccountReply:
+    return AccountReply(
+        id=account.id,
+        name=account.name,
+        created_at=account.created_at,
+        updated_at=account.updated_at,
+    )

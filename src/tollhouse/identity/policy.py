@@ -1,0 +1,122 @@
+"""Who may do what: pure decisions about callers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.identity.types import KeyKind, LocalOperator, Manager, Subject
+from tollhouse.kernel.errors import Forbidden, Invalid, NotFound, TollhouseError, Unauthenticated
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tollhouse.identity.types import ApiKey, Caller
+
+MANAGEMENT_ONLY = "This operation needs a management key."
+
+
+def usable(key: ApiKey, now: datetime) -> bool:
+    """Tell whether a stored key authenticates anybody at this instant."""
+    return not key.disabled and (key.expires_at is None or now < key.expires_at)
+
+
+def subject_of(key: ApiKey) -> Subject:
+    """Return the subject that a key authenticates."""
+    return Subject(
+        key_hash=key.hash,
+        kind=key.kind,
+        operator=key.operator,
+        account_id=key.account_id,
+        workspace_id=key.workspace_id,
+        creator_user_id=key.creator_user_id,
+        intern_id=key.intern_id,
+        label=key.label,
+    )
+
+
+def manager(caller: Caller, refusal: type[TollhouseError] = Forbidden) -> Manager:
+    """Return what a caller may manage.
+
+    Args:
+        caller: Who asks.
+        refusal: `Forbidden`, or `Unauthenticated` for the operations whose published error list
+            has a 401 and no 403.
+
+    Raises:
+        TollhouseError: The refusal, where the caller may not manage anything.
+    """
+    if isinstance(caller, LocalOperator):
+        return Manager(account_id=None, workspace_id=None, operator=True)
+    if caller.kind is not KeyKind.MANAGEMENT:
+        raise refusal(MANAGEMENT_ONLY)
+    return Manager(
+        caller.account_id,
+        caller.workspace_id,
+        operator=caller.operator,
+        user_id=caller.creator_user_id,
+    )
+
+
+def operator(caller: Caller) -> Manager:
+    """Return the manager of the whole installation.
+
+    Raises:
+        Forbidden: The caller does not run the installation.
+    """
+    who = manager(caller)
+    if not who.operator:
+        message = "This operation needs an operator's management key."
+        raise Forbidden(message)
+    return who
+
+
+def key_holder(caller: Caller) -> Subject:
+    """Return the subject of a caller that came with a key.
+
+    Raises:
+        Unauthenticated: The caller came through the control socket, without a key.
+    """
+    if isinstance(caller, LocalOperator):
+        message = "This operation answers for the calling key; send one."
+        raise Unauthenticated(message)
+    return caller
+
+
+def inference_subject(caller: Caller) -> Subject:
+    """Return the subject that an inference request is billed to.
+
+    Raises:
+        Forbidden: A management key, which never runs inference.
+        Unauthenticated: No key at all.
+    """
+    subject = key_holder(caller)
+    if subject.kind is KeyKind.MANAGEMENT:
+        message = "A management key cannot run inference; use an API key."
+        raise Forbidden(message)
+    return subject
+
+
+def account_for(who: Manager, wanted: str | None) -> str:
+    """Return the account that an operation is about.
+
+    Args:
+        who: The manager that asks.
+        wanted: The account that it names; None for its own.
+
+    Raises:
+        NotFound: Another account than its own, and it is no operator.
+        Invalid: None named, and it has none of its own.
+    """
+    chosen = wanted or who.account_id
+    if chosen is None:
+        message = "Name the account: account_id."
+        raise Invalid(message)
+    if not sees_account(who, chosen):
+        message = "No such account."
+        raise NotFound(message)
+    return chosen
+
+
+def sees_account(who: Manager, account_id: str) -> bool:
+    """Tell whether a manager may know that an account exists."""
+    return who.operator or who.account_id == account_id

@@ -1,0 +1,219 @@
+"""The SQL of accounts, workspaces, users and keys."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from tollhouse.identity.types import Account, ApiKey, KeyKind, User, Workspace
+from tollhouse.kernel.pages import Page
+from tollhouse.storage.tables.identity import accounts, api_keys, users, workspaces
+from tollhouse.storage.transaction import Write
+from tollhouse.storage.upsert import insert
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from tollhouse.identity.types import KeyFilter
+    from tollhouse.kernel.pages import Window
+    from tollhouse.storage.transaction import Read
+
+T = TypeVar("T")
+
+
+async def add_account(write: Write, account: Account) -> None:
+    """Store a new account."""
+    await write.execute(sa.insert(accounts).values(**asdict(account)))
+
+
+async def get_account(read: Read, account_id: str) -> Account | None:
+    """Return an account, or None."""
+    return await _one(read, sa.select(accounts).where(accounts.c.id == account_id), _account)
+
+
+async def list_accounts(read: Read, only: str | None, window: Window) -> Page[Account]:
+    """Return accounts, oldest first; just the one named by `only` where that is given."""
+    query = sa.select(accounts).order_by(accounts.c.created_at, accounts.c.id)
+    if only is not None:
+        query = query.where(accounts.c.id == only)
+    return await _page(read, query, window, _account)
+
+
+async def save_account(write: Write, account: Account) -> None:
+    """Store what changed about an account."""
+    changed = sa.update(accounts).where(accounts.c.id == account.id)
+    await write.execute(changed.values(**asdict(account)))
+
+
+async def add_workspace(write: Write, workspace: Workspace) -> bool:
+    """Store a new workspace; False where its slug is taken in the account."""
+    statement = (
+        insert(write, workspaces)
+        .values(**asdict(workspace))
+        .on_conflict_do_nothing(index_elements=["account_id", "slug"])
+        .returning(workspaces.c.id)
+    )
+    return (await write.execute(statement)).first() is not None
+
+
+async def find_workspace(read: Read, account_id: str, reference: str) -> Workspace | None:
+    """Return the workspace of an account by its id or its slug, or None."""
+    query = sa.select(workspaces).where(
+        workspaces.c.account_id == account_id,
+        sa.or_(workspaces.c.id == reference, workspaces.c.slug == reference),
+    )
+    # A slug may look like another workspace's id: the id wins.
+    return await _one(read, query.order_by(workspaces.c.id != reference).limit(1), _workspace)
+
+
+async def default_workspace(read: Read, account_id: str) -> Workspace | None:
+    """Return an account's default workspace, or None."""
+    query = sa.select(workspaces).where(
+        workspaces.c.account_id == account_id, workspaces.c.is_default
+    )
+    return await _one(read, query, _workspace)
+
+
+async def list_workspaces(read: Read, account_id: str, window: Window) -> Page[Workspace]:
+    """Return the workspaces of an account, oldest first."""
+    query = (
+        sa.select(workspaces)
+        .where(workspaces.c.account_id == account_id)
+        .order_by(workspaces.c.created_at, workspaces.c.id)
+    )
+    return await _page(read, query, window, _workspace)
+
+
+async def save_workspace(write: Write, workspace: Workspace) -> bool:
+    """Store what changed about a workspace.
+
+    Returns:
+        False where its new slug is taken: the transaction can only be rolled back then.
+    """
+    changed = sa.update(workspaces).where(workspaces.c.id == workspace.id)
+    try:
+        await write.execute(changed.values(**asdict(workspace)))
+    except IntegrityError:  # the slug is the one thing about a workspace that can collide
+        return False
+    return True
+
+
+async def delete_workspace(write: Write, workspace_id: str) -> None:
+    """Remove a workspace and the deleted keys that once belonged to it."""
+    past = sa.delete(api_keys).where(
+        api_keys.c.workspace_id == workspace_id, api_keys.c.deleted_at.is_not(None)
+    )
+    await write.execute(past)
+    await write.execute(sa.delete(workspaces).where(workspaces.c.id == workspace_id))
+
+
+async def has_keys(read: Read, workspace_id: str) -> bool:
+    """Tell whether a workspace still has keys that are not deleted."""
+    query = sa.select(api_keys.c.hash).where(
+        api_keys.c.workspace_id == workspace_id, api_keys.c.deleted_at.is_(None)
+    )
+    return (await read.execute(query.limit(1))).first() is not None
+
+
+async def add_user(write: Write, user: User) -> None:
+    """Store a new user."""
+    await write.execute(sa.insert(users).values(**asdict(user)))
+
+
+async def get_user(read: Read, account_id: str, user_id: str) -> User | None:
+    """Return a user of an account, or None."""
+    query = sa.select(users).where(users.c.account_id == account_id, users.c.id == user_id)
+    return await _one(read, query, _user)
+
+
+async def list_users(read: Read, account_id: str, window: Window) -> Page[User]:
+    """Return the users of an account, oldest first."""
+    query = sa.select(users).where(users.c.account_id == account_id)
+    return await _page(read, query.order_by(users.c.created_at, users.c.id), window, _user)
+
+
+async def save_user(write: Write, user: User) -> None:
+    """Store what changed about a user."""
+    changed = sa.update(users).where(users.c.id == user.id)
+    await write.execute(changed.values(**asdict(user)))
+
+
+async def add_key(write: Write, key: ApiKey) -> None:
+    """Store a new key."""
+    await write.execute(sa.insert(api_keys).values(**asdict(key)))
+
+
+async def get_key(read: Read, key_hash: str) -> ApiKey | None:
+    """Return a key that is not deleted, or None."""
+    query = sa.select(api_keys).where(api_keys.c.hash == key_hash, api_keys.c.deleted_at.is_(None))
+    return await _one(read, query, _key)
+
+
+async def list_keys(read: Read, wanted: KeyFilter, window: Window) -> Page[ApiKey]:
+    """Return keys, newest first."""
+    query = (
+        sa.select(api_keys)
+        .where(api_keys.c.account_id == wanted.account_id, api_keys.c.deleted_at.is_(None))
+        .order_by(api_keys.c.created_at.desc(), api_keys.c.hash)
+    )
+    if wanted.workspace_id is not None:
+        query = query.where(api_keys.c.workspace_id == wanted.workspace_id)
+    if not wanted.include_disabled:
+        query = query.where(api_keys.c.disabled.is_(False))
+    if wanted.unexpired_at is not None:
+        expiry = api_keys.c.expires_at
+        query = query.where(sa.or_(expiry.is_(None), expiry > wanted.unexpired_at))
+    return await _page(read, query, window, _key)
+
+
+async def save_key(write: Write, key: ApiKey) -> None:
+    """Store what changed about a key."""
+    changed = sa.update(api_keys).where(api_keys.c.hash == key.hash)
+    await write.execute(changed.values(**asdict(key)))
+
+
+async def delete_key(write: Write, key_hash: str, now: datetime) -> None:
+    """Mark a key as deleted; its row stays, since generations name it."""
+    changed = sa.update(api_keys).where(api_keys.c.hash == key_hash)
+    await write.execute(changed.values(deleted_at=now))
+
+
+async def _one(read: Read, query: sa.Select[Any], make: Callable[[sa.RowMapping], T]) -> T | None:
+    if isinstance(read, Write):
+        # What is read in order to be changed, or to be referred to, stays as it is until then.
+        # SQLite has one writer and leaves this out.
+        query = query.with_for_update(key_share=True)
+    row = (await read.execute(query)).mappings().one_or_none()
+    return None if row is None else make(row)
+
+
+async def _page(
+    read: Read, query: sa.Select[Any], window: Window, make: Callable[[sa.RowMapping], T]
+) -> Page[T]:
+    counted = sa.select(sa.func.count()).select_from(query.order_by(None).subquery())
+    total = (await read.execute(counted)).scalar_one()
+    rows = (await read.execute(query.limit(window.limit).offset(window.offset))).mappings()
+    return Page(tuple(make(row) for row in rows), int(total))
+
+
+def _account(row: sa.RowMapping) -> Account:
+    return Account(**row)
+
+
+def _workspace(row: sa.RowMapping) -> Workspace:
+    return Workspace(**row)
+
+
+def _user(row: sa.RowMapping) -> User:
+    return User(**row)
+
+
+def _key(row: sa.RowMapping) -> ApiKey:
+    facts: dict[str, Any] = dict(row)
+    del facts["deleted_at"]
+    facts["kind"] = KeyKind(facts["kind"])
+    return ApiKey(**facts)

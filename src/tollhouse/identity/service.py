@@ -1,0 +1,411 @@
+"""Use cases of accounts, workspaces, users and keys.
+
+Every method takes the transaction that the edge opened and commits nothing. A change to a key
+is forgotten by the `Authenticator` as soon as it is committed, before the caller gets its answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tollhouse.identity import repository
+from tollhouse.identity.keys import hash_key, mask_key, new_key_text
+from tollhouse.identity.policy import account_for, sees_account
+from tollhouse.identity.types import (
+    Account,
+    ApiKey,
+    IssuedKey,
+    KeyFilter,
+    KeyKind,
+    User,
+    Workspace,
+)
+from tollhouse.kernel.errors import Forbidden, Invalid, NotFound
+from tollhouse.kernel.pages import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from tollhouse.identity.auth import Authenticator
+    from tollhouse.identity.types import Manager, NewKey, Subject
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.ids import IdSource
+    from tollhouse.kernel.pages import Page
+    from tollhouse.storage.transaction import Read, Write
+
+DEFAULT_WORKSPACE = "default"
+_TWO = Window(limit=2)
+
+
+class IdentityService:
+    """Accounts, workspaces, users and keys."""
+
+    def __init__(self, clock: Clock, ids: IdSource, authenticator: Authenticator) -> None:
+        """Take what the use cases need."""
+        self._clock = clock
+        self._ids = ids
+        self._authenticator = authenticator
+
+    # Accounts
+
+    async def create_account(self, write: Write, name: str) -> tuple[Account, Workspace]:
+        """Make an account together with its default workspace."""
+        account = Account(self._ids.uuid(), name, self._clock.now())
+        await repository.add_account(write, account)
+        workspace = Workspace(
+            id=self._ids.uuid(),
+            account_id=account.id,
+            is_default=True,
+            name="Default",
+            slug=DEFAULT_WORKSPACE,
+            description=None,
+            preferences={},
+            created_by=None,
+            created_at=account.created_at,
+        )
+        await repository.add_workspace(write, workspace)
+        return account, workspace
+
+    async def account(self, read: Read, who: Manager, account_id: str) -> Account:
+        """Return an account that the manager may see.
+
+        Raises:
+            NotFound: There is none.
+        """
+        found = await repository.get_account(read, account_for(who, account_id))
+        if found is None:
+            message = "No such account."
+            raise NotFound(message)
+        return found
+
+    async def accounts(self, read: Read, who: Manager, window: Window) -> Page[Account]:
+        """Return the accounts that the manager may see, oldest first."""
+        return await repository.list_accounts(
+            read, None if who.operator else who.account_id, window
+        )
+
+    async def rename_account(
+        self, write: Write, who: Manager, account_id: str, name: str
+    ) -> Account:
+        """Give an account another name.
+
+        Raises:
+            NotFound: There is no such account.
+        """
+        found = await self.account(write, who, account_id)
+        renamed = replace(found, name=name, updated_at=self._clock.now())
+        await repository.save_account(write, renamed)
+        return renamed
+
+    async def home(self, read: Read, who: Manager, account_id: str | None = None) -> str:
+        """Return the account that an operation is about.
+
+        A local operator who names none means the only account there is.
+
+        Raises:
+            Invalid: There are several to choose from.
+            NotFound: There is none, or not for this manager.
+        """
+        if account_id is None and who.account_id is None:
+            everyone = await repository.list_accounts(read, None, _TWO)
+            if everyone.total == 1:
+                return everyone.items[0].id
+        chosen = account_for(who, account_id)
+        if await repository.get_account(read, chosen) is None:
+            message = "No such account."
+            raise NotFound(message)
+        return chosen
+
+    # Workspaces
+
+    async def create_workspace(
+        self, write: Write, account_id: str, facts: Mapping[str, object], created_by: str | None
+    ) -> Workspace:
+        """Make a workspace.
+
+        Args:
+            write: The transaction.
+            account_id: Whose it is.
+            facts: `name`, `slug`, `description` and any preferences.
+            created_by: The user who makes it, where known.
+
+        Raises:
+            Invalid: The slug is taken.
+        """
+        workspace = _with_facts(
+            Workspace(
+                id=self._ids.uuid(),
+                account_id=account_id,
+                is_default=False,
+                name="",
+                slug="",
+                description=None,
+                preferences={},
+                created_by=created_by,
+                created_at=self._clock.now(),
+            ),
+            facts,
+        )
+        if not await repository.add_workspace(write, workspace):
+            raise _slug_taken(workspace.slug)
+        return workspace
+
+    async def workspace(self, read: Read, account_id: str, reference: str) -> Workspace:
+        """Return a workspace by its id or slug.
+
+        Raises:
+            NotFound: There is none in the account.
+        """
+        found = await repository.find_workspace(read, account_id, reference)
+        if found is None:
+            message = "No such workspace."
+            raise NotFound(message)
+        return found
+
+    async def default_workspace(self, read: Read, account_id: str) -> Workspace:
+        """Return the workspace that is meant where none is named.
+
+        Raises:
+            NotFound: It was deleted.
+        """
+        found = await repository.default_workspace(read, account_id)
+        if found is None:
+            message = "The account has no default workspace; name one with workspace_id."
+            raise NotFound(message)
+        return found
+
+    async def workspaces(self, read: Read, account_id: str, window: Window) -> Page[Workspace]:
+        """Return the workspaces of an account, oldest first."""
+        return await repository.list_workspaces(read, account_id, window)
+
+    async def change_workspace(
+        self, write: Write, account_id: str, reference: str, facts: Mapping[str, object]
+    ) -> Workspace:
+        """Change what `facts` names of a workspace and leave the rest.
+
+        Raises:
+            NotFound: There is no such workspace.
+            Invalid: The new slug is taken.
+        """
+        found = await self.workspace(write, account_id, reference)
+        changed = replace(_with_facts(found, facts), updated_at=self._clock.now())
+        if not await repository.save_workspace(write, changed):
+            raise _slug_taken(changed.slug)
+        return changed
+
+    async def delete_workspace(
+        self, write: Write, account_id: str, reference: str, *, default_confirmed: bool
+    ) -> None:
+        """Remove a workspace that has no keys.
+
+        Raises:
+            NotFound: There is no such workspace.
+            Invalid: It is the default one and that was not confirmed, or it still has keys.
+        """
+        found = await self.workspace(write, account_id, reference)
+        if found.is_default and not default_confirmed:
+            message = (
+                "This is the default workspace; confirm with confirm_default_workspace_deletion."
+            )
+            raise Invalid(message)
+        if await repository.has_keys(write, found.id):
+            message = "The workspace still has API keys; delete them first."
+            raise Invalid(message)
+        await repository.delete_workspace(write, found.id)
+
+    # Users
+
+    async def create_user(
+        self, write: Write, account_id: str, name: str, email: str | None
+    ) -> User:
+        """Make a user of an account."""
+        user = User(self._ids.uuid(), account_id, name, email, self._clock.now())
+        await repository.add_user(write, user)
+        return user
+
+    async def user(self, read: Read, account_id: str, user_id: str) -> User:
+        """Return a user of an account.
+
+        Raises:
+            NotFound: There is none.
+        """
+        found = await repository.get_user(read, account_id, user_id)
+        if found is None:
+            message = "No such user."
+            raise NotFound(message)
+        return found
+
+    async def users(self, read: Read, account_id: str, window: Window) -> Page[User]:
+        """Return the users of an account, oldest first."""
+        return await repository.list_users(read, account_id, window)
+
+    async def change_user(
+        self, write: Write, account_id: str, user_id: str, facts: Mapping[str, str | None]
+    ) -> User:
+        """Change the name or email of a user and leave the rest.
+
+        Raises:
+            NotFound: There is no such user.
+        """
+        found = await self.user(write, account_id, user_id)
+        changed = replace(
+            found,
+            name=facts.get("name") or found.name,
+            email=facts.get("email", found.email),
+            updated_at=self._clock.now(),
+        )
+        await repository.save_user(write, changed)
+        return changed
+
+    # Keys
+
+    async def create_key(
+        self, write: Write, who: Manager, account_id: str, wanted: NewKey
+    ) -> IssuedKey:
+        """Make a key; its text is in the answer and nowhere else.
+
+        Raises:
+            Forbidden: Only an operator makes operator keys.
+            Invalid: The workspace or user is not of the account, the expiry has passed, or the
+                kind does not fit the rest.
+        """
+        now = self._clock.now()
+        _check_new_key(who, wanted, now)
+        workspace = await self._workspace_for_key(write, account_id, wanted.workspace_id)
+        if wanted.creator_user_id is not None:
+            await self._check_creator(write, account_id, wanted.creator_user_id)
+        text = new_key_text(self._ids)
+        key = ApiKey(
+            hash=hash_key(text),
+            kind=wanted.kind,
+            operator=wanted.operator,
+            account_id=account_id,
+            workspace_id=workspace.id,
+            creator_user_id=wanted.creator_user_id,
+            intern_id=wanted.intern_id,
+            name=wanted.name,
+            label=mask_key(text),
+            disabled=False,
+            expires_at=wanted.expires_at,
+            created_at=now,
+        )
+        await repository.add_key(write, key)
+        return IssuedKey(key, text)
+
+    async def key(self, read: Read, who: Manager, key_hash: str) -> ApiKey:
+        """Return a key that the manager may see.
+
+        Raises:
+            NotFound: There is none.
+        """
+        found = await repository.get_key(read, key_hash)
+        if found is None or not sees_account(who, found.account_id):
+            message = "No such key."
+            raise NotFound(message)
+        return found
+
+    async def own_key(self, read: Read, subject: Subject) -> ApiKey:
+        """Return the key that a caller came with.
+
+        Raises:
+            NotFound: It was deleted in this moment.
+        """
+        found = await repository.get_key(read, subject.key_hash)
+        if found is None:
+            message = "No such key."
+            raise NotFound(message)
+        return found
+
+    async def keys(self, read: Read, wanted: KeyFilter, window: Window) -> Page[ApiKey]:
+        """Return keys, newest first."""
+        return await repository.list_keys(read, wanted, window)
+
+    async def change_key(  # noqa: PLR0913 - each is a field that can be changed
+        self,
+        write: Write,
+        who: Manager,
+        key_hash: str,
+        *,
+        name: str | None = None,
+        disabled: bool | None = None,
+        workspace_id: str | None = None,
+    ) -> ApiKey:
+        """Change what is given of a key and leave the rest; effective before the answer.
+
+        Raises:
+            NotFound: There is no such key.
+            Invalid: The workspace is not of the key's account.
+        """
+        found = await self.key(write, who, key_hash)
+        moved_to = found.workspace_id
+        if workspace_id is not None:
+            moved_to = (await self._workspace_for_key(write, found.account_id, workspace_id)).id
+        changed = replace(
+            found,
+            name=found.name if name is None else name,
+            disabled=found.disabled if disabled is None else disabled,
+            workspace_id=moved_to,
+            updated_at=self._clock.now(),
+        )
+        await repository.save_key(write, changed)
+        write.after_commit(lambda: self._authenticator.forget(key_hash))
+        return changed
+
+    async def delete_key(self, write: Write, who: Manager, key_hash: str) -> None:
+        """Revoke a key for ever; effective before the answer.
+
+        Raises:
+            NotFound: There is no such key.
+        """
+        await self.key(write, who, key_hash)
+        await repository.delete_key(write, key_hash, self._clock.now())
+        write.after_commit(lambda: self._authenticator.forget(key_hash))
+
+    async def _workspace_for_key(
+        self, read: Read, account_id: str, workspace_id: str | None
+    ) -> Workspace:
+        if workspace_id is None:
+            found = await repository.default_workspace(read, account_id)
+        else:
+            found = await repository.find_workspace(read, account_id, workspace_id)
+        if found is None:
+            message = "workspace_id: no such workspace in this account."
+            raise Invalid(message)
+        return found
+
+    async def _check_creator(self, read: Read, account_id: str, user_id: str) -> None:
+        if await repository.get_user(read, account_id, user_id) is None:
+            message = "creator_user_id: no such user in this account."
+            raise Invalid(message)
+
+
+def _check_new_key(who: Manager, wanted: NewKey, now: datetime) -> None:
+    if wanted.operator and not who.operator:
+        message = "Only an operator can make an operator's key."
+        raise Forbidden(message)
+    if wanted.operator and wanted.kind is not KeyKind.MANAGEMENT:
+        message = "operator: only a management key can be an operator's."
+        raise Invalid(message)
+    if (wanted.kind is KeyKind.INTERN) != (wanted.intern_id is not None):
+        message = "intern_id: an intern's key names its intern, any other key names none."
+        raise Invalid(message)
+    if wanted.expires_at is not None and wanted.expires_at <= now:
+        message = "expires_at: must lie in the future."
+        raise Invalid(message)
+
+
+def _with_facts(workspace: Workspace, facts: Mapping[str, object]) -> Workspace:
+    columns = {name: facts[name] for name in ("name", "slug", "description") if name in facts}
+    preferences = {name: value for name, value in facts.items() if name not in columns}
+    return replace(
+        workspace,
+        preferences={**workspace.preferences, **preferences},
+        **columns,  # pyright: ignore[reportArgumentType] - the endpoint's model typed them
+    )
+
+
+def _slug_taken(slug: str) -> Invalid:
+    message = f"slug: {slug!r} is taken in this account."
+    return Invalid(message)

@@ -1,0 +1,150 @@
+"""Accounts, workspaces, users, keys, and the subjects that authentication yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+
+class KeyKind(StrEnum):
+    """What a key is for."""
+
+    API = "api"
+    """Inference, and reading its own counters."""
+    MANAGEMENT = "management"
+    """Keys, workspaces, people and money of its account; never inference."""
+    INTERN = "intern"
+    """What one intern may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who pays."""
+
+    id: str
+    name: str
+    created_at: datetime
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A scope inside an account: keys, batches, interns and secrets belong to one."""
+
+    id: str
+    account_id: str
+    is_default: bool
+    name: str
+    slug: str
+    description: str | None
+    preferences: Mapping[str, object]
+    """The wire's optional settings, stored as they came; see `WorkspacePreferences`."""
+    created_by: str | None
+    created_at: datetime
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A person who creates keys and interns."""
+
+    id: str
+    account_id: str
+    name: str
+    email: str | None
+    created_at: datetime
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as it is stored: its hash, never its text."""
+
+    hash: str
+    kind: KeyKind
+    operator: bool
+    account_id: str
+    workspace_id: str
+    creator_user_id: str | None
+    intern_id: str | None
+    name: str
+    label: str
+    disabled: bool
+    expires_at: datetime | None
+    created_at: datetime
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedKey:
+    """A new key together with its text, which is shown this once."""
+
+    key: ApiKey
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The authenticated owner of a key."""
+
+    key_hash: str
+    kind: KeyKind
+    operator: bool
+    account_id: str
+    workspace_id: str
+    creator_user_id: str | None
+    intern_id: str | None
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOperator:
+    """Whoever may open the data folder: a command on this machine, without a key."""
+
+
+Caller = Subject | LocalOperator
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """A caller that may manage.
+
+    An operator runs the installation: it sees every account and may make accounts and credits.
+    Any other manager sees its own account alone.
+    """
+
+    account_id: str | None
+    """The account that is meant where none is named; None for a local operator."""
+    workspace_id: str | None
+    operator: bool
+    user_id: str | None = None
+    """The user whose key it is, where known."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """What a caller asks for when it makes a key."""
+
+    name: str
+    kind: KeyKind = KeyKind.API
+    operator: bool = False
+    workspace_id: str | None = None
+    creator_user_id: str | None = None
+    intern_id: str | None = None
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """Which keys a list shows."""
+
+    account_id: str
+    workspace_id: str | None
+    include_disabled: bool
+    unexpired_at: datetime | None
+    """Hide keys that have expired by then; None shows them."""
