@@ -1,0 +1,1 @@
+"""Money: prices, charges, the ledger, and what callers may read of them."""

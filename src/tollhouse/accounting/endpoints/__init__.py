@@ -1,0 +1,28 @@
+"""HTTP for keys, credits and generations, each with its wire models.
+
+The text of an endpoint is its description in the OpenAPI document; its refusals stand where it is
+added. An endpoint opens the transaction and commits it.
+"""
+
+from fastapi import APIRouter
+
+from tollhouse.accounting.endpoints.credits import Credits
+from tollhouse.accounting.endpoints.generation import Generations
+from tollhouse.accounting.endpoints.keys import Keys
+from tollhouse.accounting.endpoints.own_key import OwnKey
+from tollhouse.accounting.service import AccountingService
+from tollhouse.identity.service import IdentityService
+from tollhouse.kernel.clock import Clock
+from tollhouse.storage.database import Database
+
+
+def router(
+    accounting: AccountingService, identity: IdentityService, database: Database, clock: Clock
+) -> APIRouter:
+    """Return the routes of accounting."""
+    routes = APIRouter()
+    OwnKey(accounting, identity, database).add_to(routes)
+    Keys(accounting, identity, database, clock).add_to(routes)
+    Generations(accounting, database).add_to(routes)
+    Credits(accounting, identity, database).add_to(routes)
+    return routes

@@ -1,0 +1,227 @@
+"""`/credits`: what an account has, and bringing credits in.
+
+Source: `GET /credits` is the public gateway's; `POST /credits` is ours, for the operator.
+"""
+
+import json
+from collections.abc import Callable, Coroutine
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.types import Posting, PostingKind
+from tollhouse.identity.access import Managing, Operating
+from tollhouse.identity.service import IdentityService
+from tollhouse.kernel.money import nano_to_float, parse_credits
+from tollhouse.kernel.wire import (
+    OTHER_ACCOUNT,
+    STORABLE,
+    Body,
+    Reference,
+    Reply,
+    SentTime,
+    refusals,
+)
+from tollhouse.storage.database import Database
+
+_SMALLEST_EXPONENT = -9
+_LARGEST_EXPONENT = 18
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="Names this addition, so that sending it again changes nothing.",
+    ),
+]
+
+
+class _ExactRequest(Request):
+    """A request whose JSON numbers with a fraction stay decimals."""
+
+    async def json(self) -> Any:  # noqa: ANN401 - JSON is anything
+        """Return the body."""
+        if not hasattr(self, "_json"):
+            self._json = json.loads(await self.body(), parse_float=Decimal)
+        return self._json
+
+
+class ExactNumbers(APIRoute):
+    """A route whose body's numbers are not rounded to floats on their way in."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, which reads bodies exactly."""
+        handle = super().get_route_handler()
+
+        async def handle_exactly(request: Request) -> Response:
+            return await handle(_ExactRequest(request.scope, request.receive))
+
+        return handle_exactly
+
+
+def _nano(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = Decimal(value)
+    if isinstance(value, Decimal) and (not value or not value.is_finite()):
+        value = "0"
+    if isinstance(value, Decimal):
+        # Before it is written out: 1e999999999 would take a gigabyte.
+        if not _SMALLEST_EXPONENT <= value.adjusted() <= _LARGEST_EXPONENT:
+            raise PydanticCustomError("amount", "the amount is too large or too small")
+        value = f"{value:f}"
+    if not isinstance(value, str) or not value.isascii() or not value.replace(".", "").isdigit():
+        raise PydanticCustomError("amount", "must be a number of credits, such as 12.5")
+    try:
+        return parse_credits(value)
+    except ValueError as error:
+        raise PydanticCustomError("amount", "{text}", {"text": str(error)}) from None
+
+
+Amount = Annotated[
+    int,
+    BeforeValidator(_nano),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\d+(\.\d{1,9})?$"},
+                {"type": "number", "exclusiveMinimum": 0},
+            ],
+            "examples": ["12.5"],
+        }
+    ),
+]
+
+
+class AccountQuery(BaseModel):
+    """Whose credits are wanted."""
+
+    account_id: Reference | None = Field(default=None, description=OTHER_ACCOUNT)
+
+
+class CreditsData(Reply):
+    """An account's credits; their difference is the balance."""
+
+    total_credits: float
+    """Everything that was ever purchased or granted."""
+    total_usage: float
+    """Everything that was ever used."""
+
+
+class CreditsReply(Reply):
+    """The envelope of an account's credits."""
+
+    data: CreditsData
+    """The credits."""
+
+
+class NewCreditsBody(Body):
+    """Credits to bring in."""
+
+    amount: Amount
+    """How many: positive, exact to nine decimals, as a text or a number."""
+    kind: Literal["purchase", "grant"] = "purchase"
+    """Paid for, or given; only purchases count towards the paid tier."""
+    note: Annotated[str, Field(max_length=500), STORABLE] | None = None
+    """A remark for the statement."""
+    account_id: Annotated[Reference | None, Field(description=OTHER_ACCOUNT)] = None
+
+
+class PostingData(Reply):
+    """An amount that moved."""
+
+    id: str
+    """UUID."""
+    account_id: str
+    """UUID of the account."""
+    kind: str
+    """purchase or grant."""
+    amount: float
+    """In credits."""
+    note: str | None
+    """A remark."""
+    created_at: SentTime
+    """When it moved."""
+
+
+class PostingReply(Reply):
+    """The envelope of a posting."""
+
+    data: PostingData
+    """The posting."""
+
+
+class Credits:
+    """The endpoints of credits."""
+
+    def __init__(
+        self, accounting: AccountingService, identity: IdentityService, database: Database
+    ) -> None:
+        """Take what they need."""
+        self._accounting = accounting
+        self._identity = identity
+        self._database = database
+
+    def add_to(self, routes: APIRouter) -> None:
+        """Add them to a router."""
+        routes.get("/credits", tags=["Credits"], responses=refusals(400, 401, 403, 404, 500))(
+            self.get_credits
+        )
+        routes.add_api_route(
+            "/credits",
+            self.add_credits,
+            methods=["POST"],
+            tags=["Credits"],
+            status_code=201,
+            responses=refusals(400, 401, 403, 404, 409, 500),
+            route_class_override=ExactNumbers,
+        )
+
+    async def get_credits(
+        self, who: Managing, query: Annotated[AccountQuery, Query()]
+    ) -> CreditsReply:
+        """Show what an account has and what it used."""
+        async with self._database.reading() as read:
+            account_id = await self._identity.home(read, who, query.account_id)
+            found = await self._accounting.credits(read, account_id)
+        data = CreditsData(
+            total_credits=nano_to_float(found.total_nano),
+            total_usage=nano_to_float(found.used_nano),
+        )
+        return CreditsReply(data=data)
+
+    async def add_credits(
+        self, who: Operating, body: NewCreditsBody, idempotency_key: IdempotencyKey = None
+    ) -> PostingReply:
+        """Bring credits into an account. Needs an operator's management key.
+
+        The same request with the same idempotency key gets the same answer and changes nothing;
+        another request with it is a conflict.
+        """
+        async with self._database.writing() as write:
+            account_id = await self._identity.home(write, who, body.account_id)
+            posting = await self._accounting.add_credits(
+                write,
+                account_id,
+                PostingKind(body.kind),
+                body.amount,
+                idempotency_key=idempotency_key,
+                note=body.note,
+            )
+        return PostingReply(data=_reply(posting))
+
+
+def _reply(posting: Posting) -> PostingData:
+    return PostingData(
+        id=posting.id,
+        account_id=posting.account_id,
+        kind=posting.kind.value,
+        amount=nano_to_float(posting.amount_nano),
+        note=posting.note,
+        created_at=posting.created_at,
+    )

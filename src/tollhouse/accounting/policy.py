@@ -1,0 +1,113 @@
+"""Decisions about money that need no database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.types import FreeRequests, KeyUsage, Posting, PostingKind, Spend
+from tollhouse.identity.types import KeyKind
+from tollhouse.kernel.money import NANO_PER_CREDIT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import date
+
+    from tollhouse.accounting.types import Credits, GenerationRecord
+    from tollhouse.identity.types import Subject
+
+FREE_VARIANT = ":free"
+"""How the ids of free models end."""
+
+_FREE_REQUESTS_A_DAY = 50
+_FREE_REQUESTS_A_DAY_RAISED = 1_000
+_RAISED_FROM_NANO = 9 * NANO_PER_CREDIT
+
+SOURCES = {PostingKind.PURCHASE: "purchases", PostingKind.GRANT: "grants"}
+
+
+def credit_posting(  # noqa: PLR0913 - each is a fact of the posting
+    posting_id: str,
+    account_id: str,
+    kind: PostingKind,
+    amount_nano: int,
+    now: datetime,
+    *,
+    idempotency_key: str | None = None,
+    note: str | None = None,
+) -> Posting:
+    """Return the posting that brings credits into an account."""
+    return Posting(
+        id=posting_id,
+        account_id=account_id,
+        kind=kind,
+        source=SOURCES[kind],
+        destination=f"customer:{account_id}",
+        amount_nano=amount_nano,
+        generation_id=None,
+        idempotency_key=idempotency_key,
+        note=note,
+        created_at=now,
+    )
+
+
+def same_credit(one: Posting, other: Posting) -> bool:
+    """Tell whether two requests to add credits ask for the same thing."""
+    return (one.account_id, one.kind, one.amount_nano) == (
+        other.account_id,
+        other.kind,
+        other.amount_nano,
+    )
+
+
+def first_day_needed(now: datetime) -> date:
+    """Return the earliest UTC day that the current day, week and month reach back to."""
+    today = now.astimezone(UTC).date()
+    monday = today - timedelta(days=today.weekday())
+    return min(monday, today.replace(day=1))
+
+
+def key_usage(
+    total: Spend,
+    days: Mapping[date, Spend],
+    now: datetime,
+    last_used_at: datetime | None,
+) -> KeyUsage:
+    """Return a key's counters from its days: UTC day, week from Monday, calendar month."""
+    today = now.astimezone(UTC).date()
+    monday = today - timedelta(days=today.weekday())
+
+    def since(first: date) -> Spend:
+        return sum((spend for day, spend in days.items() if first <= day <= today), Spend())
+
+    return KeyUsage(
+        total=total,
+        daily=since(today),
+        weekly=since(monday),
+        monthly=since(today.replace(day=1)),
+        last_used_at=last_used_at,
+    )
+
+
+def free_requests(credits_: Credits, used: int) -> FreeRequests:
+    """Return what an account may ask of free models in a UTC day.
+
+    Source: the public gateway's limits: 50 a day, 1000 from ten purchased credits on, where one
+    credit less is enough.
+    """
+    raised = credits_.purchased_nano >= _RAISED_FROM_NANO
+    limit = _FREE_REQUESTS_A_DAY_RAISED if raised else _FREE_REQUESTS_A_DAY
+    return FreeRequests(used=used, limit=limit, remaining=max(0, limit - used))
+
+
+def sees_generation(subject: Subject, record: GenerationRecord) -> bool:
+    """Tell whether a key may read a generation of its account.
+
+    A management key reads all of them, an API key those of its workspace, an intern's key those
+    that were made with it.
+    """
+    if subject.kind is KeyKind.MANAGEMENT:
+        return True
+    if subject.kind is KeyKind.INTERN:
+        return record.key_hash == subject.key_hash
+    return record.workspace_id == subject.workspace_id

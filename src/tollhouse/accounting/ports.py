@@ -1,0 +1,32 @@
+"""What accounting needs from the outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.accounting.types import GenerationRecord
+
+
+class Unbookable(Exception):
+    """A charge that no database state would take: a foreign account, a number out of range."""
+
+
+class ChargeWriter(Protocol):
+    """Makes charges durable."""
+
+    async def write(self, records: Sequence[GenerationRecord]) -> None:
+        """Book a group of generations in one transaction; those already booked change nothing.
+
+        Raises:
+            Unbookable: One of the group cannot be stored as it is; nothing of it is booked.
+            Exception: The database cannot be reached or written; nothing of the group is known
+                to be booked.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give up connections and threads."""
+        ...

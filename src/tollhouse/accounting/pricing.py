@@ -1,0 +1,101 @@
+"""What a reply costs: the one formula, for streamed and whole replies alike.
+
+    cost  = sum(tokens of a class x price of the class) + price of a request, rounded once
+    charge = cost, unless the no-charge rule holds or the usage is not known
+
+The provider's cost and the customer's charge are two figures: a reply that failed costs the
+customer nothing, whatever the provider bills.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.types import Charge, Cost, CostState
+from tollhouse.kernel.money import exactly, round_to_nano
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import Price, Rates, Usage
+
+_ONE = Decimal(1)
+
+
+def rates_for(price: Price, usage: Usage) -> Rates:
+    """Return the rates of the highest tier that the usage's input has passed."""
+    rates = price.rates
+    for tier in price.tiers:
+        if usage.prompt_tokens > tier.above_tokens:
+            rates = tier.rates
+    return rates
+
+
+def cost(usage: Usage, price: Price, factor: Decimal = _ONE) -> Cost:
+    """Return what a usage costs.
+
+    Args:
+        usage: The final usage of a reply.
+        price: The price of the endpoint that answered.
+        factor: What token prices are multiplied with (a batch discount); not the request's fee.
+
+    Returns:
+        The cost in nano-credits, its total rounded once, half up.
+    """
+    rates = rates_for(price, usage)
+    with exactly():
+        prompt = factor * (
+            usage.input_tokens * rates.prompt
+            + usage.cache_read_tokens * rates.cache_read
+            + usage.cache_write_tokens * rates.cache_write
+            + usage.cache_write_1h_tokens * rates.cache_write_1h
+        )
+        completion = factor * (usage.output_tokens * rates.completion)
+        total = prompt + completion + rates.request
+    return Cost(
+        total_nano=round_to_nano(total),
+        prompt_nano=round_to_nano(prompt),
+        completion_nano=round_to_nano(completion),
+    )
+
+
+def no_charge(output_tokens: int, finish_reason: str | None) -> bool:
+    """Tell whether a reply is free because it failed.
+
+    Source: the public gateway's no-charge rule: zero completion tokens and an empty finish
+    reason, or finish reason `error`.
+    """
+    return finish_reason == "error" or (output_tokens == 0 and finish_reason is None)
+
+
+def charge_for(
+    reported: Usage | None,
+    seen: Usage,
+    price: Price,
+    *,
+    finish_reason: str | None,
+    broken_off: bool,
+) -> Charge:
+    """Return what is booked for a reply.
+
+    Args:
+        reported: The usage that the provider reported, zeros included; None where none came.
+        seen: The tokens that passed by, counted by us.
+        price: The price of the endpoint that answered.
+        finish_reason: How the reply ended, in the wire's normalised words.
+        broken_off: The reply did not come to its end, so its usage could not come.
+
+    Returns:
+        The charge. Without a reported usage it is estimated for a reply that was broken off, and
+        unknown (and nothing) for one that ended.
+    """
+    if reported is not None:
+        return _charge(CostState.EXACT, reported, price, finish_reason)
+    if broken_off:
+        return _charge(CostState.ESTIMATED, seen, price, finish_reason)
+    return Charge(CostState.UNKNOWN, seen, cost_nano=0, provider_cost_nano=None, cost=None)
+
+
+def _charge(state: CostState, usage: Usage, price: Price, finish_reason: str | None) -> Charge:
+    full = cost(usage, price)
+    owed = Cost(0, 0, 0) if no_charge(usage.output_tokens, finish_reason) else full
+    return Charge(state, usage, owed.total_nano, full.total_nano, owed)

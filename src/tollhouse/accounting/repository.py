@@ -1,0 +1,193 @@
+"""The SQL of postings, totals and generations (booking them is `settlement`'s)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from tollhouse.accounting.policy import FREE_VARIANT
+from tollhouse.accounting.types import (
+    Attempt,
+    Attribution,
+    Charge,
+    CostState,
+    Credits,
+    GenerationRecord,
+    Posting,
+    PostingKind,
+    Spend,
+    Usage,
+)
+from tollhouse.storage.tables.accounting import (
+    account_totals,
+    generations,
+    key_days,
+    key_totals,
+    postings,
+)
+from tollhouse.storage.upsert import insert
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
+
+    from tollhouse.storage.transaction import Read, Write
+
+_RAISED_BY = {PostingKind.PURCHASE: "purchased_nano", PostingKind.GRANT: "granted_nano"}
+
+
+async def add_credit(write: Write, posting: Posting) -> bool:
+    """Store a posting that brings credits in, and raise the account's totals.
+
+    Returns:
+        False where its idempotency key was used before; nothing is stored then.
+    """
+    added = (
+        insert(write, postings)
+        .values(**asdict(posting))
+        .on_conflict_do_nothing(index_elements=["account_id", "idempotency_key"])
+        .returning(postings.c.id)
+    )
+    if (await write.execute(added)).first() is None:
+        return False
+    raised = _RAISED_BY[posting.kind]
+    amounts = {"purchased_nano": 0, "granted_nano": 0, "used_nano": 0}
+    totals = insert(write, account_totals).values(
+        account_id=posting.account_id, **{**amounts, raised: posting.amount_nano}
+    )
+    await write.execute(
+        totals.on_conflict_do_update(
+            index_elements=["account_id"],
+            set_={raised: account_totals.c[raised] + posting.amount_nano},
+        )
+    )
+    return True
+
+
+async def posting_with_key_of(read: Read, other: Posting) -> Posting:
+    """Return the earlier posting that has the idempotency key of this one."""
+    query = sa.select(postings).where(
+        postings.c.account_id == other.account_id,
+        postings.c.idempotency_key == other.idempotency_key,
+    )
+    facts: dict[str, Any] = dict((await read.execute(query)).mappings().one())
+    facts["kind"] = PostingKind(facts["kind"])
+    return Posting(**facts)
+
+
+async def credits_of(read: Read, account_id: str) -> Credits:
+    """Return an account's totals; zeros where nothing ever moved."""
+    query = sa.select(
+        account_totals.c.purchased_nano, account_totals.c.granted_nano, account_totals.c.used_nano
+    ).where(account_totals.c.account_id == account_id)
+    row = (await read.execute(query)).mappings().one_or_none()
+    return Credits() if row is None else Credits(**row)
+
+
+async def key_totals_of(
+    read: Read, key_hashes: Collection[str]
+) -> dict[str, tuple[Spend, datetime]]:
+    """Return the use over all time, and the last use, of those keys that were ever used."""
+    query = sa.select(key_totals).where(key_totals.c.key_hash.in_(key_hashes))
+    return {
+        row.key_hash: (Spend(row.usage_nano, row.byok_usage_nano), row.last_used_at)
+        for row in await read.execute(query)
+    }
+
+
+async def key_days_of(
+    read: Read, key_hashes: Collection[str], first: date
+) -> dict[str, dict[date, Spend]]:
+    """Return the use of keys for each UTC day from `first` on."""
+    query = sa.select(key_days).where(
+        key_days.c.key_hash.in_(key_hashes), key_days.c.day >= first.isoformat()
+    )
+    days: dict[str, dict[date, Spend]] = {}
+    for row in await read.execute(query):
+        spend = Spend(row.usage_nano, row.byok_usage_nano)
+        days.setdefault(row.key_hash, {})[date.fromisoformat(row.day)] = spend
+    return days
+
+
+async def count_free_generations(read: Read, account_id: str, since: datetime) -> int:
+    """Return how many generations of an account were of free models."""
+    query = sa.select(sa.func.count()).where(
+        generations.c.account_id == account_id,
+        generations.c.created_at >= since,
+        generations.c.model.endswith(FREE_VARIANT, autoescape=True),
+    )
+    return int((await read.execute(query)).scalar_one())
+
+
+async def get_generation(
+    read: Read, account_id: str, generation_id: str
+) -> GenerationRecord | None:
+    """Return a generation of an account, or None."""
+    query = sa.select(generations).where(
+        generations.c.account_id == account_id, generations.c.id == generation_id
+    )
+    row = (await read.execute(query)).one_or_none()
+    return None if row is None else _generation(row)
+
+
+async def unknown_costs(
+    read: Read, account_id: str | None, limit: int
+) -> Sequence[GenerationRecord]:
+    """Return the latest generations whose cost nobody knows, newest first."""
+    query = sa.select(generations).where(generations.c.cost_state == "unknown")
+    if account_id is not None:
+        query = query.where(generations.c.account_id == account_id)
+    newest = query.order_by(generations.c.created_at.desc(), generations.c.id.desc())
+    rows = await read.execute(newest.limit(limit))
+    return [_generation(row) for row in rows]
+
+
+def _generation(row: sa.Row[Any]) -> GenerationRecord:
+    return GenerationRecord(
+        id=row.id,
+        account_id=row.account_id,
+        workspace_id=row.workspace_id,
+        key_hash=row.key_hash,
+        api_type=row.api_type,
+        model=row.model,
+        provider=row.provider,
+        provider_model=row.provider_model,
+        upstream_id=row.upstream_id,
+        is_byok=row.is_byok,
+        streamed=row.streamed,
+        cancelled=row.cancelled,
+        finish_reason=row.finish_reason,
+        native_finish_reason=row.native_finish_reason,
+        charge=_charge(row),
+        latency_ms=row.latency_ms,
+        generation_ms=row.generation_ms,
+        attempts=tuple(Attempt(**attempt) for attempt in row.attempts),
+        attribution=Attribution(
+            http_referer=row.http_referer,
+            app_title=row.app_title,
+            user_agent=row.user_agent,
+            external_user=row.external_user,
+            session_id=row.session_id,
+        ),
+        created_at=row.created_at,
+    )
+
+
+def _charge(row: sa.Row[Any]) -> Charge:
+    return Charge(
+        state=CostState(row.cost_state),
+        usage=Usage(
+            input_tokens=row.input_tokens,
+            cache_read_tokens=row.cache_read_tokens,
+            cache_write_tokens=row.cache_write_tokens,
+            cache_write_1h_tokens=row.cache_write_1h_tokens,
+            output_tokens=row.output_tokens,
+            reasoning_tokens=row.reasoning_tokens,
+        ),
+        cost_nano=row.cost_nano,
+        provider_cost_nano=row.provider_cost_nano,
+        cost=None,
+    )

@@ -1,0 +1,136 @@
+"""Use cases of money that a caller can see: credits, a key's counters, generations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting import repository
+from tollhouse.accounting.policy import (
+    credit_posting,
+    first_day_needed,
+    free_requests,
+    key_usage,
+    same_credit,
+    sees_generation,
+)
+from tollhouse.accounting.types import Spend
+from tollhouse.kernel.errors import Conflict, Invalid, NotFound
+from tollhouse.kernel.money import MAX_NANO
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tollhouse.accounting.types import (
+        Credits,
+        FreeRequests,
+        GenerationRecord,
+        KeyUsage,
+        Posting,
+        PostingKind,
+    )
+    from tollhouse.identity.types import Subject
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.ids import IdSource
+    from tollhouse.storage.transaction import Read, Write
+
+_MOST_UNKNOWN = 1_000
+
+
+class AccountingService:
+    """Credits, counters and generations."""
+
+    def __init__(self, clock: Clock, ids: IdSource) -> None:
+        """Take what the use cases need."""
+        self._clock = clock
+        self._ids = ids
+
+    async def add_credits(  # noqa: PLR0913 - each is a fact of the posting
+        self,
+        write: Write,
+        account_id: str,
+        kind: PostingKind,
+        amount_nano: int,
+        *,
+        idempotency_key: str | None = None,
+        note: str | None = None,
+    ) -> Posting:
+        """Bring credits into an account.
+
+        Args:
+            write: The transaction.
+            account_id: An account that exists.
+            kind: A purchase or a grant; only purchases count towards the paid tier.
+            amount_nano: Nano-credits, positive.
+            idempotency_key: Adding again with the same key changes nothing.
+            note: A remark for the statement.
+
+        Returns:
+            The posting; the earlier one where the key was used before.
+
+        Raises:
+            Conflict: The key was used before for something else.
+            Invalid: The account would hold more than can be counted.
+        """
+        posting = credit_posting(
+            self._ids.uuid(),
+            account_id,
+            kind,
+            amount_nano,
+            self._clock.now(),
+            idempotency_key=idempotency_key,
+            note=note,
+        )
+        held = await repository.credits_of(write, account_id)
+        if held.total_nano + amount_nano > MAX_NANO:
+            message = "The account would hold more credits than can be counted."
+            raise Invalid(message)
+        if await repository.add_credit(write, posting):
+            return posting
+        earlier = await repository.posting_with_key_of(write, posting)
+        if not same_credit(earlier, posting):
+            message = "The idempotency key was used before with another amount or kind."
+            raise Conflict(message)
+        return earlier
+
+    async def credits(self, read: Read, account_id: str) -> Credits:
+        """Return an account's money."""
+        return await repository.credits_of(read, account_id)
+
+    async def key_usage(self, read: Read, key_hash: str) -> KeyUsage:
+        """Return a key's counters for all time and the current UTC day, week and month."""
+        return (await self.key_usages(read, [key_hash]))[key_hash]
+
+    async def key_usages(self, read: Read, key_hashes: Collection[str]) -> dict[str, KeyUsage]:
+        """Return the counters of several keys; zeros for those that were never used."""
+        now = self._clock.now()
+        totals = await repository.key_totals_of(read, key_hashes)
+        days = await repository.key_days_of(read, key_hashes, first_day_needed(now))
+        usages: dict[str, KeyUsage] = {}
+        for key_hash in key_hashes:
+            total, last_used_at = totals.get(key_hash, (Spend(), None))
+            usages[key_hash] = key_usage(total, days.get(key_hash, {}), now, last_used_at)
+        return usages
+
+    async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
+        """Return what an account asked of free models in the current UTC day."""
+        today = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+        used = await repository.count_free_generations(read, account_id, today)
+        return free_requests(await repository.credits_of(read, account_id), used)
+
+    async def generation(
+        self, read: Read, subject: Subject, generation_id: str
+    ) -> GenerationRecord:
+        """Return a generation that a key may read.
+
+        Raises:
+            NotFound: There is none.
+        """
+        found = await repository.get_generation(read, subject.account_id, generation_id)
+        if found is None or not sees_generation(subject, found):
+            message = "No such generation."
+            raise NotFound(message)
+        return found
+
+    async def unknown_costs(self, read: Read, account_id: str | None) -> Sequence[GenerationRecord]:
+        """Return the latest generations whose cost nobody knows; of all accounts for None."""
+        return await repository.unknown_costs(read, account_id, _MOST_UNKNOWN)

@@ -1,0 +1,1 @@
+"""From a finished reply to a durable charge, exactly once, in groups."""

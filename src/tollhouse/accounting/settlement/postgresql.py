@@ -1,0 +1,132 @@
+"""Charges on PostgreSQL: `asyncpg`, whose prepared statements take a group as one JSON argument."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import asyncpg
+import msgspec
+
+from tollhouse.accounting.ports import Unbookable
+from tollhouse.accounting.settlement.rows import Booking, booking, generation_row
+from tollhouse.storage import postgresql
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import sqlalchemy as sa
+
+    from tollhouse.accounting.settlement.rows import Row
+    from tollhouse.accounting.types import GenerationRecord
+
+_ADD_GENERATIONS = """
+    INSERT INTO generations
+    SELECT * FROM json_populate_recordset(NULL::generations, $1::json)
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id"""
+_ADD_POSTINGS = """
+    INSERT INTO postings SELECT * FROM json_populate_recordset(NULL::postings, $1::json)"""
+_RAISE_ACCOUNTS = """
+    INSERT INTO account_totals AS total
+    SELECT account_id, 0, 0, used_nano
+    FROM json_populate_recordset(NULL::account_totals, $1::json)
+    ON CONFLICT (account_id) DO UPDATE SET used_nano = total.used_nano + excluded.used_nano"""
+_RAISE_KEYS = """
+    INSERT INTO key_totals AS total
+    SELECT * FROM json_populate_recordset(NULL::key_totals, $1::json)
+    ON CONFLICT (key_hash) DO UPDATE SET
+        usage_nano = total.usage_nano + excluded.usage_nano,
+        byok_usage_nano = total.byok_usage_nano + excluded.byok_usage_nano,
+        last_used_at = greatest(total.last_used_at, excluded.last_used_at)"""
+_RAISE_KEY_DAYS = """
+    INSERT INTO key_days AS total
+    SELECT * FROM json_populate_recordset(NULL::key_days, $1::json)
+    ON CONFLICT (key_hash, day) DO UPDATE SET
+        usage_nano = total.usage_nano + excluded.usage_nano,
+        byok_usage_nano = total.byok_usage_nano + excluded.byok_usage_nano,
+        requests = total.requests + excluded.requests"""
+
+# Raised for what a record holds, whatever the state of the server.
+_OF_THE_RECORD = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    OverflowError,
+    UnicodeError,
+)
+# The connection is gone, or a server that stops or fails over is about to end it.
+_LOST = (
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server's farewell came while nothing was asked
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    OSError,
+)
+
+
+class PostgresqlChargeWriter:
+    """Books groups of generations over a connection of its own, opened again where it was lost."""
+
+    def __init__(self, url: sa.URL) -> None:
+        """Take the database's URL; the connection opens with the first group."""
+        self._url = url
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+
+    async def write(self, records: Sequence[GenerationRecord]) -> None:
+        """Book a group of generations in one transaction; those already booked change nothing.
+
+        Raises:
+            Unbookable: One of the group cannot be stored as it is; nothing of it is booked.
+            Exception: The database cannot be reached or written; nothing of the group is known
+                to be booked.
+        """
+        try:
+            try:
+                await self._book(records)
+            except _LOST:
+                # Perhaps after the commit: booking again is harmless.
+                self._disconnect()
+                await self._book(records)
+        except _OF_THE_RECORD as error:
+            raise Unbookable(str(error)) from error
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close(timeout=1)
+
+    async def _book(self, records: Sequence[GenerationRecord]) -> None:
+        connection = await self._connect()
+        async with connection.transaction():
+            rows = [_for_json(generation_row(record)) for record in records]
+            added = await connection.fetch(_ADD_GENERATIONS, _json(rows))
+            await _apply(connection, booking(records, {row["id"] for row in added}))
+
+    async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await postgresql.connect(self._url)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.terminate()
+
+
+async def _apply(connection: asyncpg.Connection[asyncpg.Record], change: Booking) -> None:
+    for statement, rows in (
+        (_ADD_POSTINGS, change.postings),
+        (_RAISE_ACCOUNTS, change.account_totals),
+        (_RAISE_KEYS, change.key_totals),
+        (_RAISE_KEY_DAYS, change.key_days),
+    ):
+        if rows:
+            await connection.execute(statement, _json(rows))
+
+
+def _for_json(row: Row) -> Row:
+    return {**row, "attempts": msgspec.Raw(str(row["attempts"]).encode())}
+
+
+def _json(rows: Sequence[Row]) -> str:
+    return msgspec.json.encode(rows).decode()

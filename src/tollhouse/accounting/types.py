@@ -1,0 +1,246 @@
+"""Usage, prices, charges and the record of a generation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one reply in disjoint classes: the sum of the classes is the total.
+
+    Providers count differently (chat's `prompt_tokens` contains the cached ones, Anthropic's
+    `input_tokens` does not); adapters bring both to this form.
+    """
+
+    input_tokens: int = 0
+    """Input that no cache had."""
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    """Input written to a cache for the usual five minutes."""
+    cache_write_1h_tokens: int = 0
+    output_tokens: int = 0
+    """All output, reasoning included."""
+    reasoning_tokens: int = 0
+    """How many of the output tokens were reasoning; not a class of its own."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All input tokens, cached or not."""
+        return (
+            self.input_tokens
+            + self.cache_read_tokens
+            + self.cache_write_tokens
+            + self.cache_write_1h_tokens
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """All tokens."""
+        return self.prompt_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Exact prices in credits for one token of each class, and for one request."""
+
+    prompt: Decimal
+    completion: Decimal
+    cache_read: Decimal
+    cache_write: Decimal
+    cache_write_1h: Decimal
+    request: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Rates that hold for the whole request once its input is larger than `above_tokens`."""
+
+    above_tokens: int
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs at one provider."""
+
+    rates: Rates
+    tiers: tuple[Tier, ...] = ()
+    """In rising order of `above_tokens`."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is ever charged."""
+        return self == FREE
+
+
+_ZERO = Decimal(0)
+FREE = Price(Rates(_ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a usage costs, in nano-credits."""
+
+    total_nano: int
+    """The exact sum, rounded once; not the sum of the two parts, each rounded for display."""
+    prompt_nano: int
+    completion_nano: int
+
+
+class CostState(StrEnum):
+    """How well a generation's cost is known."""
+
+    EXACT = "exact"
+    """From the usage that the provider reported."""
+    ESTIMATED = "estimated"
+    """The reply was broken off; from the tokens seen until then."""
+    UNKNOWN = "unknown"
+    """The reply ended and no usage came; nothing was charged, somebody should look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What is booked for a generation."""
+
+    state: CostState
+    usage: Usage
+    cost_nano: int
+    """What the customer pays."""
+    provider_cost_nano: int | None
+    """What the provider's work costs at its price; None where nobody knows."""
+    cost: Cost | None
+    """The customer's cost with its parts, for the reply; None where it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """What a request says of the program that sent it."""
+
+    http_referer: str | None = None
+    app_title: str | None = None
+    user_agent: str | None = None
+    external_user: str | None = None
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One provider that was asked."""
+
+    provider: str
+    status: int | None
+    """Its HTTP status; None where none came."""
+    latency_ms: int
+    """Until its response head, or its failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRecord:
+    """One reply that a caller was owed, and its charge. The id makes settling it twice harmless."""
+
+    id: str
+    account_id: str
+    workspace_id: str
+    key_hash: str
+    api_type: str
+    model: str
+    provider: str | None
+    provider_model: str | None
+    upstream_id: str | None
+    is_byok: bool
+    streamed: bool
+    cancelled: bool
+    finish_reason: str | None
+    native_finish_reason: str | None
+    charge: Charge
+    latency_ms: int | None
+    """From the request's arrival to the first byte of the reply."""
+    generation_ms: int | None
+    """From the first byte of the reply to its end."""
+    attempts: tuple[Attempt, ...]
+    attribution: Attribution
+    created_at: datetime
+
+
+class PostingKind(StrEnum):
+    """Why an amount moved."""
+
+    PURCHASE = "purchase"
+    GRANT = "grant"
+    USAGE = "usage"
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """An amount that moved from one ledger account to another: both sides in one row."""
+
+    id: str
+    account_id: str
+    kind: PostingKind
+    source: str
+    destination: str
+    amount_nano: int
+    generation_id: str | None
+    idempotency_key: str | None
+    note: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Credits:
+    """An account's money, in nano-credits."""
+
+    purchased_nano: int = 0
+    granted_nano: int = 0
+    used_nano: int = 0
+
+    @property
+    def total_nano(self) -> int:
+        """Everything that ever came in."""
+        return self.purchased_nano + self.granted_nano
+
+    @property
+    def balance_nano(self) -> int:
+        """What is left."""
+        return self.total_nano - self.used_nano
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """A key's use of credits over one period, in nano-credits."""
+
+    usage_nano: int = 0
+    byok_usage_nano: int = 0
+
+    def __add__(self, other: Spend) -> Spend:
+        """Return the use over both periods."""
+        return Spend(
+            self.usage_nano + other.usage_nano, self.byok_usage_nano + other.byok_usage_nano
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUsage:
+    """A key's counters: all time, and the current UTC day, week (from Monday) and month."""
+
+    total: Spend = Spend()
+    daily: Spend = Spend()
+    weekly: Spend = Spend()
+    monthly: Spend = Spend()
+    last_used_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FreeRequests:
+    """An account's requests to free models in the current UTC day."""
+
+    used: int
+    limit: int
+    remaining: int

@@ -1,0 +1,49 @@
+"""The accounting slice on a real database."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.integration.accounting.books import Books, charge_writer
+from tollhouse.accounting.ports import ChargeWriter
+from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.settlement.settler import Settler
+from tollhouse.storage.database import Database
+from tollhouse.testing.builders import Tenant, add_tenant
+from tollhouse.testing.clock import FakeClock
+from tollhouse.testing.ids import SequentialIds
+
+
+@pytest.fixture
+def service(clock: FakeClock, ids: SequentialIds) -> AccountingService:
+    return AccountingService(clock, ids)
+
+
+@pytest.fixture
+async def acme(database: Database, clock: FakeClock, ids: SequentialIds) -> Tenant:
+    """An account with its default workspace and an API key."""
+    return await add_tenant(database, clock=clock, ids=ids)
+
+
+@pytest.fixture
+async def other(database: Database, clock: FakeClock, ids: SequentialIds) -> Tenant:
+    """Another account."""
+    return await add_tenant(database, clock=clock, ids=ids, name="Other")
+
+
+@pytest.fixture
+async def writer(database: Database) -> AsyncIterator[ChargeWriter]:
+    """The writer that goes with the database."""
+    made = charge_writer(database)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def settler(writer: ChargeWriter) -> Settler:
+    return Settler(writer)
+
+
+@pytest.fixture
+def books(database: Database) -> Books:
+    return Books(database)

@@ -1,0 +1,280 @@
+"""Settling on both databases: grouped, once, all or nothing, whatever happens meanwhile."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.integration.accounting.books import Books, charge_writer, expected_totals, record_of
+from tollhouse.accounting.ports import ChargeWriter, Unbookable
+from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.settlement.settler import Settler
+from tollhouse.accounting.types import (
+    Attribution,
+    Charge,
+    CostState,
+    GenerationRecord,
+    PostingKind,
+    Usage,
+)
+from tollhouse.storage.database import Database
+from tollhouse.storage.tables.accounting import postings
+from tollhouse.testing.builders import Tenant, charge
+from tollhouse.testing.clock import START
+
+TOO_LARGE = charge(1, usage=Usage(input_tokens=2**63))
+
+
+async def settle(settler: Settler, *records: GenerationRecord) -> list[BaseException | None]:
+    return await asyncio.gather(
+        *(settler.settle(record) for record in records), return_exceptions=True
+    )
+
+
+class TestSettling:
+    async def test_books_the_generation_and_its_posting(
+        self, acme: Tenant, settler: Settler, books: Books
+    ) -> None:
+        booked = record_of(acme, cost_nano=25)
+        await settler.settle(booked)
+        assert await books.ids() == [booked.id]
+        assert await books.balances() == {f"customer:{acme.account.id}": -25, "revenue": 25}
+
+    async def test_is_visible_as_soon_as_it_returns(
+        self, acme: Tenant, settler: Settler, books: Books
+    ) -> None:
+        for number in range(20):
+            await settler.settle(record_of(acme, number))
+            assert len(await books.ids()) == number + 1
+
+    async def test_twice_changes_nothing(
+        self, acme: Tenant, settler: Settler, books: Books
+    ) -> None:
+        booked = record_of(acme, cost_nano=25)
+        await settler.settle(booked)
+        before = await books.totals()
+        await settler.settle(booked)
+        assert await books.totals() == before
+        assert len(await books.rows(postings)) == 1
+
+    async def test_twice_in_one_group_changes_nothing(
+        self, acme: Tenant, settler: Settler, books: Books
+    ) -> None:
+        booked = record_of(acme, cost_nano=25)
+        assert await settle(settler, booked, booked, booked) == [None] * 3
+        assert await books.totals() == expected_totals([booked])
+
+    async def test_by_two_processes_at_once_books_once(
+        self, acme: Tenant, database: Database, books: Books
+    ) -> None:
+        records = [record_of(acme, number, cost_nano=number) for number in range(40)]
+        writers = [charge_writer(database) for _ in range(3)]
+        await asyncio.gather(*(writer.write(records) for writer in writers))
+        for writer in writers:
+            await writer.close()
+        assert await books.totals() == expected_totals(records)
+
+    async def test_of_a_free_reply_makes_no_posting(
+        self, acme: Tenant, settler: Settler, books: Books
+    ) -> None:
+        await settler.settle(record_of(acme, cost_nano=0))
+        assert await books.rows(postings) == []
+        assert len(await books.ids()) == 1
+
+    async def test_many_at_once_books_them_all(
+        self, acme: Tenant, other: Tenant, settler: Settler, books: Books
+    ) -> None:
+        records = [record_of((acme, other)[number % 2], number) for number in range(700)]
+        assert set(await settle(settler, *records)) == {None}
+        assert await books.totals() == expected_totals(records)
+
+    async def test_takes_any_text_that_a_client_sends(
+        self, acme: Tenant, settler: Settler, books: Books
+    ) -> None:
+        nasty = "\0 \ud800 \u2028 '; DROP TABLE generations; -- 🙂 \x1b[31m"
+        attribution = Attribution(nasty, nasty, nasty, nasty, nasty)
+        await settler.settle(record_of(acme, attribution=attribution))
+        assert len(await books.ids()) == 1
+
+
+class TestFailedWrite:
+    async def test_fails_every_waiter_and_books_nothing(
+        self, acme: Tenant, database: Database, settler: Settler, books: Books
+    ) -> None:
+        async with database.writing() as write:
+            await write.execute(sa.text("ALTER TABLE key_days RENAME TO hidden"))
+        answers = await settle(settler, *(record_of(acme, number) for number in range(5)))
+        async with database.writing() as write:
+            await write.execute(sa.text("ALTER TABLE hidden RENAME TO key_days"))
+        assert all(isinstance(answer, Exception) for answer in answers)
+        assert not any(isinstance(answer, Unbookable) for answer in answers)
+        assert await books.ids() == []
+        assert await books.totals() == expected_totals([])
+
+    async def test_can_be_tried_again(
+        self, acme: Tenant, database: Database, settler: Settler, books: Books
+    ) -> None:
+        async with database.writing() as write:
+            await write.execute(sa.text("ALTER TABLE key_days RENAME TO hidden"))
+        await settle(settler, record_of(acme))
+        async with database.writing() as write:
+            await write.execute(sa.text("ALTER TABLE hidden RENAME TO key_days"))
+        assert await settle(settler, record_of(acme)) == [None]
+        assert await books.totals() == expected_totals([record_of(acme)])
+
+    @pytest.mark.parametrize(
+        "spoilt",
+        [{"account_id": "no-such-account"}, {"charge": TOO_LARGE}, {"model": None}],
+        ids=["foreign account", "number out of range", "something missing"],
+    )
+    async def test_for_what_one_charge_holds_fails_that_one_alone(
+        self, acme: Tenant, settler: Settler, books: Books, spoilt: dict[str, Any]
+    ) -> None:
+        records = [record_of(acme, number) for number in range(4)]
+        bad = record_of(acme, 9, **spoilt)
+        answers = await settle(settler, *records[:2], bad, *records[2:])
+        assert isinstance(answers.pop(2), Unbookable)
+        assert answers == [None] * 4
+        assert await books.totals() == expected_totals(records)
+
+
+async def test_a_cancelled_waiter_is_booked_all_the_same(
+    acme: Tenant, settler: Settler, books: Books
+) -> None:
+    records = [record_of(acme, number) for number in range(10)]
+    waiting = [asyncio.create_task(settler.settle(record)) for record in records]
+    await asyncio.sleep(0)
+    for task in waiting[::2]:
+        task.cancel()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert sum(isinstance(end, asyncio.CancelledError) for end in ended) == 5
+    await settler.close()
+    assert await books.totals() == expected_totals(records)
+
+
+async def test_closing_waits_for_what_is_pending(
+    acme: Tenant, settler: Settler, books: Books
+) -> None:
+    records = [record_of(acme, number) for number in range(600)]
+    waiting = [asyncio.create_task(settler.settle(record)) for record in records]
+    await asyncio.sleep(0)
+    await settler.close()
+    assert len(await books.ids()) == 600
+    await asyncio.gather(*waiting)
+
+
+async def test_a_charge_waits_for_a_transaction_of_the_control_plane_however_long_it_takes(
+    acme: Tenant,
+    database: Database,
+    service: AccountingService,
+    settler: Settler,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tollhouse.accounting.settlement.sqlite.BUSY_TIMEOUT_MS", 1)
+    async with database.writing() as write:
+        await service.add_credits(write, acme.account.id, PostingKind.GRANT, 10)
+        settling = asyncio.create_task(settler.settle(record_of(acme, cost_nano=3)))
+        await asyncio.sleep(0.1)
+        if database.dialect == "sqlite":
+            assert not settling.done()
+    await settling
+    assert (await books.totals()).accounts == {acme.account.id: (0, 10, 3)}
+
+
+def invented(tenants: Sequence[Tenant], dice: random.Random) -> list[GenerationRecord]:
+    """Return generations over accounts, keys and days, in random order, with duplicates."""
+    records = [
+        record_of(
+            tenant := dice.choice(tenants),
+            number,
+            key_hash=dice.choice([tenant.key.hash, f"{tenant.account.id}-second"]),
+            is_byok=dice.random() < 0.2,
+            charge=invented_charge(dice),
+            created_at=START + timedelta(minutes=dice.randrange(-5_000, 5_000)),
+        )
+        for number in range(200)
+    ]
+    duplicates = dice.choices(records, k=60)
+    everything = records + duplicates
+    dice.shuffle(everything)
+    return everything
+
+
+def invented_charge(dice: random.Random) -> Charge:
+    if dice.random() < 0.1:
+        return charge(0, state=CostState.UNKNOWN, provider_cost_nano=None)
+    cost = dice.choice([0, 1, dice.randrange(10**6), dice.randrange(10**12)])
+    return charge(cost, provider_cost_nano=dice.choice([cost, cost + 1, dice.randrange(10**6)]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_totals_are_the_sums_of_the_rows(
+    acme: Tenant,
+    other: Tenant,
+    database: Database,
+    service: AccountingService,
+    writer: ChargeWriter,
+    books: Books,
+    seed: int,
+) -> None:
+    dice = random.Random(seed)
+    records = invented([acme, other], dice)
+    credited = {acme.account.id: 0, other.account.id: 0}
+    rest = list(records)
+    while rest:
+        size = dice.choice([1, 2, 7, 40])
+        group, rest = rest[:size], rest[size:]
+        await writer.write(group)
+        tenant, amount = dice.choice([acme, other]), dice.randrange(1, 10**9)
+        credited[tenant.account.id] += amount
+        async with database.writing() as write:
+            kind = dice.choice([PostingKind.PURCHASE, PostingKind.GRANT])
+            await service.add_credits(write, tenant.account.id, kind, amount)
+
+    stored = await books.totals()
+    assert stored == await books.totals_of_rows()
+
+    model = expected_totals(records)
+    assert (stored.keys, stored.days) == (model.keys, model.days)
+    for account, (purchased, granted, used) in stored.accounts.items():
+        assert purchased + granted == credited[account]
+        assert used == model.accounts[account][2]
+        assert (await books.balances())[f"customer:{account}"] == credited[account] - used
+    assert sum((await books.balances()).values()) == 0
+
+
+async def test_settling_and_managing_at_once_do_not_get_in_each_others_way(
+    acme: Tenant,
+    other: Tenant,
+    database: Database,
+    service: AccountingService,
+    settler: Settler,
+    books: Books,
+) -> None:
+    async def settle_some(start: int) -> None:
+        for number in range(start, start + 15):
+            await settler.settle(record_of(acme, number, cost_nano=3))
+
+    async def credit(tenant: Tenant) -> None:
+        for _ in range(15):
+            async with database.writing() as write:
+                await service.credits(write, tenant.account.id)
+                await asyncio.sleep(0)
+                await service.add_credits(write, tenant.account.id, PostingKind.GRANT, 10)
+
+    async def look() -> None:
+        for _ in range(15):
+            async with database.reading() as read:
+                await service.key_usage(read, acme.key.hash)
+
+    settling = [settle_some(start) for start in range(0, 150, 15)]
+    await asyncio.gather(*settling, credit(acme), credit(acme), credit(other), look(), look())
+    totals = await books.totals()
+    assert totals.accounts[acme.account.id] == (0, 300, 450)
+    assert totals.accounts[other.account.id] == (0, 150, 0)
+    assert totals == await books.totals_of_rows()

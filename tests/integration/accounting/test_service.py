@@ -1,0 +1,300 @@
+"""Credits, counters and generations as a caller sees them, on both databases."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.integration.accounting.books import Books, record_of
+from tollhouse.accounting.ports import ChargeWriter
+from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.types import (
+    Attempt,
+    Attribution,
+    CostState,
+    Credits,
+    GenerationRecord,
+    KeyUsage,
+    Posting,
+    PostingKind,
+    Spend,
+)
+from tollhouse.identity.policy import subject_of
+from tollhouse.kernel.errors import Conflict, Invalid, NotFound
+from tollhouse.kernel.money import MAX_NANO
+from tollhouse.storage.database import Database
+from tollhouse.storage.tables.accounting import postings
+from tollhouse.testing.builders import Tenant, charge
+from tollhouse.testing.clock import FakeClock
+
+
+class Desk:
+    """Each use case in a transaction of its own, as the edge runs them."""
+
+    def __init__(self, database: Database, service: AccountingService) -> None:
+        self.database = database
+        self.service = service
+
+    async def add(
+        self,
+        tenant: Tenant,
+        nano: int,
+        kind: PostingKind = PostingKind.PURCHASE,
+        key: str | None = None,
+    ) -> Posting:
+        async with self.database.writing() as write:
+            return await self.service.add_credits(
+                write, tenant.account.id, kind, nano, idempotency_key=key, note="a note"
+            )
+
+    async def credits(self, tenant: Tenant) -> Credits:
+        async with self.database.reading() as read:
+            return await self.service.credits(read, tenant.account.id)
+
+    async def usage(self, key_hash: str) -> KeyUsage:
+        async with self.database.reading() as read:
+            return await self.service.key_usage(read, key_hash)
+
+    async def generation(self, tenant: Tenant, generation_id: str) -> GenerationRecord:
+        async with self.database.reading() as read:
+            subject = subject_of(tenant.key)
+            return await self.service.generation(read, subject, generation_id)
+
+
+@pytest.fixture
+def desk(database: Database, service: AccountingService) -> Desk:
+    return Desk(database, service)
+
+
+class TestCredits:
+    async def test_are_none_where_nothing_ever_moved(self, acme: Tenant, desk: Desk) -> None:
+        assert await desk.credits(acme) == Credits()
+
+    async def test_that_were_purchased_and_granted_are_told_apart(
+        self, acme: Tenant, desk: Desk
+    ) -> None:
+        await desk.add(acme, 5)
+        await desk.add(acme, 7)
+        await desk.add(acme, 100, PostingKind.GRANT)
+        assert await desk.credits(acme) == Credits(purchased_nano=12, granted_nano=100)
+
+    async def test_of_one_account_are_not_anothers(
+        self, acme: Tenant, other: Tenant, desk: Desk
+    ) -> None:
+        await desk.add(acme, 5)
+        assert await desk.credits(other) == Credits()
+
+    async def test_fall_by_what_is_used(
+        self, acme: Tenant, desk: Desk, writer: ChargeWriter
+    ) -> None:
+        await desk.add(acme, 100)
+        await writer.write([record_of(acme, cost_nano=30)])
+        found = await desk.credits(acme)
+        assert (found.used_nano, found.balance_nano) == (30, 70)
+
+    async def test_may_be_used_before_any_came_in(
+        self, acme: Tenant, desk: Desk, writer: ChargeWriter
+    ) -> None:
+        await writer.write([record_of(acme, cost_nano=30)])
+        await desk.add(acme, 100)
+        assert (await desk.credits(acme)).balance_nano == 70
+
+    async def test_added_at_once_are_all_counted(
+        self, acme: Tenant, desk: Desk, books: Books
+    ) -> None:
+        await asyncio.gather(*(desk.add(acme, number) for number in range(1, 11)))
+        assert (await desk.credits(acme)).purchased_nano == 55
+        assert await books.totals() == await books.totals_of_rows()
+
+    async def test_are_stored_as_a_posting_with_both_sides(
+        self, acme: Tenant, desk: Desk, books: Books
+    ) -> None:
+        made = await desk.add(acme, 5)
+        (row,) = await books.rows(postings)
+        assert (row.id, row.source, row.destination, row.amount_nano, row.note) == (
+            made.id,
+            "purchases",
+            f"customer:{acme.account.id}",
+            5,
+            "a note",
+        )
+
+    async def test_are_refused_beyond_what_can_be_counted(self, acme: Tenant, desk: Desk) -> None:
+        await desk.add(acme, MAX_NANO)
+        with pytest.raises(Invalid, match="more credits than can be counted"):
+            await desk.add(acme, 1)
+        assert (await desk.credits(acme)).purchased_nano == MAX_NANO
+
+
+class TestIdempotencyKey:
+    async def test_adds_once(self, acme: Tenant, desk: Desk) -> None:
+        first = await desk.add(acme, 5, key="k")
+        assert await desk.add(acme, 5, key="k") == first
+        assert (await desk.credits(acme)).purchased_nano == 5
+
+    async def test_adds_once_for_requests_at_once(self, acme: Tenant, desk: Desk) -> None:
+        answers = await asyncio.gather(*(desk.add(acme, 5, key="k") for _ in range(8)))
+        assert len({posting.id for posting in answers}) == 1
+        assert (await desk.credits(acme)).purchased_nano == 5
+
+    @pytest.mark.parametrize(("nano", "kind"), [(6, PostingKind.PURCHASE), (5, PostingKind.GRANT)])
+    async def test_is_refused_for_something_else(
+        self, acme: Tenant, desk: Desk, nano: int, kind: PostingKind
+    ) -> None:
+        await desk.add(acme, 5, key="k")
+        with pytest.raises(Conflict):
+            await desk.add(acme, nano, kind, key="k")
+        assert await desk.credits(acme) == Credits(purchased_nano=5)
+
+    async def test_belongs_to_an_account(self, acme: Tenant, other: Tenant, desk: Desk) -> None:
+        await desk.add(acme, 5, key="k")
+        await desk.add(other, 6, key="k")
+        assert (await desk.credits(other)).purchased_nano == 6
+
+    async def test_may_be_left_out_any_number_of_times(self, acme: Tenant, desk: Desk) -> None:
+        await desk.add(acme, 5)
+        await desk.add(acme, 5)
+        assert (await desk.credits(acme)).purchased_nano == 10
+
+
+class TestKeyUsage:
+    async def test_is_nothing_for_a_key_that_was_never_used(self, acme: Tenant, desk: Desk) -> None:
+        assert await desk.usage(acme.key.hash) == KeyUsage()
+
+    async def test_counts_the_day_the_week_and_the_month(
+        self, acme: Tenant, desk: Desk, writer: ChargeWriter, clock: FakeClock
+    ) -> None:
+        clock.set(datetime(2026, 3, 12, 23, 59, 59, tzinfo=UTC))
+        days = {
+            "today": datetime(2026, 3, 12, 0, 0, tzinfo=UTC),
+            "monday": datetime(2026, 3, 9, 0, 0, tzinfo=UTC),
+            "sunday": datetime(2026, 3, 8, 23, 59, 59, tzinfo=UTC),
+            "last month": datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC),
+        }
+        for number, at in enumerate(days.values()):
+            await writer.write([record_of(acme, number, cost_nano=10**number, created_at=at)])
+        usage = await desk.usage(acme.key.hash)
+        assert (usage.daily, usage.weekly) == (Spend(1), Spend(11))
+        assert (usage.monthly, usage.total) == (Spend(111), Spend(1111))
+
+    async def test_begins_anew_with_a_day(
+        self, acme: Tenant, desk: Desk, writer: ChargeWriter, clock: FakeClock
+    ) -> None:
+        clock.set(datetime(2026, 3, 31, 23, 59, tzinfo=UTC))
+        await writer.write([record_of(acme, cost_nano=5, created_at=clock.now())])
+        clock.advance(60)
+        usage = await desk.usage(acme.key.hash)
+        assert (usage.daily, usage.weekly, usage.monthly) == (Spend(), Spend(5), Spend())
+
+    async def test_knows_the_last_use(
+        self, acme: Tenant, desk: Desk, writer: ChargeWriter, clock: FakeClock
+    ) -> None:
+        late, early = clock.now(), clock.now() - timedelta(hours=3)
+        await writer.write([record_of(acme, 1, created_at=late)])
+        await writer.write([record_of(acme, 2, created_at=early)])
+        assert (await desk.usage(acme.key.hash)).last_used_at == late
+
+    async def test_counts_own_provider_keys_apart(
+        self, acme: Tenant, desk: Desk, writer: ChargeWriter
+    ) -> None:
+        own = charge(0, provider_cost_nano=9)
+        await writer.write([record_of(acme, 1, is_byok=True, charge=own)])
+        await writer.write([record_of(acme, 2, cost_nano=4)])
+        assert (await desk.usage(acme.key.hash)).total == Spend(4, 9)
+
+
+class TestGenerations:
+    @pytest.mark.parametrize(
+        "facts",
+        [
+            {},
+            {
+                "provider": None,
+                "provider_model": None,
+                "upstream_id": None,
+                "finish_reason": None,
+                "native_finish_reason": None,
+                "latency_ms": None,
+                "generation_ms": None,
+                "attempts": (),
+                "cancelled": True,
+            },
+            {
+                "is_byok": True,
+                "streamed": True,
+                "attempts": (Attempt("a", None, 1), Attempt("b", 503, 2), Attempt("c", 200, 3)),
+                "attribution": Attribution("https://é.example/", 'a "name" 🙂', "u/1", "user", "s"),
+            },
+            {"charge": charge(0, state=CostState.UNKNOWN, provider_cost_nano=None)},
+            {"charge": charge(7, state=CostState.ESTIMATED, provider_cost_nano=8)},
+        ],
+        ids=["plain", "without", "with everything", "unknown", "estimated"],
+    )
+    async def test_are_read_back_as_they_were_booked(
+        self, acme: Tenant, desk: Desk, writer: ChargeWriter, facts: dict[str, Any]
+    ) -> None:
+        booked = record_of(acme, **facts)
+        await writer.write([booked])
+        found = await desk.generation(acme, booked.id)
+        assert found == replace(booked, charge=replace(booked.charge, cost=None))
+
+    async def test_of_others_do_not_exist(
+        self, acme: Tenant, other: Tenant, desk: Desk, writer: ChargeWriter
+    ) -> None:
+        booked = record_of(other)
+        await writer.write([booked])
+        with pytest.raises(NotFound):
+            await desk.generation(acme, booked.id)
+
+    async def test_of_another_workspace_do_not_exist_for_an_api_key(
+        self, acme: Tenant, desk: Desk, writer: ChargeWriter
+    ) -> None:
+        booked = record_of(acme, workspace_id="elsewhere")
+        await writer.write([booked])
+        with pytest.raises(NotFound):
+            await desk.generation(acme, booked.id)
+
+    async def test_of_unknown_cost_are_listed_newest_first(
+        self,
+        acme: Tenant,
+        other: Tenant,
+        database: Database,
+        service: AccountingService,
+        writer: ChargeWriter,
+        clock: FakeClock,
+    ) -> None:
+        unknown = charge(0, state=CostState.UNKNOWN, provider_cost_nano=None)
+        group = [
+            record_of(tenant, number, charge=unknown, created_at=clock.now() + timedelta(number))
+            for number, tenant in enumerate([acme, other, acme])
+        ]
+        await writer.write([*group, record_of(acme, 9)])
+        async with database.reading() as read:
+            everyones = await service.unknown_costs(read, None)
+            own = await service.unknown_costs(read, acme.account.id)
+        assert [record.id for record in everyones] == [group[2].id, group[1].id, group[0].id]
+        assert [record.id for record in own] == [group[2].id, group[0].id]
+
+
+async def test_free_requests_of_today_are_counted(
+    acme: Tenant,
+    other: Tenant,
+    database: Database,
+    service: AccountingService,
+    writer: ChargeWriter,
+    clock: FakeClock,
+) -> None:
+    today, yesterday = clock.now(), clock.now() - timedelta(days=1)
+    await writer.write(
+        [
+            record_of(acme, 1, model="acme/large:free", created_at=today),
+            record_of(acme, 2, model="acme/large:free", created_at=today),
+            record_of(acme, 3, model="acme/large", created_at=today),
+            record_of(acme, 4, model="acme/large:free", created_at=yesterday),
+            record_of(other, 5, model="acme/large:free", created_at=today),
+        ]
+    )
+    async with database.reading() as read:
+        assert (await service.free_requests(read, acme.account.id)).used == 2

@@ -1,0 +1,120 @@
+"""What a group of generations changes, before any database sees it."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import msgspec
+import pytest
+
+from tollhouse.accounting.settlement.rows import booking, generation_row
+from tollhouse.accounting.types import Attempt, Attribution
+from tollhouse.storage.tables.accounting import generations
+from tollhouse.testing.builders import charge, generation_record
+
+
+def test_a_row_has_every_column_of_the_table() -> None:
+    assert list(generation_row(generation_record())) == [c.name for c in generations.columns]
+
+
+def test_attempts_are_stored_as_json() -> None:
+    attempts = (Attempt("acme", None, 20), Attempt("other", 200, 30))
+    text = str(generation_row(generation_record(attempts=attempts))["attempts"])
+    assert msgspec.json.decode(text) == [
+        {"provider": "acme", "status": None, "latency_ms": 20},
+        {"provider": "other", "status": 200, "latency_ms": 30},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (None, None),
+        ("plain", "plain"),
+        ("näin 🙂", "näin 🙂"),
+        ("a\0b", "a\N{REPLACEMENT CHARACTER}b"),
+        ("\ud800", "?"),
+    ],
+)
+def test_texts_of_strangers_lose_what_a_database_refuses(
+    given: str | None, stored: str | None
+) -> None:
+    attribution = Attribution(given, given, given, given, given)
+    record = generation_record(
+        attribution=attribution, upstream_id=given, native_finish_reason=given
+    )
+    row = generation_row(record)
+    foreign = ["http_referer", "app_title", "user_agent", "external_user", "session_id"]
+    for name in [*foreign, "upstream_id", "native_finish_reason"]:
+        assert row[name] == stored
+
+
+def test_a_posting_moves_the_cost_from_the_customer_to_revenue() -> None:
+    change = booking([generation_record(id="g", cost_nano=7, account_id="a")], {"g"})
+    (posting,) = change.postings
+    assert (posting["source"], posting["destination"]) == ("customer:a", "revenue")
+    assert (posting["amount_nano"], posting["generation_id"]) == (7, "g")
+
+
+def test_a_free_reply_moves_nothing_and_is_counted() -> None:
+    change = booking([generation_record(id="g", cost_nano=0)], {"g"})
+    assert (change.postings, change.account_totals) == ([], [])
+    assert change.key_days[0]["requests"] == 1
+
+
+def test_what_was_booked_before_changes_nothing() -> None:
+    change = booking([generation_record(id="g")], set())
+    assert not any((change.postings, change.account_totals, change.key_totals, change.key_days))
+
+
+def test_what_stands_twice_in_a_group_counts_once_as_it_stood_first() -> None:
+    twice = [generation_record(id="g", cost_nano=3), generation_record(id="g", cost_nano=5)]
+    change = booking(twice, {"g"})
+    assert [row["amount_nano"] for row in change.postings] == [3]
+    assert change.key_days[0]["requests"] == 1
+
+
+def test_totals_are_summed_for_each_account_key_and_day() -> None:
+    monday, tuesday = datetime(2026, 3, 9, tzinfo=UTC), datetime(2026, 3, 10, tzinfo=UTC)
+    group = [
+        generation_record(id="1", cost_nano=1, account_id="a", key_hash="k", created_at=tuesday),
+        generation_record(id="2", cost_nano=2, account_id="a", key_hash="k", created_at=monday),
+        generation_record(id="3", cost_nano=4, account_id="a", key_hash="j", created_at=monday),
+        generation_record(id="4", cost_nano=8, account_id="b", key_hash="l", created_at=monday),
+    ]
+    change = booking(group, {"1", "2", "3", "4"})
+    assert change.account_totals == [
+        {"account_id": "a", "used_nano": 7},
+        {"account_id": "b", "used_nano": 8},
+    ]
+    assert [(row["key_hash"], row["usage_nano"]) for row in change.key_totals] == [
+        ("j", 4),
+        ("k", 3),
+        ("l", 8),
+    ]
+    assert [(row["key_hash"], row["day"]) for row in change.key_days] == [
+        ("j", "2026-03-09"),
+        ("k", "2026-03-09"),
+        ("k", "2026-03-10"),
+        ("l", "2026-03-09"),
+    ]
+
+
+def test_the_last_use_is_the_latest_of_the_group() -> None:
+    late = datetime(2026, 3, 10, tzinfo=UTC)
+    group = [
+        generation_record(id="1", created_at=late),
+        generation_record(id="2", created_at=late - timedelta(hours=1)),
+    ]
+    (total,) = booking(group, {"1", "2"}).key_totals
+    assert total["last_used_at"] == int(late.timestamp() * 1000)
+
+
+def test_the_day_is_the_utc_day() -> None:
+    at = datetime(2026, 3, 10, 1, 0, tzinfo=timezone(timedelta(hours=2)))
+    (day,) = booking([generation_record(id="g", created_at=at)], {"g"}).key_days
+    assert day["day"] == "2026-03-09"
+
+
+def test_a_callers_own_provider_key_counts_apart() -> None:
+    own = generation_record(id="g", is_byok=True, charge=charge(0, provider_cost_nano=9))
+    (total,) = booking([own], {"g"}).key_totals
+    assert (total["usage_nano"], total["byok_usage_nano"]) == (0, 9)

@@ -1,0 +1,125 @@
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.accounting.policy import (
+    credit_posting,
+    first_day_needed,
+    key_usage,
+    same_credit,
+)
+from tollhouse.accounting.types import KeyUsage, Posting, PostingKind, Spend
+from tollhouse.testing.clock import START
+
+DAY = timedelta(days=1)
+THURSDAY = datetime(2026, 3, 12, 10, 30, tzinfo=UTC)
+
+instants = st.datetimes(
+    datetime(2020, 1, 1),  # noqa: DTZ001 - the strategy adds the zone
+    datetime(2035, 1, 1),  # noqa: DTZ001 - the same
+    timezones=st.sampled_from([UTC, timezone(timedelta(hours=14)), timezone(-timedelta(hours=12))]),
+)
+spends = st.builds(Spend, st.integers(0, 10**15), st.integers(0, 10**15))
+# Days before now, counted back, so that most of them matter.
+histories = st.dictionaries(st.integers(-3, 70), spends, max_size=40)
+
+
+def usage(days: dict[date, Spend], now: datetime = THURSDAY) -> KeyUsage:
+    return key_usage(Spend(), days, now, None)
+
+
+def on(*dates: date) -> dict[date, Spend]:
+    return {day: Spend(1) for day in dates}
+
+
+class TestWindows:
+    def test_the_day_is_the_utc_day(self) -> None:
+        eastern = datetime(2026, 3, 13, 1, 0, tzinfo=timezone(timedelta(hours=2)))
+        days = on(date(2026, 3, 12), date(2026, 3, 13))
+        assert usage(days, eastern).daily == Spend(1)
+
+    def test_the_week_begins_on_monday(self) -> None:
+        days = on(date(2026, 3, 8), date(2026, 3, 9), date(2026, 3, 12))
+        assert usage(days).weekly == Spend(2)
+
+    def test_on_a_monday_the_week_is_that_day(self) -> None:
+        monday = datetime(2026, 3, 9, tzinfo=UTC)
+        assert usage(on(date(2026, 3, 8), date(2026, 3, 9)), monday).weekly == Spend(1)
+
+    def test_on_a_sunday_the_week_is_seven_days(self) -> None:
+        sunday = datetime(2026, 3, 15, 23, 59, tzinfo=UTC)
+        week = on(*(date(2026, 3, 15) - back * DAY for back in range(10)))
+        assert usage(week, sunday).weekly == Spend(7)
+
+    def test_the_month_begins_on_its_first_day(self) -> None:
+        days = on(date(2026, 2, 28), date(2026, 3, 1), date(2026, 3, 12))
+        assert usage(days).monthly == Spend(2)
+
+    def test_the_week_may_reach_back_into_the_month_before(self) -> None:
+        first = datetime(2026, 4, 1, tzinfo=UTC)
+        spent = usage(on(date(2026, 3, 30), date(2026, 4, 1)), first)
+        assert (spent.weekly, spent.monthly) == (Spend(2), Spend(1))
+
+    def test_both_kinds_of_spend_are_summed(self) -> None:
+        days = {date(2026, 3, 11): Spend(1, 10), date(2026, 3, 12): Spend(2, 20)}
+        assert usage(days).weekly == Spend(3, 30)
+
+    @given(histories, instants)
+    def test_agree_with_counting_day_by_day(self, history: dict[int, Spend], now: datetime) -> None:
+        today = now.astimezone(UTC).date()
+        days = {today - back * DAY: spend for back, spend in history.items()}
+
+        daily = weekly = monthly = Spend()
+        for day, spend in days.items():
+            if day > today:
+                continue
+            if day == today:
+                daily += spend
+            if day.isocalendar()[:2] == today.isocalendar()[:2]:
+                weekly += spend
+            if (day.year, day.month) == (today.year, today.month):
+                monthly += spend
+
+        assert usage(days, now) == KeyUsage(Spend(), daily, weekly, monthly, None)
+
+    @given(histories, instants)
+    def test_need_no_day_before_the_first_one_asked_for(
+        self, history: dict[int, Spend], now: datetime
+    ) -> None:
+        days = {now.astimezone(UTC).date() - back * DAY: spend for back, spend in history.items()}
+        asked = {day: spend for day, spend in days.items() if day >= first_day_needed(now)}
+        assert usage(asked, now) == usage(days, now)
+
+    @given(instants)
+    def test_ask_for_a_month_and_a_week_at_most(self, now: datetime) -> None:
+        assert now.astimezone(UTC).date() - first_day_needed(now) < timedelta(days=31)
+
+
+def credit(**changes: object) -> Posting:
+    facts: dict[str, object] = {
+        "account_id": "acme",
+        "kind": PostingKind.PURCHASE,
+        "amount_nano": 5,
+        **changes,
+    }
+    return credit_posting("p", now=START, **facts)  # pyright: ignore[reportArgumentType]
+
+
+class TestCredits:
+    @pytest.mark.parametrize(
+        ("kind", "source"), [(PostingKind.PURCHASE, "purchases"), (PostingKind.GRANT, "grants")]
+    )
+    def test_come_from_their_source_to_the_customer(self, kind: PostingKind, source: str) -> None:
+        posting = credit(kind=kind)
+        assert (posting.source, posting.destination) == (source, "customer:acme")
+
+    def test_asked_for_again_are_the_same(self) -> None:
+        assert same_credit(credit(), credit(note="again"))
+
+    @pytest.mark.parametrize(
+        "other", [{"amount_nano": 6}, {"kind": PostingKind.GRANT}, {"account_id": "other"}]
+    )
+    def test_are_not_the_same_where_something_counts(self, other: dict[str, object]) -> None:
+        assert not same_credit(credit(), credit(**other))
