@@ -1,0 +1,113 @@
+"""The models that this installation offers, and their prices.
+
+Built once from the settings: pure but for the price list, which a library carries as data.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from tollhouse.inference.prices import configured_price, list_price
+from tollhouse.inference.providers.simulated import models as simulated
+from tollhouse.inference.types import Endpoint, Model
+from tollhouse.kernel.errors import NotFound
+from tollhouse.kernel.start import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from tollhouse.accounting.types import Price
+    from tollhouse.settings.sections import EndpointSettings, ModelSettings, ProviderSettings
+
+
+class Catalog:
+    """Models by id, in the order of the settings."""
+
+    def __init__(self, models: Iterable[Model]) -> None:
+        """Take the models; a later one with the same id wins."""
+        self._models: Mapping[str, Model] = {model.id: model for model in models}
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """Every model."""
+        return tuple(self._models.values())
+
+    def find(self, model_id: str) -> Model:
+        """Return a model by its id.
+
+        Raises:
+            NotFound: There is none; the message names the nearest.
+        """
+        model = self._models.get(model_id)
+        if model is None:
+            raise self._unknown(model_id)
+        return model
+
+    def _unknown(self, model_id: str) -> NotFound:
+        shown = model_id if len(model_id) <= _LONGEST_ID else model_id[:_LONGEST_ID] + "..."
+        near = difflib.get_close_matches(shown, self._models, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else " GET /v1/models lists them."
+        return NotFound(f"No model {shown!r} in the catalogue.{hint}")
+
+
+_LONGEST_ID = 200
+
+
+def build_catalog(
+    models: Sequence[ModelSettings], providers: Mapping[str, ProviderSettings], now: datetime
+) -> Catalog:
+    """Return the catalogue of an installation.
+
+    Args:
+        models: The models of the settings.
+        providers: The providers of the settings by slug; none means that the simulated one is
+            there, so that a first start answers.
+        now: The instant whose list prices hold.
+
+    Raises:
+        StartError: A model's price is neither given nor on the price list.
+    """
+    own = [_model(each, providers, now) for each in models]
+    if not providers:
+        own.extend(simulated.models())
+    for each in providers.values():
+        if each.kind == "simulated":
+            own.extend(simulated.models(each.slug))
+    return Catalog(own)
+
+
+def _model(
+    settings: ModelSettings, providers: Mapping[str, ProviderSettings], now: datetime
+) -> Model:
+    return Model(
+        id=settings.id,
+        name=settings.name or settings.id,
+        description=settings.description or "",
+        context_length=settings.context_length,
+        max_completion_tokens=settings.max_completion_tokens,
+        endpoints=tuple(
+            Endpoint(
+                provider=each.provider,
+                model=each.model,
+                price=_price(settings.id, each, providers[each.provider], now),
+            )
+            for each in settings.endpoints
+        ),
+    )
+
+
+def _price(
+    model_id: str, endpoint: EndpointSettings, provider: ProviderSettings, now: datetime
+) -> Price:
+    if endpoint.pricing is not None:
+        return configured_price(endpoint.pricing)
+    price = list_price(endpoint.model, provider, now)
+    if price is None:
+        message = (
+            f"no price is known for model {model_id!r} at provider {endpoint.provider!r} "
+            f"({endpoint.model!r}): add pricing to its endpoint, or pricing: free"
+        )
+        raise StartError(message)
+    return price

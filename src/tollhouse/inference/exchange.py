@@ -1,0 +1,111 @@
+"""One reply, between the task that produces it and the client that reads it.
+
+    producer                       reader
+    write(bytes) ... end()         read() -> bytes ... b"" at the end
+    fail(error)                    read() raises it, if nothing was written
+                                   abandon()        the client went away
+
+The reader only subscribes: when it goes away the producer goes on, books, and decides itself what
+becomes of the call. A slow reader stops the producer at `HIGH_WATER` bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tollhouse.kernel.errors import TollhouseError
+
+HIGH_WATER = 256 * 1024
+
+
+class Exchange:
+    """A one-way buffer with a bound."""
+
+    def __init__(self, generation_id: str) -> None:
+        """Start empty."""
+        self.generation_id = generation_id
+        self.booked = False
+        """Whether `generation_id` can be looked up."""
+        self.begun = False
+        """Whether anything was written."""
+        self.abandoned = False
+        self.on_abandon: Callable[[], None] | None = None
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self.ended = False
+        self._error: TollhouseError | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+
+    async def read(self) -> bytes:
+        """Return what has been written since the last call; empty at the end, or once abandoned.
+
+        Raises:
+            TollhouseError: The reply failed before its first byte.
+        """
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self.ended or self.abandoned:
+                return b""
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._drop()
+        return data
+
+    def abandon(self) -> None:
+        """Say that the client went away; what is written from now on is thrown away."""
+        if self.abandoned or self.ended:
+            return
+        self.abandoned = True
+        self._drop()
+        _wake(self._reader)
+        if self.on_abandon is not None:
+            self.on_abandon()
+
+    async def write(self, data: bytes) -> None:
+        """Hand bytes to the reader; wait while it is far behind."""
+        self.begun = True
+        if self.abandoned:
+            return
+        self._pieces.append(data)
+        self._size += len(data)
+        _wake(self._reader)
+        while self._size > HIGH_WATER:
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+
+    def finish(self, data: bytes) -> None:
+        """Hand over the last bytes, however far behind the reader is, and end."""
+        self.begun = True
+        if not self.abandoned:
+            self._pieces.append(data)
+        self.end()
+
+    def end(self) -> None:
+        """Say that nothing more comes."""
+        self.ended = True
+        # It refers to the producer, which refers to us: without it both go with the last reader.
+        self.on_abandon = None
+        _wake(self._reader)
+
+    def fail(self, error: TollhouseError) -> None:
+        """End with an error that the reader gets in place of a reply; after the end it is moot."""
+        if not self.ended:
+            self._error = error
+            self.end()
+
+    def _drop(self) -> None:
+        self._pieces.clear()
+        self._size = 0
+        _wake(self._writer)
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,1 @@
+"""Wire formats, a folder each: parse, render, stream, errors."""

@@ -1,0 +1,1 @@
+"""OpenAI's chat completions, with the public gateway's additions."""

@@ -1,0 +1,151 @@
+"""Whole replies and requests, passed through with what is ours changed and the rest untouched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.chat_completions.errors import parse_error_event
+from tollhouse.inference.formats.chat_completions.usage import (
+    estimated_tokens,
+    message_bytes,
+    parse_usage,
+    render_usage,
+)
+from tollhouse.inference.formats.chat_completions.wire import (
+    NULL,
+    OURS,
+    Fields,
+    choices_decoder,
+    encoder,
+    fields_decoder,
+    normal_finish_reason,
+    raw,
+    well_formed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from msgspec import Raw
+
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.types import ChatRequest, ReplyIdentity
+
+_INCLUDE_USAGE = raw({"include_usage": True})
+_text = msgspec.json.Decoder(str | None)
+_options = msgspec.json.Decoder(Fields | None)
+
+
+class Unreadable(ValueError):
+    """A provider's reply is not what its format promises."""
+
+
+@dataclass(slots=True)
+class WholeReply:
+    """A provider's whole reply, read as far as the gateway must."""
+
+    fields: Fields
+    choices: list[Fields]
+    reported: Usage | None
+    seen: Usage
+    finish_reason: str | None
+    native_finish_reason: str | None
+    upstream_id: str | None
+
+
+def provider_request(request: ChatRequest, model: str) -> bytes:
+    """Return the body for a provider: the client's, with the provider's name of the model.
+
+    Fields that speak to the gateway are left out, and a stream always asks for its usage.
+    """
+    fields = {name: value for name, value in request.fields.items() if name not in OURS}
+    fields["model"] = raw(model)
+    if request.stream:
+        fields["stream_options"] = _with_usage(fields.get("stream_options"))
+    else:
+        fields.pop("stream_options", None)
+    return encoder.encode(fields)
+
+
+def _with_usage(options: Raw | None) -> Raw:
+    if options is None:
+        return _INCLUDE_USAGE
+    try:
+        given = _options.decode(options)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # The provider would refuse it; the stream does not depend on it.
+        given = None
+    return _INCLUDE_USAGE if given is None else raw({**given, "include_usage": True})
+
+
+def parse_whole(body: bytes, request: ChatRequest) -> WholeReply:
+    """Return a provider's whole reply.
+
+    Raises:
+        Unreadable: It is not a chat completion.
+        ErrorEvent: It is the provider's error, under a success status.
+    """
+    try:
+        fields = fields_decoder.decode(well_formed(body))
+        if fields.get("error", NULL) != NULL:
+            raise parse_error_event(fields["error"])
+        choices = choices_decoder.decode(fields["choices"])
+        native = _text.decode(choices[0].get("finish_reason", NULL))
+        upstream_id = _text.decode(fields.get("id", NULL))
+        patched = [_choice(choice, index) for index, choice in enumerate(choices)]
+    except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
+        message = "the reply is not a chat completion"
+        raise Unreadable(message) from None
+    reported = parse_usage(fields.get("usage"))
+    return WholeReply(
+        fields=fields,
+        choices=patched,
+        reported=reported,
+        seen=_seen(choices, request) if reported is None else reported,
+        finish_reason=normal_finish_reason(native),
+        native_finish_reason=native,
+        upstream_id=upstream_id,
+    )
+
+
+def _seen(choices: list[Fields], request: ChatRequest) -> Usage:
+    return Usage(
+        input_tokens=estimated_tokens(request.size),
+        output_tokens=estimated_tokens(sum(message_bytes(choice["message"]) for choice in choices)),
+    )
+
+
+def _choice(choice: Fields, index: int) -> Fields:
+    native = choice.get("finish_reason", NULL)
+    message = fields_decoder.decode(choice["message"])
+    message.setdefault("role", raw("assistant"))
+    message.setdefault("content", NULL)
+    message.setdefault("refusal", NULL)
+    return {
+        "logprobs": NULL,
+        **choice,
+        "index": raw(index) if choice.get("index", NULL) == NULL else choice["index"],
+        "message": raw(message),
+        "finish_reason": raw(normal_finish_reason(_text.decode(native))),
+        "native_finish_reason": choice.get("native_finish_reason", native),
+    }
+
+
+def render_whole(reply: WholeReply, identity: ReplyIdentity, charge: Charge) -> bytes:
+    """Return the client's body: the provider's fields, with ours in place of its own."""
+    fields: Mapping[str, object] = {
+        "system_fingerprint": NULL,
+        **reply.fields,
+        "id": identity.id,
+        "object": "chat.completion",
+        "created": identity.created,
+        "model": identity.model,
+        "provider": identity.provider,
+        "choices": reply.choices,
+        "usage": render_usage(charge, is_byok=False),
+    }
+    return encoder.encode(fields)

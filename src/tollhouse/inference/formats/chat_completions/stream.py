@@ -1,0 +1,178 @@
+"""A chat stream on its way through: the provider's events in, a legal stream out. Pure.
+
+    relay = ChatStream(identity, request)
+    relay.feed(data)     -> bytes for the client (may be empty)
+    relay.end(charge)    -> the usage chunk and [DONE]
+    relay.fail(error)    -> the error chunk and [DONE]
+
+Whatever the provider sends, the client's stream is `chunk* (usage | error) [DONE]`: the provider's
+usage is kept back until the end and priced, its own `[DONE]` is only noted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.chat_completions.errors import error_chunk, parse_error_event
+from tollhouse.inference.formats.chat_completions.render import Unreadable
+from tollhouse.inference.formats.chat_completions.usage import (
+    estimated_tokens,
+    parse_usage,
+    render_usage,
+    spoken_bytes,
+)
+from tollhouse.inference.formats.chat_completions.wire import (
+    NULL,
+    Fields,
+    choices_decoder,
+    chunk_choices_decoder,
+    encoder,
+    fields_decoder,
+    normal_finish_reason,
+    raw,
+    well_formed,
+)
+from tollhouse.inference.sse import event
+from tollhouse.kernel.errors import Bug
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.chat_completions.wire import ChunkChoice
+    from tollhouse.inference.types import ChatRequest, ReplyIdentity
+    from tollhouse.kernel.errors import TollhouseError
+
+DONE = b"[DONE]"
+_NO_CHOICES = msgspec.Raw(b"[]")
+_NO_DELTA = msgspec.Raw(b"{}")
+_OBJECT = msgspec.Raw(b'"chat.completion.chunk"')
+_text = msgspec.json.Decoder(str | None)
+
+
+class ChatStream:
+    """One stream's state."""
+
+    def __init__(self, identity: ReplyIdentity, request: ChatRequest) -> None:
+        """Start before the first chunk."""
+        self.done = False
+        """The provider's own end event came."""
+        self.reported: Usage | None = None
+        self.finish_reason: str | None = None
+        self.native_finish_reason: str | None = None
+        self.upstream_id: str | None = None
+        self._identity = identity
+        self._request_size = request.size
+        self._seen_bytes = 0
+        self._unfinished: set[int] = set()
+        self._closed = False
+        self._ours: Fields = {
+            "id": raw(identity.id),
+            "object": _OBJECT,
+            "created": raw(identity.created),
+            "model": raw(identity.model),
+            "provider": raw(identity.provider),
+        }
+
+    @property
+    def complete(self) -> bool:
+        """Whether every choice finished, so that a clean end without `[DONE]` is an end too."""
+        return self.done or (self.finish_reason is not None and not self._unfinished)
+
+    @property
+    def seen(self) -> Usage:
+        """The tokens that passed by, estimated from their bytes."""
+        return Usage(
+            input_tokens=estimated_tokens(self._request_size),
+            output_tokens=estimated_tokens(self._seen_bytes),
+        )
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the data of one of the provider's events; return what the client gets of it.
+
+        Raises:
+            Unreadable: It is neither a chunk nor the end.
+            ErrorEvent: The provider says that it failed.
+        """
+        if self.done or not data:
+            return b""
+        if data == DONE:
+            self.done = True
+            return b""
+        try:
+            return self._chunk(fields_decoder.decode(well_formed(data)))
+        except (msgspec.DecodeError, RecursionError):
+            message = "an event of the stream is not a chat chunk"
+            raise Unreadable(message) from None
+
+    def end(self, charge: Charge) -> bytes:
+        """Return the end of a stream that came to its end: usage, then `[DONE]`."""
+        self._close()
+        fields: dict[str, object] = {
+            **self._ours,
+            "choices": _NO_CHOICES,
+            "usage": render_usage(charge, is_byok=False),
+        }
+        return event(encoder.encode(fields)) + event(DONE)
+
+    def fail(self, error: TollhouseError) -> bytes:
+        """Return the end of a stream that broke: the error, then `[DONE]`."""
+        self._close()
+        return event(encoder.encode(error_chunk(error, self._identity))) + event(DONE)
+
+    def _close(self) -> None:
+        if self._closed:
+            message = "a chat stream was ended twice"
+            raise Bug(message)
+        self._closed = True
+
+    def _chunk(self, fields: Fields) -> bytes:
+        if fields.get("error", NULL) != NULL:
+            raise parse_error_event(fields["error"])
+        if fields.get("system_fingerprint") == NULL:
+            # Null is legal in a whole reply; in a chunk the published clients take a string only.
+            del fields["system_fingerprint"]
+        usage = parse_usage(fields.pop("usage", None))
+        if usage is not None:
+            self.reported = usage
+        if self.upstream_id is None:
+            self.upstream_id = _text.decode(fields.get("id", NULL))
+        given = fields.get("choices", _NO_CHOICES)
+        choices = chunk_choices_decoder.decode(given)
+        if not choices:
+            return b""
+        for position, choice in enumerate(choices):
+            self._follow(choice, position)
+        fields |= self._ours
+        if not all(map(_passes, choices)):
+            whole = enumerate(choices_decoder.decode(given))
+            fields["choices"] = raw([_patched(choice, position) for position, choice in whole])
+        return event(encoder.encode(fields))
+
+    def _follow(self, choice: ChunkChoice, position: int) -> None:
+        index = position if choice.index is None else choice.index
+        if choice.delta is not None:
+            self._seen_bytes += spoken_bytes(choice.delta)
+        if isinstance(choice.finish_reason, str):
+            self._unfinished.discard(index)
+            self.native_finish_reason = choice.finish_reason
+            self.finish_reason = normal_finish_reason(choice.finish_reason)
+        else:
+            self._unfinished.add(index)
+
+
+def _passes(choice: ChunkChoice) -> bool:
+    """Tell whether a choice needs no change: its required fields are there, and it goes on."""
+    return choice.finish_reason is None and choice.index is not None and choice.delta is not None
+
+
+def _patched(choice: Fields, position: int) -> Fields:
+    native = choice.get("finish_reason", NULL)
+    if choice.get("index", NULL) == NULL:
+        choice["index"] = raw(position)
+    if choice.get("delta", NULL) == NULL:
+        choice["delta"] = _NO_DELTA
+    choice["finish_reason"] = raw(normal_finish_reason(_text.decode(native)))
+    choice.setdefault("native_finish_reason", native)
+    return choice

@@ -1,0 +1,105 @@
+"""Token counts between the chat format and ours, and a count of our own where none comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.chat_completions.wire import NULL, message_decoder, usage_decoder
+from tollhouse.kernel.money import nano_to_float
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.chat_completions.wire import Delta, ProviderUsage
+
+BYTES_PER_TOKEN = 4
+"""The usual rule of thumb for English text; good enough for an estimate that says it is one."""
+
+MOST_TOKENS = 2**31 - 1
+"""No reply has more; the price of far more could not be stored."""
+
+
+def estimated_tokens(size: int) -> int:
+    """Return about how many tokens a text of `size` bytes has: at least one if there is any."""
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def spoken_bytes(delta: Delta) -> int:
+    """Return how many bytes a delta adds to what the model said."""
+    size = len(delta.tool_calls) if delta.tool_calls != NULL else 0
+    content = delta.content
+    if isinstance(content, list):
+        size += sum(len(part) for part in content)
+        content = None
+    for text in (content, delta.reasoning, delta.reasoning_content, delta.refusal):
+        if text:
+            size += len(text) if text.isascii() else len(text.encode())
+    return size
+
+
+def message_bytes(message: msgspec.Raw) -> int:
+    """Return the same for a whole message."""
+    try:
+        return spoken_bytes(message_decoder.decode(message))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Not of the usual shape; its JSON is near enough.
+        return len(message)
+
+
+def parse_usage(data: msgspec.Raw | None) -> Usage | None:
+    """Return what a provider reported, in disjoint classes; None where that cannot be used.
+
+    A count that is missing, negative, absurd or no number is no report: the cost is then unknown,
+    which somebody will look at, rather than a wrong figure that nobody will.
+    """
+    if data is None:
+        return None
+    try:
+        reported = usage_decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return None if reported is None else _disjoint(reported)
+
+
+def _disjoint(reported: ProviderUsage) -> Usage | None:
+    prompt = reported.prompt_tokens_details
+    completion = reported.completion_tokens_details
+    read = (prompt.cached_tokens or 0) if prompt else 0
+    written = (prompt.cache_write_tokens or 0) if prompt else 0
+    reasoning = (completion.reasoning_tokens or 0) if completion else 0
+    usage = Usage(
+        # `prompt_tokens` contains the cached ones; a provider that counts them apart is clamped.
+        input_tokens=max(0, reported.prompt_tokens - read - written),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        output_tokens=reported.completion_tokens,
+        reasoning_tokens=reasoning,
+    )
+    counts = (reported.prompt_tokens, read, written, usage.output_tokens, reasoning)
+    return usage if min(counts) >= 0 and max(counts) <= MOST_TOKENS else None
+
+
+def render_usage(charge: Charge, *, is_byok: bool) -> dict[str, object]:
+    """Return the `usage` object of a reply; its `cost` is null where nobody knows it."""
+    usage = charge.usage
+    rendered: dict[str, object] = {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "cost": None if charge.cost is None else nano_to_float(charge.cost_nano),
+        "is_byok": is_byok,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens + usage.cache_write_1h_tokens,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+    if charge.cost is not None:
+        rendered["cost_details"] = {
+            "upstream_inference_cost": None,
+            "upstream_inference_prompt_cost": nano_to_float(charge.cost.prompt_nano),
+            "upstream_inference_completions_cost": nano_to_float(charge.cost.completion_nano),
+        }
+    return rendered

@@ -1,0 +1,124 @@
+"""The shapes of the chat format that the gateway looks into; the rest stays raw bytes.
+
+Source: https://platform.openai.com/docs/api-reference/chat and the public gateway's additions
+(`provider`, `native_finish_reason`, `cost`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+NULL: Final = Raw(b"null")
+
+Fields = dict[str, Raw]
+"""A JSON object of which only the top level was read."""
+
+FINISH_REASONS: Final = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "error": "error",
+    "function_call": "tool_calls",
+    "max_tokens": "length",
+    "end_turn": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+}
+"""Providers' words to the wire's five; a word that is not here counts as `stop`."""
+
+OURS: Final = frozenset(
+    {
+        "models",
+        "provider",
+        "route",
+        "plugins",
+        "transforms",
+        "session_id",
+        "trace",
+        "usage",
+        "debug",
+    }
+)
+"""Request fields that speak to the gateway; a provider would refuse them."""
+
+
+class PromptDetails(msgspec.Struct):
+    """Parts of `prompt_tokens`."""
+
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class CompletionDetails(msgspec.Struct):
+    """Parts of `completion_tokens`."""
+
+    reasoning_tokens: int | None = None
+
+
+class ProviderUsage(msgspec.Struct):
+    """A provider's `usage`."""
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: CompletionDetails | None = None
+
+
+class Delta(msgspec.Struct):
+    """What a chunk's `delta` adds, or a whole `message` says, as far as tokens are counted."""
+
+    content: str | list[Raw] | None = None
+    """Some providers send a list of parts."""
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    tool_calls: Raw = NULL
+    """Never `Raw | None`: to the decoder that is null and nothing else."""
+
+
+class ChunkChoice(msgspec.Struct):
+    """A chunk's choice, as far as the gateway follows it; unset what the provider left out."""
+
+    index: int | None = None
+    delta: Delta | None = None
+    finish_reason: str | UnsetType | None = UNSET
+
+
+fields_decoder: Final = msgspec.json.Decoder(Fields)
+choices_decoder: Final = msgspec.json.Decoder(list[Fields])
+chunk_choices_decoder: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
+message_decoder: Final = msgspec.json.Decoder(Delta)
+usage_decoder: Final = msgspec.json.Decoder(ProviderUsage | None)
+encoder: Final = msgspec.json.Encoder()
+
+
+def well_formed(data: bytes) -> bytes:
+    """Return a provider's JSON with U+FFFD in place of what is no UTF-8, as event streams have it.
+
+    What stays raw is not looked at again, and no client reads a reply with such bytes.
+
+    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+    """
+    if data.isascii():
+        return data
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace").encode()
+    return data
+
+
+def raw(value: object) -> Raw:
+    """Return a value as raw JSON."""
+    return Raw(encoder.encode(value))
+
+
+def normal_finish_reason(native: str | None) -> str | None:
+    """Return the wire's word for a provider's finish reason; None stays None."""
+    return None if native is None else FINISH_REASONS.get(native, "stop")

@@ -1,0 +1,339 @@
+"""One request on its way: called, relayed, booked, whatever happens to the client.
+
+A detached task runs it; the client only reads its `Exchange`. Three things can end it early, and
+each still books what the provider may bill and gives the client a legal end:
+
+    the provider fails      502 or 504 before the first byte, an error chunk after it
+    the client goes away    the call is cancelled (or drained, where the provider bills anyway)
+    the gateway stops       an error chunk and [DONE]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tollhouse.accounting.pricing import charge_for
+from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
+from tollhouse.inference import routing
+from tollhouse.inference.formats.chat_completions.errors import ErrorEvent
+from tollhouse.inference.formats.chat_completions.render import (
+    Unreadable,
+    WholeReply,
+    parse_whole,
+    render_whole,
+)
+from tollhouse.inference.formats.chat_completions.stream import ChatStream
+from tollhouse.inference.formats.chat_completions.usage import estimated_tokens
+from tollhouse.inference.providers.base import ProviderCall
+from tollhouse.inference.providers.failures import failure
+from tollhouse.inference.types import ReplyIdentity
+from tollhouse.kernel.clock import unix_seconds
+from tollhouse.kernel.envelope import STATUS, status_of
+from tollhouse.kernel.errors import (
+    Bug,
+    ProviderFailure,
+    ProviderUnavailable,
+    TollhouseError,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from tollhouse.inference.exchange import Exchange
+    from tollhouse.inference.ports import Settlement
+    from tollhouse.inference.providers.base import Provider, ProviderReply
+    from tollhouse.inference.types import Call, Endpoint, Model
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.observability.metrics import Metrics
+
+_OK = 200
+_LET_END_SECONDS = 0.25
+_CLIENT_GONE = 499
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every generation uses."""
+
+    providers: Mapping[str, Provider]
+    settlement: Settlement
+    clock: Clock
+    metrics: Metrics
+
+
+class Generation:
+    """One request and its reply."""
+
+    def __init__(self, call: Call, model: Model, exchange: Exchange, services: Services) -> None:
+        """Prepare; nothing is sent before `run`."""
+        self._call = call
+        self._model = model
+        self._exchange = exchange
+        self._services = services
+        self._attempts: list[Attempt] = []
+        self._endpoint: Endpoint | None = None
+        self._identity: ReplyIdentity | None = None
+        self._stream: ChatStream | None = None
+        self._whole: WholeReply | None = None
+        self._reply: ProviderReply | None = None
+        self._events: AsyncIterator[Sequence[bytes]] | None = None
+        self._first_byte: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._interruption: TollhouseError | None = None
+        self._client_gone = Unavailable("The client closed the connection.")
+        self._ending = False
+        exchange.on_abandon = self._abandoned
+
+    def start(self) -> asyncio.Task[None]:
+        """Run in a task of its own."""
+        self._task = asyncio.create_task(self._run())
+        return self._task
+
+    def interrupt(self, error: TollhouseError) -> None:
+        """End it with an error, unless it is ending already."""
+        if not self._ending and self._task is not None:
+            self._interruption = self._interruption or error
+            self._task.cancel()
+
+    def _abandoned(self) -> None:
+        provider = self._provider
+        if provider is not None and provider.on_disconnect == "drain":
+            return
+        self.interrupt(self._client_gone)
+
+    @property
+    def _provider(self) -> Provider | None:
+        return None if self._endpoint is None else self._services.providers[self._endpoint.provider]
+
+    async def _run(self) -> None:
+        error: TollhouseError | None = None
+        try:
+            await self._relay()
+        except asyncio.CancelledError:
+            error = self._interruption or Unavailable("The gateway is stopping.")
+        except TollhouseError as failed:
+            error = failed
+        except Exception as bug:  # noqa: BLE001 - the edge of the task
+            _log.exception("generation_failed", generation=self._exchange.generation_id)
+            error = Bug(type(bug).__name__)
+        self._ending = True
+        if error is None:
+            await self._finish(None)
+            await self._let_end()
+            await self._close_reply()
+        else:
+            # The provider learns first: it stops billing, the books can wait for a moment.
+            try:
+                await self._close_reply()
+            finally:
+                await self._finish(error)
+
+    # The call and the relay
+
+    async def _relay(self) -> None:
+        self._reply = reply = await self._open()
+        if self._call.request.stream:
+            await self._relay_stream(reply)
+        else:
+            await self._relay_whole(reply)
+
+    async def _open(self) -> ProviderReply:
+        failures: list[ProviderFailure] = []
+        for endpoint in routing.order(self._model):
+            self._endpoint = endpoint
+            try:
+                return await self._try(endpoint)
+            except ProviderFailure as error:
+                failures.append(error)
+                if error.ambiguous:
+                    self._services.metrics.ambiguous_sends.inc()
+                if self._exchange.abandoned or not routing.moves_on(error):
+                    break
+        raise routing.last_word(failures)
+
+    async def _try(self, endpoint: Endpoint) -> ProviderReply:
+        provider = self._services.providers[endpoint.provider]
+        started = self._services.clock.monotonic()
+        status: int | None = None
+        try:
+            reply = await provider.open(ProviderCall(endpoint, self._call.request))
+            status = _OK
+        except ProviderFailure as error:
+            code = error.provider_code
+            status = code if isinstance(code, int) else None
+            raise
+        finally:
+            self._attempts.append(Attempt(provider.name, status, self._millis_since(started)))
+        self._identity = ReplyIdentity(
+            id=self._exchange.generation_id,
+            model=self._model.id,
+            provider=provider.name,
+            created=unix_seconds(self._call.received_at),
+        )
+        return reply
+
+    async def _relay_whole(self, reply: ProviderReply) -> None:
+        body = await reply.whole()
+        self._note_first_byte()
+        try:
+            self._whole = parse_whole(body, self._call.request)
+        except Unreadable as error:
+            raise self._unreadable() from error
+        except ErrorEvent as error:
+            raise self._reported(error) from error
+
+    async def _relay_stream(self, reply: ProviderReply) -> None:
+        if self._identity is None:
+            message = "a stream without an identity"
+            raise Bug(message)
+        self._stream = stream = ChatStream(self._identity, self._call.request)
+        self._events = reply.events()
+        try:
+            async for events in self._events:
+                await self._pass_on(events, stream)
+                if stream.done:
+                    return
+        except Unreadable as error:
+            raise self._unreadable() from error
+        except ErrorEvent as error:
+            raise self._reported(error) from error
+        if not stream.complete:
+            raise self._unreadable()
+
+    async def _pass_on(self, events: Sequence[bytes], stream: ChatStream) -> None:
+        out: list[bytes] = []
+        try:
+            for data in events:
+                out.append(stream.feed(data))  # noqa: PERF401 - what came before an error counts
+        finally:
+            if any(out):
+                self._note_first_byte()
+                await self._exchange.write(b"".join(out))
+
+    async def _let_end(self) -> None:
+        """Read a stream past its `[DONE]` to the end of its body: its connection is used again."""
+        if self._events is None:
+            return
+        with suppress(ProviderFailure, TimeoutError):
+            async with asyncio.timeout(_LET_END_SECONDS):
+                async for _ in self._events:
+                    pass
+
+    async def _close_reply(self) -> None:
+        if self._reply is not None:
+            await self._reply.close()
+
+    def _note_first_byte(self) -> None:
+        if self._first_byte is None:
+            self._first_byte = self._services.clock.monotonic()
+
+    def _unreadable(self) -> ProviderFailure:
+        name = self._attempts[-1].provider
+        return ProviderUnavailable(
+            f"{name} sent an invalid response.", provider_name=name, ambiguous=True
+        )
+
+    def _reported(self, event: ErrorEvent) -> ProviderFailure:
+        status = event.code if isinstance(event.code, int) else STATUS["upstream"]
+        error = failure(self._attempts[-1].provider, status, code=event.code, message=event.message)
+        error.ambiguous = True
+        return error
+
+    # The end
+
+    async def _finish(self, error: TollhouseError | None) -> None:
+        charge = self._charge(error)
+        if self._owes_a_record(error):
+            try:
+                await self._services.settlement.settle(self._record(charge, error))
+                self._exchange.booked = True
+            except Exception:  # noqa: BLE001 - whatever it was, the reply must not leave
+                _log.exception("generation_not_booked", generation=self._exchange.generation_id)
+                error = Unavailable("The charge could not be stored; the reply is withheld.")
+        self._services.metrics.finished(self._status(error))
+        self._answer(charge, error)
+
+    def _status(self, error: TollhouseError | None) -> int:
+        if error is None:
+            return _OK
+        return _CLIENT_GONE if error is self._client_gone else status_of(error)
+
+    def _answer(self, charge: Charge, error: TollhouseError | None) -> None:
+        if error is not None and self._stream is not None and self._exchange.begun:
+            self._exchange.finish(self._stream.fail(error))
+        elif error is not None:
+            self._exchange.fail(error)
+        elif self._stream is not None:
+            self._exchange.finish(self._stream.end(charge))
+        elif self._whole is not None and self._identity is not None:
+            self._exchange.finish(render_whole(self._whole, self._identity, charge))
+
+    def _owes_a_record(self, error: TollhouseError | None) -> bool:
+        """Tell whether a provider may have done work: then there is a generation to book."""
+        if isinstance(error, ProviderFailure):
+            # One that accepted the request has begun to work, however it failed then.
+            return error.ambiguous or self._identity is not None
+        return self._endpoint is not None
+
+    def _charge(self, error: TollhouseError | None) -> Charge:
+        reply = self._stream or self._whole
+        if reply is None:
+            seen, reported = Usage(input_tokens=estimated_tokens(self._call.request.size)), None
+        else:
+            seen, reported = reply.seen, reply.reported
+        return charge_for(
+            reported,
+            seen,
+            FREE if self._endpoint is None else self._endpoint.price,
+            finish_reason=self._finish_reason(error),
+            broken_off=error is not None,
+        )
+
+    def _finish_reason(self, error: TollhouseError | None) -> str | None:
+        if error is not None and error is not self._client_gone:
+            return "error"
+        reply = self._stream or self._whole
+        return None if reply is None else reply.finish_reason
+
+    def _record(self, charge: Charge, error: TollhouseError | None) -> GenerationRecord:
+        subject, endpoint = self._call.subject, self._endpoint
+        reply = self._stream or self._whole
+        return GenerationRecord(
+            id=self._exchange.generation_id,
+            account_id=subject.account_id,
+            workspace_id=subject.workspace_id,
+            key_hash=subject.key_hash,
+            api_type="completions",
+            model=self._model.id,
+            provider=self._attempts[-1].provider if self._attempts else None,
+            provider_model=None if endpoint is None else endpoint.model,
+            upstream_id=None if reply is None else reply.upstream_id,
+            is_byok=False,
+            streamed=self._call.request.stream,
+            cancelled=self._exchange.abandoned,
+            finish_reason=self._finish_reason(error),
+            native_finish_reason=None if reply is None else reply.native_finish_reason,
+            charge=charge,
+            latency_ms=self._latency_ms(),
+            generation_ms=None
+            if self._first_byte is None
+            else self._millis_since(self._first_byte),
+            attempts=tuple(self._attempts),
+            attribution=self._call.attribution,
+            created_at=self._call.received_at,
+        )
+
+    def _latency_ms(self) -> int | None:
+        if self._first_byte is None:
+            return None
+        return int((self._first_byte - self._call.received_monotonic) * 1000)
+
+    def _millis_since(self, monotonic: float) -> int:
+        return int((self._services.clock.monotonic() - monotonic) * 1000)

@@ -1,0 +1,16 @@
+"""What the pipeline needs from the outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import GenerationRecord
+
+
+class Settlement(Protocol):
+    """Books generations."""
+
+    async def settle(self, record: GenerationRecord) -> None:
+        """Book a generation; return when that is durable."""
+        ...

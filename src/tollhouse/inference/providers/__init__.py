@@ -1,0 +1,1 @@
+"""Providers, a folder each: their wire, their errors, their models."""

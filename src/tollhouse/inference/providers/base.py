@@ -1,0 +1,80 @@
+"""What the pipeline asks of a provider.
+
+    reply = await provider.open(call)          # the provider accepted; nothing read yet
+    try:
+        body = await reply.whole()             # a whole chat completion ...
+        async for events in reply.events():    # ... or the data of its events as they come
+            ...
+    finally:
+        await reply.close()
+
+Whatever goes wrong is a `ProviderFailure`: each provider translates foreign errors in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from tollhouse.inference.types import ChatRequest, Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCall:
+    """One request to one provider."""
+
+    endpoint: Endpoint
+    request: ChatRequest
+
+
+class ProviderReply(Protocol):
+    """A reply that a provider has begun."""
+
+    async def whole(self) -> bytes:
+        """Return the body of a whole reply.
+
+        Raises:
+            ProviderFailure: It did not arrive.
+        """
+        ...
+
+    def events(self) -> AsyncIterator[Sequence[bytes]]:
+        """Return the data of the events as they arrive, one sequence for each piece read.
+
+        Raises:
+            ProviderFailure: While iterating, where the stream broke.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End the reply; one that is still under way is cancelled at the provider."""
+        ...
+
+
+class Provider(Protocol):
+    """A configured provider."""
+
+    @property
+    def name(self) -> str:
+        """The name that replies and errors show."""
+        ...
+
+    @property
+    def on_disconnect(self) -> Literal["cancel", "drain"]:
+        """What becomes of a call whose client went away."""
+        ...
+
+    async def open(self, call: ProviderCall) -> ProviderReply:
+        """Send a request; return once the provider accepted it.
+
+        Raises:
+            ProviderFailure: It did not.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give up every connection."""
+        ...

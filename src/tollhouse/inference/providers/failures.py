@@ -1,0 +1,67 @@
+"""From a provider's status and words to our errors: the rule that every HTTP provider shares.
+
+A provider that does not accept the gateway's own credentials (401, 402, 403) or does not know the
+model (404) failed us, not the caller: the caller can change nothing about it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tollhouse.kernel.errors import (
+    ProviderFailure,
+    ProviderOverloaded,
+    ProviderRateLimited,
+    ProviderRefused,
+    ProviderTimeout,
+    ProviderUnavailable,
+)
+
+_BY_STATUS: Final[dict[int, type[ProviderFailure]]] = {
+    400: ProviderRefused,
+    408: ProviderTimeout,
+    413: ProviderRefused,
+    422: ProviderRefused,
+    429: ProviderRateLimited,
+    503: ProviderOverloaded,
+    504: ProviderTimeout,
+    529: ProviderOverloaded,
+}
+_TEXTS: Final[dict[type[ProviderFailure], str]] = {
+    ProviderRefused: "{name} refused the request",
+    ProviderRateLimited: "{name} is rate limiting requests",
+    ProviderOverloaded: "{name} is overloaded",
+    ProviderTimeout: "{name} did not answer in time",
+    ProviderUnavailable: "{name} failed",
+}
+_LONGEST_MESSAGE = 500
+
+
+def failure(
+    name: str,
+    status: int,
+    *,
+    code: str | int | None = None,
+    message: str | None = None,
+    retry_after: int | None = None,
+) -> ProviderFailure:
+    """Return our error for a provider's error status.
+
+    Args:
+        name: The provider's name.
+        status: Its HTTP status, or the number that it gave in mid-stream.
+        code: Its own code, where it gave one.
+        message: Its own text. Only a refusal of the request shows it: there it tells the caller
+            what to change, elsewhere it may tell strangers about the operator's account.
+        retry_after: Its hint, in whole seconds.
+    """
+    kind = _BY_STATUS.get(status, ProviderUnavailable)
+    text = _TEXTS[kind].format(name=name)
+    if kind is ProviderRefused and message:
+        text = f"{text}: {message[:_LONGEST_MESSAGE]}"
+    return kind(
+        text if text.endswith(".") else f"{text}.",
+        provider_name=name,
+        provider_code=status if code is None else code,
+        retry_after=retry_after,
+    )

@@ -1,0 +1,1 @@
+"""Every provider that speaks OpenAI's chat completions over HTTP."""

@@ -1,0 +1,1 @@
+"""The HTTP client side of the relay: one port, its errors and its adapters."""

@@ -1,0 +1,144 @@
+"""Structured logs: what happened, never what was said.
+
+Keys, secrets and bodies do not reach a log because nothing logs them; what follows is the second
+line of defence, for a foreign exception or a careless field.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, TextIO, cast
+
+import structlog
+
+from tollhouse.kernel.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from structlog.typing import EventDict, Processor
+
+_FORBIDDEN: Final = frozenset(
+    {
+        "api_key",
+        "authorization",
+        "body",
+        "cookie",
+        "key",
+        "messages",
+        "password",
+        "proxy_authorization",
+        "secret",
+        "token",
+        "x_api_key",
+    }
+)
+_CREDENTIAL: Final = re.compile(
+    r"(?<![a-z0-9])sk-[a-z0-9_-]{8,}|(?<=bearer)\s+\S+|(?<=://)[^/\s:@]*:\S*(?=@)", re.IGNORECASE
+)
+_TASK_ERROR: Final = re.compile(r"(?<=exception=)(\w+)\(.*\)", re.DOTALL)
+"""How asyncio's own log shows a task that failed: with the exception's message."""
+
+_DEEPEST: Final = 8
+_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def configure_logging(
+    level: Literal["debug", "info", "warning", "error"],
+    style: Literal["json", "console", "auto"],
+    stream: TextIO | None = None,
+) -> None:
+    """Set up logging for the process, the standard library's loggers included.
+
+    Args:
+        level: The least severe level that is logged.
+        style: One JSON object a line, or text for people; `auto` is text on a terminal.
+        stream: Where to; standard error if none is given.
+    """
+    out = sys.stderr if stream is None else stream
+    console = style == "console" or (style == "auto" and out.isatty())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _without_source_lines,
+    ]
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer(colors=out.isatty())
+        if console
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[*shared, redact, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                redact,
+                renderer,
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    # A record that cannot be rendered would be printed raw, with its arguments.
+    logging.raiseExceptions = False
+    root.setLevel(_LEVELS[level])
+    # The server's own progress notes; whoever runs it logs what an operator wants to know.
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, _LEVELS[level]))
+
+
+def redact(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Mask fields that must never be logged, and what looks like a credential anywhere else."""
+    for name, value in event.items():
+        event[name] = _masked(name, value, 0)
+    return event
+
+
+def _masked(name: str, value: object, depth: int) -> object:
+    if name.lower().replace("-", "_") in _FORBIDDEN:
+        return Secret.MASK
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {_text(key): _masked(str(key), each, depth + 1) for key, each in items}
+    if depth < _DEEPEST and isinstance(value, (list, tuple, set, frozenset)):
+        return [_masked("", each, depth + 1) for each in cast("Iterable[object]", value)]
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return _CREDENTIAL.sub(Secret.MASK, _TASK_ERROR.sub(r"\1", text))
+
+
+def _without_source_lines(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Render an exception as its type and places alone.
+
+    Its message, and the values that frames hold, may carry a key or a body.
+    """
+    info = event.pop("exc_info", None)
+    if info is True:
+        info = sys.exc_info()
+    if isinstance(info, BaseException):
+        info = (type(info), info, info.__traceback__)
+    if not info or info[0] is None:
+        return event
+    places: list[str] = []
+    trace = info[2]
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        places.append(f"{code.co_filename}:{trace.tb_lineno} {code.co_name}")
+        trace = trace.tb_next
+    event["exception"] = info[0].__name__
+    event["trace"] = places
+    return event

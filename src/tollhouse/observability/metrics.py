@@ -1,0 +1,66 @@
+"""What the gateway counts, in Prometheus' format, on a registry of its own.
+
+Names follow OpenTelemetry's `gen_ai` and HTTP conventions where those have one.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    disable_created_metrics,
+    generate_latest,
+)
+
+# The `_created` series double the output and say what the server's own log says.
+disable_created_metrics()
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Every counter and gauge."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.registry = CollectorRegistry()
+        self.in_flight = Gauge(
+            "tollhouse_generations_in_flight",
+            "Inference requests that are running.",
+            registry=self.registry,
+        )
+        self.ambiguous_sends = Counter(
+            "tollhouse_upstream_ambiguous_sends",
+            "Requests that may have reached a provider and got no answer; they are not repeated.",
+            registry=self.registry,
+        )
+        self._generations = Counter(
+            "tollhouse_generations",
+            "Inference requests that ended, by HTTP status.",
+            ["status"],
+            registry=self.registry,
+        )
+        self._refusals = Counter(
+            "tollhouse_http_refusals",
+            "Requests that were refused before they reached a route, by HTTP status.",
+            ["status"],
+            registry=self.registry,
+        )
+        # `labels()` costs more than counting, and there are few statuses.
+        self._by_status: dict[int, Counter] = {}
+
+    def finished(self, status: int) -> None:
+        """Count an inference request that ended."""
+        counter = self._by_status.get(status)
+        if counter is None:
+            counter = self._by_status[status] = self._generations.labels(str(status))
+        counter.inc()
+
+    def refused(self, status: int) -> None:
+        """Count a request that was refused before it reached a route."""
+        self._refusals.labels(str(status)).inc()
+
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)

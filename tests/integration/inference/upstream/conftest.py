@@ -1,0 +1,105 @@
+"""Upstream clients under test, a scripted server (plain and TLS), and a look for leftovers.
+
+A new adapter joins `ADAPTERS` and runs the whole suite.
+"""
+
+import asyncio
+import gc
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.integration.inference.upstream.exchange import Exchange
+from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream
+from tollhouse.inference.upstream.port import Upstream
+from tollhouse.testing.raw_server import RawServer
+
+MakeUpstream = Callable[..., Upstream]
+ADAPTERS: dict[str, MakeUpstream] = {"aiohttp": AiohttpUpstream}
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def client_tls(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+@pytest.fixture(scope="session")
+def server_tls(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
+    return context
+
+
+@pytest.fixture(params=["plain", "tls"])
+def transport(request: pytest.FixtureRequest) -> str:
+    """A test with only one of the two parametrizes `transport` itself."""
+    return request.param
+
+
+@pytest.fixture(params=ADAPTERS)
+def adapter(request: pytest.FixtureRequest) -> MakeUpstream:
+    return ADAPTERS[request.param]
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left() -> AsyncIterator[None]:
+    """Fail where a test leaves a socket or a task behind; set up first, torn down last."""
+    before = open_sockets()
+    yield
+    deadline = time.monotonic() + 5
+    while open_sockets() > before or len(asyncio.all_tasks()) > 1:
+        assert time.monotonic() < deadline, (before, open_sockets(), asyncio.all_tasks())
+        gc.collect()
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def server(transport: str, server_tls: ssl.SSLContext) -> AsyncIterator[RawServer]:
+    async with RawServer(ssl_context=server_tls if transport == "tls" else None) as server:
+        yield server
+
+
+@pytest.fixture
+async def make_upstream(
+    adapter: MakeUpstream, client_tls: ssl.SSLContext
+) -> AsyncIterator[MakeUpstream]:
+    made: list[Upstream] = []
+
+    def make(**options: object) -> Upstream:
+        made.append(adapter(**{"ssl_context": client_tls, **options}))
+        return made[-1]
+
+    yield make
+    for upstream in made:
+        await upstream.close()
+
+
+@pytest.fixture
+def upstream(make_upstream: MakeUpstream) -> Upstream:
+    return make_upstream()
+
+
+@pytest.fixture
+def exchange(upstream: Upstream, server: RawServer) -> Exchange:
+    return Exchange(upstream, server)
+
+
+def open_sockets() -> int:
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            count += str(descriptor.readlink()).startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return count

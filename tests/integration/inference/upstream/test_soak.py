@@ -1,0 +1,79 @@
+"""Each fault many times over, then 100 healthy requests; memory must not grow with the dose.
+
+`SOAK_DOSE` is a number of repetitions, or `small` (100) or `full` (2,000).
+"""
+
+import asyncio
+import gc
+import os
+import tracemalloc
+
+import pytest
+
+from tests.integration.inference.upstream.conftest import MakeUpstream
+from tests.integration.inference.upstream.exchange import Exchange
+from tests.integration.inference.upstream.faults import CHUNKED, FAULTS, Fault
+from tollhouse.inference.upstream.errors import ConnectionLost
+from tollhouse.testing.raw_server import RawServer, reply, say
+from tollhouse.testing.script import End, Pause
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+
+_DOSES = {"small": "100", "full": "2000"}
+_GIVEN = os.environ.get("SOAK_DOSE", "small")
+DOSE = int(_DOSES.get(_GIVEN, _GIVEN))
+HEALTHY = 100
+WARM_UP = 20
+KEPT_BYTES = 200_000
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+async def test_fault_many_times(exchange: Exchange, fault: Fault) -> None:
+    async def meet(times: int) -> None:
+        for _ in range(times):
+            exchange.server.behave = fault.behave
+            with pytest.raises(fault.error):
+                await exchange.read()
+            exchange.server.peers.clear()
+
+    await meet(WARM_UP)
+    tracemalloc.start()
+    try:
+        await exchange.is_healthy(HEALTHY)
+        exchange.server.peers.clear()
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        await meet(DOSE)
+        await exchange.is_healthy(HEALTHY)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < KEPT_BYTES
+
+
+async def test_cancelled_at_every_turn_many_times(
+    make_upstream: MakeUpstream, server: RawServer
+) -> None:
+    exchange = Exchange(make_upstream(connections_per_host=3), server)
+    for number in range(DOSE):
+        server.behave = say(CHUNKED, b"3\r\none\r\n", Pause(0), b"0\r\n\r\n")
+        tasks = [asyncio.create_task(exchange.stream()) for _ in range(6)]
+        for _ in range(number % 50):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await exchange.is_healthy(2, connections=3)
+    await exchange.is_healthy(HEALTHY, connections=3)
+
+
+async def test_unasked_replies_many_times(exchange: Exchange) -> None:
+    for _ in range(DOSE):
+        exchange.server.behave = say(reply(b"mine"), Pause(0.001), reply(b"evil"), End.HANG)
+        try:
+            assert await exchange.read() == b"mine"
+        except ConnectionLost:
+            continue  # the unasked reply came in the moment in which the connection was taken
+        await asyncio.sleep(0.003)
+    await exchange.is_healthy(HEALTHY)

@@ -1,0 +1,208 @@
+"""Providers, books and requests for tests of the data plane: nothing happens but by an event."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from tests.unit.inference import replies
+from tollhouse.accounting.types import Attribution, Price
+from tollhouse.identity.types import KeyKind, Subject
+from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.generation import Services
+from tollhouse.inference.pipeline import Pipeline
+from tollhouse.inference.providers.simulated.models import BEHAVIOURS
+from tollhouse.inference.sse import EventParser
+from tollhouse.inference.types import Call, Endpoint, Model
+from tollhouse.kernel.errors import TollhouseError
+from tollhouse.observability.metrics import Metrics
+from tollhouse.testing.clock import START, FakeClock
+from tollhouse.testing.ids import SequentialIds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.inference.exchange import Exchange
+    from tollhouse.inference.providers.base import ProviderCall
+
+MODEL = "acme/large"
+PRICE: Price = BEHAVIOURS["echo"].price
+SUBJECT = Subject(
+    key_hash="a" * 64,
+    kind=KeyKind.API,
+    operator=False,
+    account_id="account",
+    workspace_id="workspace",
+    creator_user_id=None,
+    intern_id=None,
+    label="sk-th-v1-abc...xyz",
+)
+
+Step = bytes | asyncio.Event | BaseException
+"""What a reply does next: give a piece of its body, wait for the test, or break."""
+
+
+async def steps() -> None:
+    """Let everything happen that can happen without another event."""
+    for _ in range(25):
+        await asyncio.sleep(0)
+
+
+@dataclass
+class FakeReply:
+    """A reply that the test leads step by step; a stream's pieces go through the real parser."""
+
+    body: list[Step] = field(default_factory=list)
+    closed: int = 0
+    closing: Step | None = None
+    """What `close` waits for, or raises."""
+    read: list[Step] = field(default_factory=list)
+
+    async def whole(self) -> bytes:
+        return b"".join([piece async for piece in self._pieces()])
+
+    async def events(self) -> AsyncIterator[Sequence[bytes]]:
+        parser = EventParser()
+        async for piece in self._pieces():
+            yield parser.feed(piece)
+
+    async def close(self) -> None:
+        self.closed += 1
+        await _take(self.closing)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        for step in self.body:
+            await _take(step)
+            self.read.append(step)
+            if isinstance(step, bytes):
+                yield step
+
+
+async def _take(step: Step | None) -> None:
+    if isinstance(step, asyncio.Event):
+        await step.wait()
+    elif isinstance(step, BaseException):
+        raise step
+
+
+@dataclass
+class FakeProvider:
+    """Answers every call with the same reply, or the same error."""
+
+    answer: FakeReply | BaseException
+    name: str = "Acme"
+    on_disconnect: Literal["cancel", "drain"] = "cancel"
+    accepts: asyncio.Event | None = None
+    """What `open` waits for."""
+    calls: list[ProviderCall] = field(default_factory=list)
+    accepted: int = 0
+
+    async def open(self, call: ProviderCall) -> FakeReply:
+        self.calls.append(call)
+        await _take(self.accepts)
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        self.accepted += 1
+        return self.answer
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+@dataclass
+class FakeBooks:
+    """Books generations, when the test lets it."""
+
+    records: list[GenerationRecord] = field(default_factory=list)
+    """What was asked to be booked."""
+    booked: list[GenerationRecord] = field(default_factory=list)
+    ready: asyncio.Event | None = None
+    broken: BaseException | None = None
+
+    async def settle(self, record: GenerationRecord) -> None:
+        self.records.append(record)
+        await _take(self.ready)
+        await _take(self.broken)
+        self.booked.append(record)
+
+
+@dataclass
+class World:
+    """A pipeline over fakes."""
+
+    providers: Sequence[FakeProvider]
+    books: FakeBooks = field(default_factory=FakeBooks)
+    clock: FakeClock = field(default_factory=FakeClock)
+    metrics: Metrics = field(default_factory=Metrics)
+    pipeline: Pipeline = field(init=False)
+
+    def __post_init__(self) -> None:
+        by_slug = {f"p{number}": each for number, each in enumerate(self.providers)}
+        endpoints = tuple(Endpoint(slug, f"{slug}-model", PRICE) for slug in by_slug)
+        model = Model(MODEL, "Large", "", 128_000, None, endpoints)
+        services = Services(by_slug, self.books, self.clock, self.metrics)
+        self.pipeline = Pipeline(Catalog([model]), services, SequentialIds())
+
+    def begin(self, *, stream: bool = False, model: str = MODEL, **fields: Any) -> Exchange:
+        """Start a generation."""
+        body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "hi"}]}
+        request = parse_request(json.dumps(body | fields).encode())
+        return self.pipeline.begin(
+            Call(request, SUBJECT, Attribution(), START, self.clock.monotonic())
+        )
+
+    @property
+    def in_flight(self) -> float:
+        return self.sample("tollhouse_generations_in_flight")
+
+    @property
+    def ambiguous(self) -> float:
+        return self.sample("tollhouse_upstream_ambiguous_sends_total")
+
+    def finished(self, status: int) -> float:
+        return self.sample("tollhouse_generations_total", status=str(status))
+
+    def sample(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def received(exchange: Exchange) -> bytes:
+    """Read a reply to its end.
+
+    Raises:
+        TollhouseError: It failed before its first byte.
+    """
+    pieces: list[bytes] = []
+    while piece := await exchange.read():
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def outcome(exchange: Exchange) -> bytes | TollhouseError:
+    """Return a reply, or the error that stands in its place."""
+    try:
+        return await received(exchange)
+    except TollhouseError as error:
+        return error
+
+
+async def failed(exchange: Exchange) -> TollhouseError:
+    """Return the error of a reply that failed before its first byte."""
+    end = await outcome(exchange)
+    assert isinstance(end, TollhouseError)
+    return end
+
+
+def whole_reply(**fields: Any) -> FakeReply:
+    """Return a whole reply that comes at once."""
+    return FakeReply([json.dumps(replies.whole(**fields)).encode()])
+
+
+def stream_reply(name: str = "text", *, then: Sequence[Step] = ()) -> FakeReply:
+    """Return a stream, event by event."""
+    events = [event + b"\n\n" for event in replies.STREAMS[name].split(b"\n\n")[:-1]]
+    return FakeReply([*events, *then])

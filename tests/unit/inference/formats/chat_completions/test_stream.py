@@ -1,0 +1,379 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.inference import replies
+from tests.unit.inference.legal_stream import Seen, checked
+from tests.unit.inference.replies import DONE, ROLE, STREAMS, USAGE, USAGE_CHUNK, chunk
+from tollhouse.accounting.pricing import charge_for
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.chat_completions.errors import ErrorEvent
+from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.chat_completions.render import (
+    Unreadable,
+    parse_whole,
+    render_whole,
+)
+from tollhouse.inference.formats.chat_completions.stream import ChatStream
+from tollhouse.inference.providers.simulated.models import BEHAVIOURS
+from tollhouse.inference.sse import EventParser
+from tollhouse.inference.types import ReplyIdentity
+from tollhouse.kernel.errors import Bug, ProviderUnavailable
+
+REQUEST = parse_request(b'{"model":"acme/large","messages":[{"role":"user","content":"hello"}]}')
+IDENTITY = ReplyIdentity(id="gen-1", model="acme/large", provider="Acme", created=1700000000)
+PRICE = BEHAVIOURS["echo"].price
+CUT = ProviderUnavailable("Acme closed the connection.", provider_name="Acme", ambiguous=True)
+
+
+def new_stream() -> ChatStream:
+    return ChatStream(IDENTITY, REQUEST)
+
+
+def relay(*pieces: bytes) -> bytes:
+    """Return a client's whole stream, for a provider's bytes and then their clean end."""
+    parser, stream = EventParser(), new_stream()
+    out: list[bytes] = []
+    try:
+        for piece in pieces:
+            out.extend(stream.feed(data) for data in parser.feed(piece))
+    except (ErrorEvent, Unreadable):
+        return b"".join([*out, stream.fail(CUT)])
+    if not stream.complete:
+        return b"".join([*out, stream.fail(CUT)])
+    return b"".join([*out, stream.end(charge(stream))])
+
+
+def charge(stream: ChatStream) -> Any:
+    return charge_for(
+        stream.reported,
+        stream.seen,
+        PRICE,
+        finish_reason=stream.finish_reason,
+        broken_off=False,
+    )
+
+
+def seen(*events: bytes) -> Seen:
+    return checked(relay(b"".join(events)))
+
+
+def fed(*events: bytes) -> ChatStream:
+    stream = new_stream()
+    for data in EventParser().feed(b"".join(events)):
+        stream.feed(data)
+    return stream
+
+
+# What a client gets
+
+
+def test_every_chunk_says_what_is_ours() -> None:
+    stream = seen(STREAMS["text"])
+    for each in [*stream.chunks, stream.last]:
+        assert {name: each[name] for name in ("id", "object", "created", "model", "provider")} == {
+            "id": "gen-1",
+            "object": "chat.completion.chunk",
+            "created": 1700000000,
+            "model": "acme/large",
+            "provider": "Acme",
+        }
+
+
+def test_everything_else_of_a_chunk_is_the_providers() -> None:
+    logprobs = {"content": [{"token": "a", "logprob": -0.1}]}
+    event = chunk({"content": "a", "x": [1]}, service_tier="flex", obfuscation="AbC", big=10**40)
+    event = event.replace(b'"logprobs":null', b'"logprobs":' + json.dumps(logprobs).encode())
+    got = seen(event, chunk({}, "stop"), DONE).chunks[0]
+    assert (got["service_tier"], got["obfuscation"], got["big"]) == ("flex", "AbC", 10**40)
+    assert got["choices"][0]["delta"] == {"content": "a", "x": [1]}
+    assert got["choices"][0]["logprobs"] == logprobs
+
+
+def test_a_choice_that_goes_on_keeps_its_bytes() -> None:
+    choices = b'[ {"index":0,"delta":{"content":"\\u0041"},"finish_reason":null , "x":1e999} ]'
+    out = new_stream().feed(b'{"choices":%s}' % choices)
+    assert b'"choices":' + choices in out
+
+
+def test_usage_comes_once_at_the_end_and_is_priced() -> None:
+    usage = seen(STREAMS["text"]).last["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (19, 10)
+    assert usage["cost"] == 0.0000354
+
+
+def test_the_last_of_several_usages_holds() -> None:
+    assert fed(STREAMS["usage twice"]).reported == Usage(
+        input_tokens=15, cache_read_tokens=4, output_tokens=10, reasoning_tokens=3
+    )
+
+
+def test_a_usage_of_null_does_not_take_back_a_report() -> None:
+    stream = fed(chunk({}, "stop", usage=USAGE), chunk(None, usage=None))
+    assert stream.reported is not None
+
+
+def test_without_usage_the_cost_is_null() -> None:
+    usage = seen(STREAMS["no usage"]).last["usage"]
+    assert usage["cost"] is None
+    assert "cost_details" not in usage
+
+
+def test_an_explicit_usage_of_zero_costs_exactly_nothing() -> None:
+    zero = {"prompt_tokens": 0, "completion_tokens": 0}
+    assert seen(chunk({}, "stop"), chunk(None, usage=zero), DONE).last["usage"]["cost"] == 0.0
+
+
+def test_a_null_fingerprint_is_left_out() -> None:
+    assert all(
+        "system_fingerprint" not in each for each in seen(*[STREAMS["fingerprint null"]]).chunks
+    )
+
+
+def test_a_fingerprint_passes() -> None:
+    assert seen(STREAMS["text"]).chunks[0]["system_fingerprint"] == "fp_44709d6fcb"
+
+
+def test_fields_that_clients_need_are_added_where_the_provider_left_them_out() -> None:
+    choices = [each["choices"][0] for each in seen(STREAMS["fields left out"]).chunks]
+    assert [choice["index"] for choice in choices] == [0, 0, 0]
+    assert [choice["delta"] for choice in choices] == [{"content": "a"}, {"content": "b"}, {}]
+    assert [choice["finish_reason"] for choice in choices] == [None, None, "stop"]
+
+
+def test_a_choice_without_a_finish_reason_is_repaired_beside_one_that_has_it() -> None:
+    both = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}, {"delta": {}}]}
+    end = {"choices": [{"index": index, "delta": {}, "finish_reason": "stop"} for index in (0, 1)]}
+    choices = seen(replies.event(both), replies.event(end), DONE).chunks[0]["choices"]
+    assert [(choice["index"], choice["finish_reason"]) for choice in choices] == [
+        (0, None),
+        (1, None),
+    ]
+
+
+def test_a_finish_reason_is_translated_beside_the_providers() -> None:
+    choice = seen(chunk({}, "function_call"), DONE).chunks[0]["choices"][0]
+    assert (choice["finish_reason"], choice["native_finish_reason"]) == (
+        "tool_calls",
+        "function_call",
+    )
+
+
+def test_the_providers_own_native_finish_reason_is_kept() -> None:
+    choice = {"index": 0, "delta": {}, "finish_reason": "stop", "native_finish_reason": "STOP"}
+    got = seen(replies.event({"choices": [choice]}), DONE).chunks[0]["choices"][0]
+    assert got["native_finish_reason"] == "STOP"
+
+
+def test_content_in_parts_passes() -> None:
+    first = seen(STREAMS["content in parts"]).chunks[0]["choices"][0]["delta"]["content"]
+    assert first[0]["type"] == "thinking"
+
+
+def test_bytes_that_are_no_utf8_are_replaced() -> None:
+    event = chunk({"content": "a?"}, x="?").replace(b"?", b"\xe6\xbc")
+    got = seen(event, chunk({}, "stop"), DONE).chunks[0]
+    assert got["choices"][0]["delta"]["content"] == "a\N{REPLACEMENT CHARACTER}"
+    assert got["x"] == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_chunks_without_choices_are_not_passed_on() -> None:
+    azure = chunk(None, prompt_filter_results=[{"prompt_index": 0}])
+    assert len(seen(azure, chunk({}, "stop"), DONE).chunks) == 1
+
+
+def test_an_empty_event_is_passed_over() -> None:
+    assert len(seen(b"data:\n\n", chunk({}, "stop"), b"data\n\n", DONE).chunks) == 1
+
+
+def test_nothing_is_passed_on_after_the_providers_end() -> None:
+    stream = fed(chunk({}, "stop"), DONE)
+    assert stream.feed(b'{"choices":[{"index":0,"delta":{"content":"late"}}]}') == b""
+    assert stream.feed(b"garbage") == b""
+    assert stream.reported is None
+
+
+def test_a_late_usage_after_the_providers_end_does_not_count() -> None:
+    assert fed(chunk({}, "stop"), DONE, USAGE_CHUNK).reported is None
+
+
+def test_a_stream_cannot_be_ended_twice() -> None:
+    stream = fed(STREAMS["text"])
+    stream.end(charge(stream))
+    with pytest.raises(Bug):
+        stream.end(charge(stream))
+    with pytest.raises(Bug):
+        stream.fail(CUT)
+
+
+# What is complete
+
+
+@pytest.mark.parametrize(
+    ("events", "complete"),
+    [
+        ([], False),
+        ([chunk(ROLE)], False),
+        ([chunk(ROLE), chunk({}, "stop")], True),
+        ([chunk(ROLE), DONE], True),
+        ([USAGE_CHUNK], False),
+        ([chunk(ROLE), chunk(ROLE, index=1), chunk({}, "stop")], False),
+        ([chunk(ROLE), chunk(ROLE, index=1), chunk({}, "stop"), chunk({}, "stop", index=1)], True),
+    ],
+)
+def test_a_stream_is_complete_when_every_choice_has_finished(
+    events: list[bytes],
+    complete: bool,  # noqa: FBT001
+) -> None:
+    assert fed(*events).complete is complete
+
+
+def test_the_providers_id_and_finish_reason_are_remembered() -> None:
+    stream = fed(STREAMS["tools"])
+    assert stream.upstream_id == "chatcmpl-123"
+    assert (stream.finish_reason, stream.native_finish_reason) == ("tool_calls", "tool_calls")
+
+
+@pytest.mark.parametrize(
+    ("delta", "tokens"),
+    [
+        ({"content": "abcdefgh"}, 2),
+        ({"content": "abcde"}, 2),
+        ({"content": "漢字漢字"}, 3),
+        ({"reasoning": "abcd", "content": "abcd"}, 2),
+        ({"reasoning_content": "abcd"}, 1),
+        ({"refusal": "abcd"}, 1),
+        ({"tool_calls": [{}, {}]}, 2),
+        ({"tool_calls": None, "content": None}, 0),
+        ({}, 0),
+    ],
+)
+def test_tokens_are_estimated_from_the_bytes_that_passed(
+    delta: dict[str, Any], tokens: int
+) -> None:
+    assert fed(chunk(delta)).seen.output_tokens == tokens
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"garbage",
+        b"[]",
+        b"null",
+        b"{",
+        b'{"choices":7}',
+        b'{"choices":[7]}',
+        b'{"choices":[{"delta":"a"}]}',
+        b'{"choices":[{"index":"0","delta":{}}]}',
+        b'{"choices":[{"index":0,"delta":{"content":7}}]}',
+        b'{"choices":[{"index":0,"delta":{},"finish_reason":7}]}',
+        b'{"x":' + b"[" * 100_000,
+        b" [DONE]",
+    ],
+)
+def test_an_event_that_is_no_chunk_is_unreadable(data: bytes) -> None:
+    with pytest.raises(Unreadable):
+        new_stream().feed(data)
+
+
+def test_an_error_event_is_the_providers_error() -> None:
+    with pytest.raises(ErrorEvent) as caught:
+        new_stream().feed(b'{"error":{"message":"Overloaded","code":529},"choices":[]}')
+    assert (caught.value.code, caught.value.message) == (529, "Overloaded")
+
+
+def test_an_error_chunk_tells_the_client_what_went_wrong() -> None:
+    error = checked(new_stream().fail(CUT)).last["error"]
+    assert error == {
+        "code": 502,
+        "message": "Acme closed the connection.",
+        "metadata": {"provider_name": "Acme", "error_type": "provider_unavailable"},
+    }
+
+
+def test_an_error_chunk_shows_nothing_of_a_bug() -> None:
+    error = checked(new_stream().fail(Bug("the secret is 42"))).last["error"]
+    assert error["code"] == 500
+    assert "42" not in json.dumps(error)
+
+
+# Cuts
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_that_is_cut_at_any_byte_ends_legally(name: str) -> None:
+    upstream = STREAMS[name]
+    for cut in range(len(upstream) + 1):
+        checked(relay(upstream[:cut]))
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_in_two_pieces_is_the_same_at_any_byte(name: str) -> None:
+    upstream = STREAMS[name]
+    in_one_piece = relay(upstream)
+    for cut in range(len(upstream) + 1):
+        assert relay(upstream[:cut], upstream[cut:]) == in_one_piece
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_whole_stream_ends_with_its_usage_unless_the_provider_failed(name: str) -> None:
+    assert seen(STREAMS[name]).failed == (name == "an error")
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from(sorted(STREAMS)),
+    st.integers(0, 2000),
+    st.integers(0, 300),
+    st.binary(max_size=30),
+)
+def test_a_damaged_stream_ends_legally(name: str, at: int, gone: int, instead: bytes) -> None:
+    upstream = STREAMS[name]
+    checked(relay(upstream[:at] + instead + upstream[at + gone :]))
+
+
+# Streamed and whole
+
+
+COUNT = st.integers(0, 2_000_000)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.none()
+    | st.fixed_dictionaries(
+        {
+            "prompt_tokens": COUNT,
+            "completion_tokens": COUNT,
+            "prompt_tokens_details": st.none()
+            | st.fixed_dictionaries({"cached_tokens": COUNT, "cache_write_tokens": COUNT}),
+            "completion_tokens_details": st.none()
+            | st.fixed_dictionaries({"reasoning_tokens": COUNT}),
+        }
+    ),
+    st.sampled_from([None, "stop", "length", "error"]),
+    st.lists(st.text(max_size=5), max_size=5),
+)
+def test_a_streamed_reply_costs_what_the_whole_one_costs(
+    usage: dict[str, Any] | None, finish_reason: str | None, words: list[str]
+) -> None:
+    whole = replies.whole(usage=usage, choices=[replies.choice("".join(words), finish_reason)])
+    read = parse_whole(json.dumps(whole).encode(), REQUEST)
+    whole_charge = charge_for(
+        read.reported,
+        read.seen,
+        PRICE,
+        finish_reason=read.finish_reason,
+        broken_off=False,
+    )
+    events = [chunk({"content": word}) for word in words]
+    stream = fed(chunk(ROLE), *events, chunk({}, finish_reason), chunk(None, usage=usage), DONE)
+    assert charge(stream) == whole_charge
+    ended = checked(stream.end(charge(stream))).last["usage"]
+    assert ended == json.loads(render_whole(read, IDENTITY, whole_charge))["usage"]

@@ -1,0 +1,325 @@
+"""The provider over a fake transport: what it sends, and what it makes of whatever comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.inference import replies
+from tests.unit.inference.fakes import PRICE, FakeProvider, World, failed, outcome, steps
+from tests.unit.inference.legal_stream import checked
+from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.providers.base import ProviderCall
+from tollhouse.inference.providers.openai_compatible.provider import OpenAICompatibleProvider
+from tollhouse.inference.types import Endpoint
+from tollhouse.inference.upstream.errors import (
+    ClientClosed,
+    ConnectFailed,
+    ConnectionLost,
+    ConnectTimeout,
+    HeadTimeout,
+    IdleTimeout,
+    PoolTimeout,
+    ProtocolViolation,
+    ResponseTooLarge,
+    TotalTimeout,
+    UpstreamError,
+)
+from tollhouse.inference.upstream.port import TimeLimits
+from tollhouse.kernel.envelope import status_of
+from tollhouse.kernel.errors import ProviderFailure
+from tollhouse.kernel.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from tollhouse.inference.upstream.port import UpstreamRequest
+
+LOST = ConnectionLost("reset", sent=True)
+
+
+@dataclass
+class FakeResponse:
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    pieces: Sequence[bytes] = ()
+    broken: UpstreamError | None = None
+    closed: int = 0
+
+    async def read(self, limit: int) -> bytes:
+        body = b"".join([piece async for piece in self.chunks()])
+        if len(body) > limit:
+            raise ResponseTooLarge("too large", sent=True)
+        return body
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
+        if self.broken is not None:
+            raise self.broken
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@dataclass
+class FakeUpstream:
+    answer: FakeResponse | UpstreamError
+    requests: list[UpstreamRequest] = field(default_factory=list)
+    closed: bool = False
+
+    async def send(self, request: UpstreamRequest) -> FakeResponse:
+        self.requests.append(request)
+        if isinstance(self.answer, UpstreamError):
+            raise self.answer
+        return self.answer
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def provider(upstream: FakeUpstream, **fields: Any) -> OpenAICompatibleProvider:
+    plain: dict[str, Any] = {
+        "name": "Acme",
+        "base_url": "https://llm.acme.example/v1/",
+        "api_key": Secret("sk-acme"),
+        "extra_headers": [("x-region", "eu")],
+        "upstream": upstream,
+        "limits": TimeLimits(),
+        "largest_reply": 100_000,
+        "on_disconnect": "cancel",
+    }
+    return OpenAICompatibleProvider(**(plain | fields))
+
+
+def world(answer: FakeResponse | UpstreamError, **fields: Any) -> World:
+    w = World([FakeProvider(RuntimeError("never asked"))])
+    real = provider(FakeUpstream(answer), **fields)
+    w.providers[0].open = real.open  # type: ignore[method-assign]
+    return w
+
+
+def call(body: dict[str, Any] | None = None, *, stream: bool = False) -> ProviderCall:
+    fields = {
+        "model": "acme/large",
+        "stream": stream,
+        "messages": [{"role": "user", "content": "a"}],
+    }
+    request = parse_request(json.dumps(fields | (body or {})).encode())
+    return ProviderCall(Endpoint("acme", "large-2026", PRICE), request)
+
+
+async def refusal(answer: FakeResponse | UpstreamError) -> ProviderFailure:
+    with pytest.raises(ProviderFailure) as caught:
+        await provider(FakeUpstream(answer)).open(call())
+    return caught.value
+
+
+# What it sends
+
+
+@pytest.mark.parametrize(
+    ("stream", "accept"), [(False, "application/json"), (True, "text/event-stream")]
+)
+async def test_a_request_goes_out_as_a_post_with_the_key(stream: bool, accept: str) -> None:  # noqa: FBT001
+    upstream = FakeUpstream(FakeResponse())
+    await provider(upstream).open(call(stream=stream))
+    [request] = upstream.requests
+    assert request.method == "POST"
+    assert request.url == "https://llm.acme.example/v1/chat/completions"
+    assert dict(request.headers) == {
+        "content-type": "application/json",
+        "accept-encoding": "identity",
+        "user-agent": "tollhouse",
+        "authorization": "Bearer sk-acme",
+        "x-region": "eu",
+        "accept": accept,
+    }
+    assert json.loads(request.body)["model"] == "large-2026"
+
+
+async def test_without_a_key_none_is_sent() -> None:
+    upstream = FakeUpstream(FakeResponse())
+    await provider(upstream, api_key=None).open(call())
+    assert "authorization" not in dict(upstream.requests[0].headers)
+
+
+async def test_the_clients_headers_are_not_passed_on() -> None:
+    upstream = FakeUpstream(FakeResponse())
+    await provider(upstream, extra_headers=[]).open(call())
+    assert len(upstream.requests[0].headers) == 5
+
+
+async def test_closing_it_closes_its_connections() -> None:
+    upstream = FakeUpstream(FakeResponse())
+    await provider(upstream).close()
+    assert upstream.closed
+
+
+# What the transport says
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "ambiguous"),
+    [
+        (ConnectFailed("10.0.0.7:443", sent=False), 502, False),
+        (ConnectTimeout("10.0.0.7:443", sent=False), 504, False),
+        (PoolTimeout("10.0.0.7:443", sent=False), 502, False),
+        (HeadTimeout("10.0.0.7:443", sent=True), 504, True),
+        (TotalTimeout("10.0.0.7:443", sent=True), 504, True),
+        (TotalTimeout("10.0.0.7:443", sent=False), 504, False),
+        (ConnectionLost("10.0.0.7:443", sent=True), 502, True),
+        (ConnectionLost("10.0.0.7:443", sent=False), 502, False),
+        (ProtocolViolation("10.0.0.7:443", sent=True), 502, True),
+        (ClientClosed("10.0.0.7:443", sent=False), 502, False),
+    ],
+)
+async def test_a_transport_that_fails_is_a_502_or_504_that_knows_whether_it_is_ambiguous(
+    error: UpstreamError,
+    status: int,
+    ambiguous: bool,  # noqa: FBT001
+) -> None:
+    ours = await refusal(error)
+    assert (status_of(ours), ours.ambiguous) == (status, ambiguous)
+    assert ours.metadata["provider_name"] == "Acme"
+    assert str(error) not in ours.message
+
+
+@pytest.mark.parametrize(
+    "error", [LOST, IdleTimeout("slow", sent=True), TotalTimeout("slow", sent=True)]
+)
+async def test_a_whole_reply_that_breaks_off_is_an_error(error: UpstreamError) -> None:
+    reply = await provider(FakeUpstream(FakeResponse(broken=error))).open(call())
+    with pytest.raises(ProviderFailure) as caught:
+        await reply.whole()
+    assert caught.value.ambiguous
+
+
+async def test_a_whole_reply_over_the_limit_is_an_error() -> None:
+    response = FakeResponse(pieces=[b"x" * 100_001])
+    error = await failed(world(response).begin())
+    assert (status_of(error), error.message) == (502, "Acme sent an invalid response.")
+    assert response.closed == 1
+
+
+async def test_an_event_over_the_limit_is_an_error() -> None:
+    response = FakeResponse(pieces=[b"data: " + b"x" * 60_000] * 2)
+    error = await failed(world(response).begin(stream=True))
+    assert (status_of(error), error.message) == (502, "Acme sent an invalid response.")
+    assert response.closed == 1
+
+
+# What the server says
+
+
+@pytest.mark.parametrize("status", [300, 302, 400, 401, 404, 429, 500, 503])
+async def test_a_response_with_an_error_status_is_closed(status: int) -> None:
+    response = FakeResponse(status)
+    await refusal(response)
+    assert response.closed == 1
+
+
+async def test_an_error_that_breaks_off_still_has_its_status() -> None:
+    response = FakeResponse(429, broken=LOST, pieces=[b"{"])
+    assert status_of(await refusal(response)) == 429
+    assert response.closed == 1
+
+
+async def test_an_error_larger_than_we_read_still_has_its_status() -> None:
+    assert status_of(await refusal(FakeResponse(400, pieces=[b"x" * 100_000]))) == 400
+
+
+async def test_a_cancelled_error_is_closed() -> None:
+    class Stuck(FakeResponse):
+        async def read(self, limit: int) -> bytes:
+            await asyncio.Event().wait()
+            return b"x" * limit
+
+    response = Stuck(500)
+    task = asyncio.create_task(provider(FakeUpstream(response)).open(call()))
+    await steps()
+    task.cancel()
+    await steps()
+    assert response.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "text"),
+    [
+        (b'{"error":{"message":"No.","code":"bad"}}', "bad", "Acme refused the request: No."),
+        (b'{"error":{"message":"No.","type":"t"}}', "t", "Acme refused the request: No."),
+        (b'{"error":"No."}', 400, "Acme refused the request: No."),
+        (b'{"detail":"No."}', 400, "Acme refused the request."),
+        (b'{"error":null}', 400, "Acme refused the request."),
+        (b'{"error":[1]}', 400, "Acme refused the request."),
+        (b'{"error":{"message":7}}', 400, "Acme refused the request."),
+        (b"<html>Bad</html>", 400, "Acme refused the request."),
+        (b"", 400, "Acme refused the request."),
+        (b'{"error":"\xff"}', 400, "Acme refused the request."),
+        (b"[" * 50_000, 400, "Acme refused the request."),
+    ],
+)
+async def test_an_error_body_is_read_where_it_can_be(body: bytes, code: object, text: str) -> None:
+    error = await refusal(FakeResponse(400, pieces=[body]))
+    assert (error.provider_code, error.message) == (code, text)
+
+
+@pytest.mark.parametrize(
+    ("hint", "seconds"),
+    [
+        ("7", 7),
+        (" 7 ", 7),
+        ("0", 1),
+        ("3600", 3600),
+        ("1.5", None),
+        ("-1", None),
+        ("", None),
+        ("99999999999999999999", None),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+        ("soon", None),
+    ],
+)
+async def test_a_hint_of_whole_seconds_is_read(hint: str, seconds: int | None) -> None:
+    error = await refusal(FakeResponse(429, {"retry-after": hint}))
+    assert error.retry_after == seconds
+
+
+async def test_without_a_hint_there_is_none() -> None:
+    assert (await refusal(FakeResponse(429))).retry_after is None
+
+
+# Cuts, from the transport to the client
+
+
+@pytest.mark.parametrize("broken", [None, LOST])
+@pytest.mark.parametrize("name", ["text", "tools"])
+async def test_a_stream_that_is_cut_at_any_place_ends_legally_or_is_a_502(
+    name: str, broken: UpstreamError | None
+) -> None:
+    upstream = replies.STREAMS[name]
+    for cut in range(0, len(upstream), 7):
+        response = FakeResponse(pieces=[upstream[:cut]], broken=broken)
+        w = world(response)
+        exchange = w.begin(stream=True)
+        end = await outcome(exchange)
+        if isinstance(end, bytes):
+            checked(end)
+        else:
+            assert (status_of(end), exchange.begun) == (502, False)
+        assert len(w.books.booked) == 1
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert response.closed == 1
+
+
+async def test_a_whole_reply_that_is_cut_at_any_place_is_a_502() -> None:
+    body = json.dumps(replies.whole()).encode()
+    for cut in range(0, len(body), 7):
+        for broken in (None, LOST):
+            w = world(FakeResponse(pieces=[body[:cut]], broken=broken))
+            assert status_of(await failed(w.begin())) == 502
+            assert w.books.booked[0].charge.cost_nano == 0

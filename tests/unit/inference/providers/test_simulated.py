@@ -1,0 +1,229 @@
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.inference import fakes
+from tests.unit.inference.legal_stream import checked
+from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.generation import Services
+from tollhouse.inference.pipeline import Pipeline
+from tollhouse.inference.providers.base import ProviderCall
+from tollhouse.inference.providers.simulated import provider as simulated
+from tollhouse.inference.providers.simulated.models import BEHAVIOURS, SLUG, models
+from tollhouse.inference.providers.simulated.provider import NAME, SimulatedProvider
+from tollhouse.inference.types import Call
+from tollhouse.kernel.envelope import status_of
+from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
+from tollhouse.observability.metrics import Metrics
+from tollhouse.testing.clock import START, FakeClock
+from tollhouse.testing.ids import SequentialIds
+
+PROVIDER = SimulatedProvider(NAME, "cancel")
+
+
+def asked(content: object, **fields: Any) -> dict[str, Any]:
+    return {"model": "simulated/echo", "messages": [{"role": "user", "content": content}]} | fields
+
+
+async def opened(body: dict[str, Any], model: str = "echo") -> simulated.SimulatedReply:
+    [endpoint] = [each.endpoints[0] for each in models() if each.id == f"{SLUG}/{model}"]
+    return await PROVIDER.open(ProviderCall(endpoint, parse_request(json.dumps(body).encode())))
+
+
+async def whole(body: dict[str, Any], model: str = "echo") -> dict[str, Any]:
+    reply: dict[str, Any] = json.loads(await (await opened(body, model)).whole())
+    return reply
+
+
+async def said(body: dict[str, Any]) -> str:
+    content: str = (await whole(body))["choices"][0]["message"]["content"]
+    return content
+
+
+async def streamed(body: dict[str, Any], model: str = "echo") -> list[bytes]:
+    events = (await opened(body, model)).events()
+    return [data async for piece in events for data in piece]
+
+
+async def test_it_repeats_the_last_user_message() -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "first"},
+        {"role": "user", "content": "second  one\n"},
+        {"role": "assistant", "content": "prefill"},
+    ]
+    assert await said({"model": "m", "messages": messages}) == "second  one\n"
+
+
+async def test_the_same_request_has_the_same_reply() -> None:
+    assert await whole(asked("a b c")) == await whole(asked("a b c"))
+    assert await streamed(asked("a b c")) == await streamed(asked("a b c"))
+
+
+async def test_different_requests_have_different_ids() -> None:
+    assert (await whole(asked("a")))["id"] != (await whole(asked("b")))["id"]
+
+
+@pytest.mark.parametrize("content", ["hello", "a b  c\n\td ", " ", "", "漢字 \N{GRINNING FACE}\0"])
+async def test_a_stream_says_what_the_whole_reply_says(content: str) -> None:
+    chunks = [json.loads(data) for data in (await streamed(asked(content)))[:-1]]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    reply = await whole(asked(content))
+    assert "".join(delta.get("content", "") for delta in deltas) == content
+    assert reply["choices"][0]["message"]["content"] == content
+    assert [chunk["usage"] for chunk in chunks if "usage" in chunk] == [reply["usage"]]
+
+
+async def test_every_reply_says_that_it_is_simulated() -> None:
+    assert (await whole(asked("a")))["system_fingerprint"] == "simulated"
+    chunks = [json.loads(data) for data in (await streamed(asked("a")))[:-1]]
+    assert {chunk["system_fingerprint"] for chunk in chunks if chunk["choices"]} == {"simulated"}
+    assert NAME == "Simulated"
+
+
+async def test_words_are_counted_as_tokens() -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a b c"}]
+    usage = (await whole({"model": "m", "messages": messages}))["usage"]
+    assert usage == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+
+
+@pytest.mark.parametrize(
+    ("limits", "content", "finish"),
+    [
+        ({}, "a b c", "stop"),
+        ({"max_tokens": 2}, "a b ", "length"),
+        ({"max_tokens": 3}, "a b c", "stop"),
+        ({"max_completion_tokens": 1}, "a ", "length"),
+        ({"max_completion_tokens": 2, "max_tokens": 1}, "a b ", "length"),
+        ({"max_completion_tokens": None, "max_tokens": 1}, "a ", "length"),
+        ({"max_tokens": None}, "a b c", "stop"),
+        ({"max_tokens": 10**30}, "a b c", "stop"),
+    ],
+)
+async def test_a_limit_of_tokens_is_kept(limits: dict[str, Any], content: str, finish: str) -> None:
+    reply = await whole(asked("a b c", **limits))
+    assert reply["choices"][0]["message"]["content"] == content
+    assert reply["choices"][0]["finish_reason"] == finish
+    assert reply["usage"]["completion_tokens"] == len(content.split())
+
+
+@pytest.mark.parametrize("limit", [0, -1, "2", 1.5, True, [], {}])
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+async def test_a_limit_that_is_none_is_refused_by_name(name: str, limit: object) -> None:
+    with pytest.raises(ProviderRefused) as caught:
+        await opened(asked("a", **{name: limit}))
+    assert caught.value.message == f"{name}: must be an integer of at least 1."
+
+
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        ("", ""),
+        (None, ""),
+        ([], ""),
+        ([{"type": "text", "text": "a "}, {"type": "text", "text": "b"}], "a b"),
+        (
+            [{"type": "image_url", "image_url": {"url": "data:"}}, {"type": "text", "text": "a"}],
+            "a",
+        ),
+        ([{"type": "image_url", "image_url": {"url": "data:"}}], ""),
+    ],
+)
+async def test_content_may_be_empty_or_in_parts(content: object, answer: str) -> None:
+    assert await said(asked(content)) == answer
+
+
+async def test_without_a_user_message_there_is_nothing_to_say() -> None:
+    assert await said({"model": "m", "messages": [{"role": "system", "content": "a"}]}) == ""
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{}],
+        [{"content": "a"}],
+        [{"role": 7, "content": "a"}],
+        [{"role": "user", "content": 7}],
+        [{"role": "user", "content": [7]}],
+        ["a"],
+        [None],
+        [{"role": "user", "content": {"a": 1}}],
+    ],
+)
+async def test_messages_that_are_not_of_the_format_are_refused(messages: object) -> None:
+    with pytest.raises(ProviderRefused) as caught:
+        await opened({"model": "m", "messages": messages})
+    assert status_of(caught.value) == 400
+    assert caught.value.message.startswith("messages: ")
+
+
+@pytest.mark.parametrize(("model", "status"), [("limited", 429), ("overloaded", 503)])
+async def test_a_model_that_refuses_by_design_refuses(model: str, status: int) -> None:
+    with pytest.raises(ProviderFailure) as caught:
+        await opened(asked("a"), model)
+    assert status_of(caught.value) == status
+    assert caught.value.retry_after is None
+
+
+async def test_a_model_that_breaks_by_design_breaks() -> None:
+    with pytest.raises(ProviderFailure) as caught:
+        await (await opened(asked("a b c"), "broken")).whole()
+    assert caught.value.ambiguous
+    with pytest.raises(ProviderFailure):
+        await streamed(asked("a b c"), "broken")
+
+
+async def test_a_slow_model_pauses_before_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(simulated.asyncio, "sleep", sleep)
+    await streamed(asked("a b"), "slow")
+    assert pauses == [0.2] * 5
+    pauses.clear()
+    await whole(asked("a b"), "slow")
+    assert pauses == [0.4]
+
+
+def test_every_behaviour_is_a_model_of_the_catalogue() -> None:
+    assert [each.id for each in models()] == [f"simulated/{name}" for name in BEHAVIOURS]
+    assert {each.endpoints[0].provider for each in models("pretend")} == {"pretend"}
+
+
+@pytest.mark.parametrize("model", BEHAVIOURS)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_every_model_ends_well_through_the_pipeline(
+    model: str,
+    stream: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def sleep(seconds: float) -> None:
+        del seconds
+
+    monkeypatch.setattr(simulated.asyncio, "sleep", sleep)
+    books = fakes.FakeBooks()
+    services = Services({SLUG: PROVIDER}, books, FakeClock(), Metrics())
+    pipeline = Pipeline(Catalog(models()), services, SequentialIds())
+    body = json.dumps(asked("hello there", model=f"simulated/{model}", stream=stream)).encode()
+    exchange = pipeline.begin(
+        Call(parse_request(body), fakes.SUBJECT, fakes.Attribution(), START, 0.0)
+    )
+    reply = await fakes.outcome(exchange)
+    if not isinstance(reply, bytes):
+        assert model in {"broken", "limited", "overloaded"}
+        assert reply.metadata["provider_name"] == NAME
+        return
+    if not stream:
+        usage = json.loads(reply)["usage"]
+    else:
+        seen = checked(reply)
+        assert seen.failed == (model == "broken")
+        usage = seen.last.get("usage")
+    if usage:
+        assert usage["cost"] == (0.0 if model == "echo:free" else 0.000006)
+        assert books.booked[0].charge.cost_nano == round(usage["cost"] * 1e9)

@@ -1,0 +1,152 @@
+import json
+from decimal import Decimal
+
+import pytest
+
+from tollhouse.accounting.types import FREE
+from tollhouse.inference.catalog import Catalog, build_catalog
+from tollhouse.kernel.envelope import envelope, status_of
+from tollhouse.kernel.errors import NotFound
+from tollhouse.kernel.start import StartError
+from tollhouse.settings.sections import Settings
+from tollhouse.testing.clock import START
+
+ACME = {"slug": "acme", "kind": "openai_compatible", "base_url": "https://llm.acme.example/v1"}
+OPENAI = {"slug": "openai", "kind": "openai_compatible", "base_url": "https://api.openai.com/v1"}
+PRICING = {"prompt": "0.000001", "completion": "0.000002"}
+
+
+def catalog(*models: dict[str, object], providers: tuple[dict[str, str], ...] = (ACME,)) -> Catalog:
+    settings = Settings.model_validate(
+        {"providers": providers, "models": models, "data_dir": "/data"}
+    )
+    by_slug = {provider.slug: provider for provider in settings.providers}
+    return build_catalog(settings.models, by_slug, START)
+
+
+def model(
+    model_id: str = "acme/large", *endpoints: dict[str, object], **fields: object
+) -> dict[str, object]:
+    offers = endpoints or ({"provider": "acme", "model": "large-2026", "pricing": PRICING},)
+    return {"id": model_id, "context_length": 1000, "endpoints": offers} | fields
+
+
+def unknown(wanted: str, of: Catalog) -> NotFound:
+    with pytest.raises(NotFound) as caught:
+        of.find(wanted)
+    return caught.value
+
+
+def test_a_model_is_found_by_its_id() -> None:
+    found = catalog(model(name="Large", description="Big.", max_completion_tokens=7)).find(
+        "acme/large"
+    )
+    assert (found.name, found.description) == ("Large", "Big.")
+    assert (found.context_length, found.max_completion_tokens) == (1000, 7)
+
+
+def test_a_model_without_a_name_has_its_id() -> None:
+    found = catalog(model()).find("acme/large")
+    assert (found.name, found.description, found.max_completion_tokens) == ("acme/large", "", None)
+
+
+def test_endpoints_keep_the_order_of_the_settings() -> None:
+    offers = [{"provider": "acme", "model": name, "pricing": PRICING} for name in "zay"]
+    found = catalog(model("acme/large", *offers)).find("acme/large")
+    assert [endpoint.model for endpoint in found.endpoints] == ["z", "a", "y"]
+
+
+def test_models_keep_the_order_of_the_settings() -> None:
+    ids = ["acme/z", "acme/a", "acme/y"]
+    assert [each.id for each in catalog(*map(model, ids)).models] == ids
+
+
+def test_a_variant_is_a_model_of_its_own() -> None:
+    both = catalog(model("acme/large"), model("acme/large:free"))
+    assert both.find("acme/large:free").id == "acme/large:free"
+
+
+# Prices
+
+
+def test_a_configured_price_is_taken() -> None:
+    price = catalog(model()).find("acme/large").endpoints[0].price
+    assert price.rates.prompt == Decimal("0.000001")
+
+
+def test_a_model_may_be_free() -> None:
+    offer = {"provider": "acme", "model": "x", "pricing": "free"}
+    assert catalog(model("acme/large", offer)).find("acme/large").endpoints[0].price == FREE
+
+
+def test_a_price_that_is_not_given_is_the_list_price() -> None:
+    offer = {"provider": "openai", "model": "gpt-4.1"}
+    found = catalog(model("openai/gpt-4.1", offer), providers=(OPENAI,)).find("openai/gpt-4.1")
+    assert found.endpoints[0].price.rates.prompt == Decimal("0.000002")
+
+
+def test_a_configured_price_goes_before_the_list_price() -> None:
+    offer = {"provider": "openai", "model": "gpt-4.1", "pricing": PRICING}
+    found = catalog(model("openai/gpt-4.1", offer), providers=(OPENAI,)).find("openai/gpt-4.1")
+    assert found.endpoints[0].price.rates.prompt == Decimal("0.000001")
+
+
+@pytest.mark.parametrize(("provider", "name"), [(ACME, "gpt-4.1"), (OPENAI, "no-such-model")])
+def test_a_model_without_a_known_price_is_refused_by_name(
+    provider: dict[str, str], name: str
+) -> None:
+    offer = {"provider": provider["slug"], "model": name}
+    with pytest.raises(StartError) as caught:
+        catalog(model("acme/large", offer), providers=(provider,))
+    text = str(caught.value)
+    assert "\n" not in text
+    for fact in ("'acme/large'", repr(provider["slug"]), repr(name), "pricing"):
+        assert fact in text
+
+
+# Simulated models
+
+
+def test_without_a_provider_the_simulated_models_are_there() -> None:
+    echo = catalog(providers=()).find("simulated/echo")
+    assert [endpoint.provider for endpoint in echo.endpoints] == ["simulated"]
+
+
+def test_with_another_provider_the_simulated_models_are_not_there() -> None:
+    assert [each.id for each in catalog(model()).models] == ["acme/large"]
+
+
+def test_a_listed_simulated_provider_brings_its_models() -> None:
+    listed = catalog(model(), providers=(ACME, {"slug": "pretend", "kind": "simulated"}))
+    assert listed.find("acme/large")
+    assert listed.find("simulated/echo").endpoints[0].provider == "pretend"
+
+
+# What is not there
+
+
+def test_an_unknown_model_is_a_404_with_the_nearest_name() -> None:
+    error = unknown("acme/larg", catalog(model(), model("acme/small")))
+    assert status_of(error) == 404
+    assert error.message == ("No model 'acme/larg' in the catalogue. Did you mean 'acme/large'?")
+
+
+def test_without_a_near_name_the_list_is_named() -> None:
+    error = unknown("other/entirely", catalog(model()))
+    assert error.message.endswith("GET /v1/models lists them.")
+
+
+@pytest.mark.parametrize(
+    "wanted", ["x" * 10_000_000, "\N{GRINNING FACE}" * 1_000_000, "\0" * 5_000]
+)
+def test_a_huge_name_is_cut(wanted: str) -> None:
+    error = unknown(wanted, catalog(model()))
+    assert len(error.message) < 1_000
+    assert len(json.dumps(envelope(error))) < 10_000
+
+
+@pytest.mark.parametrize(
+    "wanted", ["ACME/LARGE", "acme/large ", " acme/large", "acme", "large-2026"]
+)
+def test_a_name_is_exact(wanted: str) -> None:
+    unknown(wanted, catalog(model()))
