@@ -1,0 +1,119 @@
+"""The control plane: every route but the hot ones, on FastAPI.
+
+Routes raise our errors; what the framework raises by itself (a body that does not fit, an unknown
+path, a wrong method) becomes one of ours here, and all of them leave through `error_response`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from tollhouse.api.errors import error_response
+from tollhouse.api.validation import invalid_request
+from tollhouse.kernel.errors import Bug, Invalid, MethodNotAllowed, NotFound, TollhouseError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fastapi import APIRouter, Request
+
+TITLE: Final = "Tollhouse"
+API_VERSION: Final = "1.0.0"
+_NOT_FOUND = 404
+_METHOD_NOT_ALLOWED = 405
+
+
+def control_app(*routers: APIRouter) -> FastAPI:
+    """Return the application of the control plane.
+
+    It expects the caller in the scope (`identity.access.set_caller`) and paths without the API's
+    version segment. A failure that is not a `TollhouseError` is answered with a masked 500 and
+    raised again after that, for the front to log.
+
+    Args:
+        *routers: The routes of every slice.
+    """
+    app = FastAPI(
+        title=TITLE,
+        version=API_VERSION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        # A redirect would lead to a path without the version segment.
+        redirect_slashes=False,
+        # A client that names no content type means JSON: there is nothing else.
+        strict_content_type=False,
+        generate_unique_id_function=_operation_id,
+        # Its log records would carry the text of exceptions.
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+        },
+    )
+    for router in routers:
+        app.include_router(router)
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    _answer_errors(app, routes)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def _answer_errors(app: FastAPI, routes: Sequence[APIRoute]) -> None:
+    async def refused(_request: Request, error: Exception) -> Response:
+        return _response(cast("TollhouseError", error))
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        content_type = request.headers.get("content-type")
+        errors = cast("RequestValidationError", error).errors()
+        return _response(invalid_request(errors, content_type))
+
+    async def unrouted(request: Request, error: Exception) -> Response:
+        return _response(_from_framework(cast("HTTPException", error), request, routes))
+
+    async def failed(_request: Request, error: Exception) -> Response:
+        return _response(Bug(type(error).__name__))
+
+    app.add_exception_handler(TollhouseError, refused)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, unrouted)
+    app.add_exception_handler(Exception, failed)
+
+
+def _response(error: TollhouseError) -> Response:
+    status, headers, body = error_response(error)
+    response = Response(body, status)
+    response.raw_headers.extend(headers)
+    return response
+
+
+def _from_framework(
+    error: HTTPException, request: Request, routes: Sequence[APIRoute]
+) -> TollhouseError:
+    if error.status_code == _NOT_FOUND:
+        return NotFound("No such route.")
+    if error.status_code == _METHOD_NOT_ALLOWED:
+        allowed = allowed_methods(routes, request.url.path)
+        message = f"{request.method} is not allowed here; use {' or '.join(allowed)}."
+        return MethodNotAllowed(message, allow=allowed)
+    # The body could not be read: it is no UTF-8, nested too deeply, or has an endless number.
+    return Invalid("The body is not readable JSON.")
+
+
+def allowed_methods(routes: Sequence[APIRoute], path: str) -> tuple[str, ...]:
+    """Return every method that a path has; the framework names those of its first route alone."""
+    found = {
+        method for route in routes if route.path_regex.match(path) for method in route.methods or ()
+    }
+    return tuple(sorted(found))

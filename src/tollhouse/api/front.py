@@ -1,0 +1,286 @@
+"""The front: every request passes here first, in this order.
+
+    1  rate of the client's address        429
+    2  origin of a browser's page          400, and the answer to a preflight
+    3  key                                 401
+    4  regional host name                  403
+    5  the route: hot ones from a dict, all others from the control plane
+
+Whatever is refused or fails, here or behind, becomes an envelope here; a stack trace never leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from tollhouse.api import policy
+from tollhouse.api.asgi import respond
+from tollhouse.api.errors import error_response
+from tollhouse.api.limits import AddressRate, ClientGone, read_body
+from tollhouse.identity.access import set_caller
+from tollhouse.identity.types import LocalOperator
+from tollhouse.kernel.envelope import status_of
+from tollhouse.kernel.errors import (
+    Bug,
+    Forbidden,
+    Invalid,
+    MethodNotAllowed,
+    RateLimited,
+    TollhouseError,
+    Unauthenticated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tollhouse.api.asgi import App, Message, Receive, Scope, Send
+    from tollhouse.api.hot_routes import HotRoute
+    from tollhouse.api.system import SystemRoutes
+    from tollhouse.identity.auth import Authenticator
+    from tollhouse.identity.types import Caller
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.observability.metrics import Metrics
+    from tollhouse.settings.sections import ServerSettings
+
+_log = structlog.get_logger(__name__)
+_PREFLIGHT = b"access-control-request-method"
+_NO_CONTENT = 204
+_EXPOSED = b"x-generation-id, retry-after, x-ratelimit-limit, x-ratelimit-remaining"
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What lies behind the front."""
+
+    hot: Mapping[str, tuple[str, HotRoute]]
+    """Path below the version segment -> its one method and its route."""
+    control: App
+    system: SystemRoutes
+
+
+class Front:
+    """The ASGI application that the server calls."""
+
+    def __init__(  # noqa: PLR0913 - the composition root builds it once
+        self,
+        routes: Routes,
+        authenticator: Authenticator,
+        settings: ServerSettings,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        local: bool = False,
+    ) -> None:
+        """Take what lies behind.
+
+        Args:
+            routes: What lies behind.
+            authenticator: Who knows the keys.
+            settings: Origins, host names, proxies and limits.
+            clock: The time.
+            metrics: Where refusals are counted.
+            local: Serve the control socket: whoever can open it is the operator, without a key.
+        """
+        self._routes = routes
+        self._authenticator = authenticator
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._local = local
+        self._rate = AddressRate(settings.max_requests_per_address_per_minute)
+        self._origins = frozenset(origin.lower() for origin in settings.cors_origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        started = _Started(send)
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        try:
+            await self._handle(scope, headers, receive, started.send)
+        except TollhouseError as error:
+            await self._fail(scope, headers, started, error)
+        except ClientGone:
+            return
+        except Exception:  # noqa: BLE001 - the edge of the request
+            _log.exception("request_failed", method=scope["method"])
+            await self._fail(scope, headers, started, Bug("unexpected"))
+
+    async def _handle(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        if not self._local:
+            self._count_address(scope, headers)
+        if (origin := headers.get(b"origin")) is not None:
+            self._check_origin(scope, headers, origin)
+            send = _with_origin(send, origin)
+            if scope["method"] == "OPTIONS" and _PREFLIGHT in headers:
+                await _preflight(headers, send)
+                return
+        path = policy.api_path(scope["path"])
+        if path is None:
+            await self._routes.system(scope, headers, send)
+        else:
+            await self._api(scope, path, headers, receive, send)
+
+    async def _api(
+        self,
+        scope: Scope,
+        path: str,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        if not policy.is_open(scope["method"], path):
+            set_caller(scope, await self._caller(headers, path))
+        if self._settings.regional_hostnames:
+            self._check_region(scope, headers, path)
+        hot = self._routes.hot.get(path)
+        if hot is not None:
+            method, route = hot
+            if scope["method"] != method:
+                message = f"{scope['method']} is not allowed here; use {method}."
+                raise MethodNotAllowed(message, allow=(method,))
+            await route(scope, headers, receive, send)
+            return
+        body = await read_body(receive, headers, self._settings.control_body_limit_bytes)
+        inner: Scope = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
+        await self._routes.control(inner, _replay(body, receive), send)
+
+    # The gates
+
+    def _count_address(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        peer = _peer(scope) or ""
+        address = policy.client_address(
+            peer, headers.get(b"x-forwarded-for"), self._settings.trusted_proxies
+        )
+        wait = self._rate.wait(address, self._clock.monotonic())
+        if wait:
+            message = "Too many requests from this address."
+            raise RateLimited(
+                message,
+                metadata={"error_type": RateLimited.code},
+                retry_after=max(1, math.ceil(wait)),
+            )
+
+    def _check_origin(self, scope: Scope, headers: Mapping[bytes, bytes], origin: bytes) -> None:
+        host, scheme = self._host(scope, headers), scope["scheme"]
+        if not policy.origin_allowed(origin, host, scheme, self._origins):
+            message = "This origin may not call the API; list it in server.cors_origins."
+            raise Invalid(message)
+
+    async def _caller(self, headers: Mapping[bytes, bytes], path: str) -> Caller:
+        if self._local:
+            return LocalOperator()
+        key = policy.credential(headers, path)
+        strict = policy.below(path, policy.STRICT_KEY_TEXT)
+        if key is None:
+            raise Unauthenticated(policy.KEY_INVALID_OR_MISSING if strict else policy.KEY_MISSING)
+        try:
+            return await self._authenticator.authenticate(key)
+        except Unauthenticated:
+            if strict:
+                raise Unauthenticated(policy.KEY_INVALID_OR_MISSING) from None
+            raise
+
+    def _check_region(self, scope: Scope, headers: Mapping[bytes, bytes], path: str) -> None:
+        if not policy.below(path, policy.NOT_REGIONAL):
+            return
+        host = self._host(scope, headers) or b""
+        if policy.is_regional(host.decode("latin-1"), self._settings.regional_hostnames):
+            raise Forbidden(policy.REGION_REFUSED)
+
+    def _host(self, scope: Scope, headers: Mapping[bytes, bytes]) -> bytes | None:
+        forwarded = headers.get(b"x-forwarded-host")
+        if forwarded and policy.is_trusted(_peer(scope), self._settings.trusted_proxies):
+            return forwarded.split(b",")[0].strip()
+        return headers.get(b"host")
+
+    # Failures
+
+    async def _fail(
+        self,
+        scope: Scope,
+        headers: Mapping[bytes, bytes],
+        started: _Started,
+        error: TollhouseError,
+    ) -> None:
+        self._metrics.refused(status_of(error))
+        if started.begun:
+            # Nothing legal can follow a head that has left: the server closes the connection.
+            return
+        status, fields, body = error_response(error)
+        exchange = scope.get("tollhouse.exchange")
+        if exchange is not None and exchange.booked:
+            fields.append((b"x-generation-id", exchange.generation_id.encode()))
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower() in self._origins:
+            fields.extend(_origin_headers(origin))
+        await respond(started.send, status, fields, body)
+
+
+class _Started:
+    """Remembers whether the head of the response has left."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def send(self, message: Message) -> None:
+        self.begun = True
+        await self._send(message)
+
+
+def _peer(scope: Scope) -> str | None:
+    client: tuple[str, int] | None = scope.get("client")
+    return None if client is None else client[0]
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    first: Message | None = {"type": "http.request", "body": body, "more_body": False}
+
+    async def replayed() -> Message:
+        nonlocal first
+        if first is not None:
+            message, first = first, None
+            return message
+        return await receive()
+
+    return replayed
+
+
+def _origin_headers(origin: bytes) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", _EXPOSED),
+        (b"vary", b"Origin"),
+    ]
+
+
+def _with_origin(send: Send, origin: bytes) -> Send:
+    async def with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers: list[Any] = list(message.get("headers", ()))
+            message = {**message, "headers": [*headers, *_origin_headers(origin)]}
+        await send(message)
+
+    return with_headers
+
+
+async def _preflight(headers: Mapping[bytes, bytes], send: Send) -> None:
+    """Answer a preflight of an allowed origin; it carries no key.
+
+    Source: https://fetch.spec.whatwg.org/#cors-preflight-fetch
+    """
+    wanted = headers.get(b"access-control-request-headers", b"authorization, content-type")
+    fields = [
+        (b"access-control-allow-methods", b"GET, POST, PATCH, PUT, DELETE"),
+        (b"access-control-allow-headers", wanted),
+        (b"access-control-max-age", b"600"),
+    ]
+    await send({"type": "http.response.start", "status": _NO_CONTENT, "headers": fields})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,139 @@
+"""The OpenAPI document: what FastAPI knows of the control plane, made whole.
+
+    from the routes      parameters, bodies, replies, descriptions
+    added here           server, bearer keys, the error envelope of every refusal, the hot routes
+
+The paths carry no version segment; the server's address ends in it. Building the document takes
+some 300 ms, so it is done once, when somebody asks.
+
+Source: OpenAPI Specification 3.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from fastapi.openapi.utils import get_openapi
+
+from tollhouse.api.policy import is_open
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fastapi import FastAPI
+
+Schema = dict[str, Any]
+
+SERVER: Final = "/v1"
+"""Relative to where the document was read from, so it fits every host name."""
+
+BEARER: Final = "bearer"
+_ERROR_REFERENCE: Final = {"$ref": "#/components/schemas/Error"}
+_FIRST_ERROR_STATUS = 400
+_FRAMEWORKS_REFUSAL = "422"
+_FRAMEWORKS_SCHEMAS = ("HTTPValidationError", "ValidationError")
+_DESCRIPTION = """\
+A self-hosted inference gateway. Inference needs an API key, management a management key; the
+catalogue needs none. Every error is the same envelope with an integer `code`, which is the HTTP
+status.
+"""
+_TAGS: Final = {
+    "Chat": "Inference in the chat format.",
+    "Models": "What this installation offers.",
+    "Keys": "The calling key, and the keys of an account.",
+    "Generations": "What is known of one reply.",
+    "Credits": "Prepaid credits.",
+    "Workspaces": "The scopes inside an account.",
+    "Accounts": "Who pays.",
+    "Users": "The people of an account.",
+}
+_ERROR: Final[Schema] = {
+    "title": "Error",
+    "type": "object",
+    "description": "The envelope of every error.",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "message"],
+            "properties": {
+                "code": {"type": "integer", "description": "The HTTP status."},
+                "message": {"type": "string", "description": "What happened and what to do."},
+                "metadata": {
+                    "type": ["object", "null"],
+                    "description": "Further facts, such as `error_type` or `provider_name`.",
+                    "additionalProperties": True,
+                },
+            },
+        }
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HotOperation:
+    """An operation that is served without the framework and documented like all others."""
+
+    method: str
+    """In lower case."""
+    path: str
+    operation: Mapping[str, Any]
+    """Its OpenAPI operation object; refusals get their envelope here."""
+    schemas: Mapping[str, Schema]
+    """The schemas that it refers to, by name."""
+
+
+def openapi_document(app: FastAPI, hot: Sequence[HotOperation]) -> dict[str, Any]:
+    """Return the description of the whole API.
+
+    Args:
+        app: The control plane.
+        hot: The operations beside it.
+    """
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=_DESCRIPTION,
+        routes=app.routes,
+        servers=[{"url": SERVER}],
+        tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
+    )
+    schemas = document["components"]["schemas"]
+    for each in hot:
+        document["paths"].setdefault(each.path, {})[each.method] = {**each.operation}
+        schemas.update(each.schemas)
+    for name in _FRAMEWORKS_SCHEMAS:
+        schemas.pop(name, None)
+    schemas["Error"] = _ERROR
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            _complete(method, path, operation)
+    document["components"]["securitySchemes"] = {
+        BEARER: {"type": "http", "scheme": "bearer", "description": "A key, `sk-th-v1-...`."}
+    }
+    document["security"] = [{BEARER: []}]
+    return document
+
+
+def render_openapi(app: FastAPI, hot: Sequence[HotOperation]) -> bytes:
+    """Return the description of the whole API as JSON."""
+    return msgspec.json.encode(openapi_document(app, hot))
+
+
+def _complete(method: str, path: str, operation: Schema) -> None:
+    responses: Schema = {
+        status: _with_envelope(status, response)
+        for status, response in operation["responses"].items()
+        if status != _FRAMEWORKS_REFUSAL
+    }
+    operation["responses"] = responses
+    if is_open(method.upper(), path):
+        operation["security"] = []
+
+
+def _with_envelope(status: str, response: Schema) -> Schema:
+    if int(status) < _FIRST_ERROR_STATUS:
+        return response
+    return {**response, "content": {"application/json": {"schema": _ERROR_REFERENCE}}}

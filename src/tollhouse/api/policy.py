@@ -1,0 +1,118 @@
+"""Decisions of the way in, before any route: origins, hosts, addresses, credentials. Pure."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from ipaddress import IPv4Network, IPv6Network
+
+PREFIXES: Final = ("/api/v1", "/v1")
+OPEN_TO_ALL: Final = ("/models", "/model", "/providers")
+"""Routes that need no key, for GET and HEAD: they tell what anybody may know."""
+NOT_REGIONAL: Final = ("/key", "/batches", "/interns", "/vault")
+"""Routes that regional host names refuse."""
+STRICT_KEY_TEXT: Final = ("/interns", "/vault")
+
+KEY_MISSING: Final = "No auth credentials found"
+KEY_INVALID_OR_MISSING: Final = "Invalid or missing API key"
+REGION_REFUSED: Final = "This operation is not available on a regional hostname."
+
+_BEARER: Final = b"bearer "
+
+
+def api_path(path: str) -> str | None:
+    """Return a path below the API's version segment, beginning with a slash; None elsewhere."""
+    for prefix in PREFIXES:
+        if path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] == "/":
+            return path[len(prefix) :]
+    return None
+
+
+def below(path: str, roots: Sequence[str]) -> bool:
+    """Tell whether a path is one of the roots or lies below one."""
+    return any(path == root or path.startswith(root + "/") for root in roots)
+
+
+def is_open(method: str, path: str) -> bool:
+    """Tell whether an API route needs no key."""
+    return method in {"GET", "HEAD"} and below(path, OPEN_TO_ALL)
+
+
+def credential(headers: Mapping[bytes, bytes], path: str) -> str | None:
+    """Return the key that a request carries, or None.
+
+    It is a bearer token; `/messages` takes Anthropic's `x-api-key` as well.
+    """
+    given = headers.get(b"authorization")
+    if given is not None and given[: len(_BEARER)].lower() == _BEARER:
+        token = given[len(_BEARER) :].strip()
+        if token:
+            return token.decode("latin-1")
+    if below(path, ("/messages",)) and (token := headers.get(b"x-api-key")):
+        return token.decode("latin-1")
+    return None
+
+
+def origin_allowed(
+    origin: bytes, host: bytes | None, scheme: str, allowed: Collection[str]
+) -> bool:
+    """Tell whether a browser's page of this origin may call: a listed one, or our own.
+
+    Source: https://fetch.spec.whatwg.org/#origin-header
+    """
+    text = origin.decode("latin-1").lower()
+    own = None if host is None else f"{scheme}://{host.decode('latin-1').lower()}"
+    return text == own or text in allowed
+
+
+def is_regional(host: str, patterns: Sequence[str]) -> bool:
+    """Tell whether a request came for a regional host name; the port does not matter."""
+    name = _without_port(host).lower().rstrip(".")
+    return any(fnmatchcase(name, pattern.lower()) for pattern in patterns)
+
+
+def is_trusted(address: str | None, proxies: Sequence[IPv4Network | IPv6Network]) -> bool:
+    """Tell whether a peer is one of our own reverse proxies."""
+    if address is None or not proxies:
+        return False
+    try:
+        peer = ip_address(address)
+    except ValueError:
+        return False
+    return any(peer.version == network.version and peer in network for network in proxies)
+
+
+def client_address(
+    peer: str, forwarded_for: bytes | None, proxies: Sequence[IPv4Network | IPv6Network]
+) -> str:
+    """Return the address of the client: the last hop that is not one of our own proxies."""
+    if forwarded_for is None or not is_trusted(peer, proxies):
+        return peer
+    hops = [hop.strip() for hop in forwarded_for.decode("latin-1").split(",")]
+    for hop in reversed(hops):
+        if not is_trusted(hop, proxies):
+            return hop or peer
+    return hops[0] or peer
+
+
+def from_loopback(peer: str | None, headers: Mapping[bytes, bytes]) -> bool:
+    """Tell whether a request comes from this machine itself.
+
+    One that was forwarded does not: the proxy may be local, its clients are not.
+    """
+    if peer is None or b"x-forwarded-for" in headers or b"forwarded" in headers:
+        return False
+    try:
+        return ip_address(peer).is_loopback
+    except ValueError:
+        return False
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]

@@ -1,0 +1,224 @@
+"""The HTTP server: uvicorn, with what it leaves open closed.
+
+uvicorn answers garbage with a plain-text 400, takes a request head of any size and waits for it
+for ever, lets one address hold any number of connections, and ends on SIGTERM with that signal's
+own status. Here errors are the JSON envelope, a head has 64 KB and 30 seconds, an address has
+a cap, and whoever runs the server owns the signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Generator
+
+    from tollhouse.api.asgi import App
+
+LARGEST_HEAD: Final = 65_536
+HEAD_SECONDS: Final = 30.0
+KEEP_ALIVE_SECONDS: Final = 75
+"""Longer than the idle time of the usual client pools, so that we are not the one who closes
+a connection in the moment in which it is used again."""
+
+MOST_UNREAD: Final = 64 * 1024 * 1024
+"""How much of a refused body is read and thrown away, so that its sender gets to read the answer:
+closing at once would reset the connection under it."""
+
+LINGER_SECONDS: Final = 2.0
+"""How long a refused connection is still read, for the same reason."""
+
+_BAD_REQUEST = 400
+_TOO_MANY = 429
+_HEAD_TOO_LARGE = 431
+_TIMEOUT = 408
+
+
+class GatewayProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    limit_per_address: int
+    held: Counter[str]
+
+    _head_bytes = 0
+    _unread = 0
+    _in_head = True
+    _refused = False
+    _head_timer: asyncio.TimerHandle | None = None
+    _counted = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, unless its address holds too many."""
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_expired)
+        if self.client is None:
+            return
+        address = self.client[0]
+        if self.held[address] >= self.limit_per_address:
+            self._refuse(_TOO_MANY, "Too many connections from this address.")
+            return
+        self.held[address] += 1
+        self._counted = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the address its place back."""
+        if self._counted and self.client is not None:
+            address = self.client[0]
+            self.held[address] -= 1
+            if not self.held[address]:
+                del self.held[address]
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; a head that grows too large or takes too long ends the connection."""
+        if self._refused:
+            self._throw_away(data)
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if not self._in_head:
+            return
+        if self._head_bytes > LARGEST_HEAD:
+            self._refuse_head()
+        elif self._head_timer is None and self._head_bytes:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_expired)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_headers_complete(self) -> None:
+        """End its head.
+
+        Raises:
+            ValueError: It is too large, though it came in one piece; stops the parser.
+        """
+        if self._head_bytes > LARGEST_HEAD and self._head_size() > LARGEST_HEAD:
+            self._refuse_head()
+            message = "the head is too large"
+            raise ValueError(message)
+        self._in_head = False
+        self._unread = 0
+        self._head_bytes = 0
+        self._stop_head_timer()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End it; the next one begins with a head again."""
+        self._in_head = True
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are no HTTP request."""
+        self._refuse(_BAD_REQUEST, msg)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body; what comes after the answer is thrown away, up to a limit."""
+        if self.cycle.response_complete:
+            self._throw_away(body)
+        super().on_body(body)
+
+    def _throw_away(self, data: bytes) -> None:
+        self._unread += len(data)
+        if self._unread > MOST_UNREAD:
+            self.transport.close()
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _refuse_head(self) -> None:
+        self._refuse(_HEAD_TOO_LARGE, f"The request head is larger than {LARGEST_HEAD} bytes.")
+
+    def _head_expired(self) -> None:
+        self._head_timer = None
+        self._refuse(_TIMEOUT, "The request head did not arrive in time.")
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, status: int, message: str) -> None:
+        body = msgspec.json.encode({"error": {"code": status, "message": message}})
+        head = (
+            b"content-type: application/json\r\n"
+            b"connection: close\r\n"
+            b"content-length: %d\r\n\r\n" % len(body)
+        )
+        if self._refused or self.transport.is_closing():
+            return
+        self._refused = True
+        # uvicorn types it as if there always were one.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.response_complete:
+            # Another request's response is under way: nothing may be written into it.
+            self.transport.close()
+            return
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.write_eof()
+        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+
+class GatewayServer(uvicorn.Server):
+    """A server whose signals belong to the one who runs it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        """Prepare; nothing listens yet."""
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+def make_server(app: App, *, limit_per_address: int, shutdown_seconds: float) -> GatewayServer:
+    """Return a server for an ASGI application.
+
+    Args:
+        app: The application.
+        limit_per_address: How many connections one address may hold.
+        shutdown_seconds: How long a stop waits for responses under way.
+    """
+    cap, held_by = limit_per_address, Counter[str]()
+
+    class Protocol(GatewayProtocol):
+        limit_per_address = cap
+        held = held_by
+
+    config: Any = uvicorn.Config(
+        app=app,  # type: ignore[arg-type]
+        http=Protocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, int(shutdown_seconds)),
+        backlog=2048,
+    )
+    return GatewayServer(config)

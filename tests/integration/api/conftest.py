@@ -1,0 +1,173 @@
+"""The control plane in this process, behind a stand-in for the front that only authenticates."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tollhouse.accounting import endpoints as accounting_endpoints
+from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
+from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
+from tollhouse.accounting.types import GenerationRecord
+from tollhouse.api.control import control_app
+from tollhouse.identity import endpoints as identity_endpoints
+from tollhouse.identity.access import set_caller
+from tollhouse.identity.auth import Authenticator
+from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import IssuedKey, KeyKind, LocalOperator, NewKey
+from tollhouse.storage.database import Database
+from tollhouse.testing.builders import OPERATOR
+from tollhouse.testing.clock import FakeClock
+from tollhouse.testing.ids import SequentialIds
+
+LOCAL = "local"
+INTERN_ID = "77777777-0000-4000-8000-000000000007"
+
+Client = httpx2.AsyncClient
+
+
+@dataclass(frozen=True, slots=True)
+class Acme:
+    """An account with a key of each kind, and clients that use them."""
+
+    account_id: str
+    workspace_id: str
+    api_key: IssuedKey
+    management_key: IssuedKey
+    operator_key: IssuedKey
+    intern_key: IssuedKey
+    api: Client
+    management: Client
+    operator: Client
+    intern: Client
+
+
+@pytest.fixture
+def authenticator(database: Database, clock: FakeClock) -> Authenticator:
+    return Authenticator(database, clock, None)
+
+
+@pytest.fixture
+def identity(clock: FakeClock, ids: SequentialIds, authenticator: Authenticator) -> IdentityService:
+    return IdentityService(clock, ids, authenticator)
+
+
+@pytest.fixture
+def accounting(clock: FakeClock, ids: SequentialIds) -> AccountingService:
+    return AccountingService(clock, ids)
+
+
+@pytest.fixture
+async def connect(
+    database: Database,
+    clock: FakeClock,
+    authenticator: Authenticator,
+    identity: IdentityService,
+    accounting: AccountingService,
+) -> AsyncIterator[Callable[[str], Client]]:
+    """Makes clients of the control plane; each sends one key, or is the local operator."""
+    control = control_app(
+        identity_endpoints.router(identity, database),
+        accounting_endpoints.router(accounting, identity, database, clock),
+    )
+
+    async def front(scope: Any, receive: Any, send: Any) -> None:
+        key = dict(scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
+        caller = LocalOperator() if key == LOCAL else await authenticator.authenticate(key)
+        set_caller(scope, caller)
+        await control(scope, receive, send)
+
+    async with AsyncExitStack() as stack:
+        clients: list[Client] = []
+
+        def client(key: str) -> Client:
+            clients.append(
+                Client(
+                    transport=httpx2.ASGITransport(app=front),
+                    base_url="http://gateway",
+                    headers={"Authorization": f"Bearer {key}"},
+                )
+            )
+            stack.push_async_callback(clients[-1].aclose)
+            return clients[-1]
+
+        yield client
+
+
+@pytest.fixture
+def local(connect: Callable[[str], Client]) -> Client:
+    """A command on the same machine, without a key."""
+    return connect(LOCAL)
+
+
+def message(reply: httpx2.Response, status: int) -> str:
+    """Return the message of a refusal, and check its envelope."""
+    assert reply.status_code == status, reply.text
+    assert reply.headers["content-type"] == "application/json"
+    error = reply.json()["error"]
+    assert error["code"] == status
+    return error["message"]
+
+
+async def add_account(
+    database: Database, identity: IdentityService, connect: Callable[[str], Client], name: str
+) -> Acme:
+    """Store an account with a key of each kind."""
+    async with database.writing() as write:
+        account, workspace = await identity.create_account(write, name)
+
+        async def issue(kind: KeyKind, **more: Any) -> IssuedKey:
+            wanted = NewKey(name=f"{name} {kind}", kind=kind, **more)
+            return await identity.create_key(write, OPERATOR, account.id, wanted)
+
+        api = await issue(KeyKind.API)
+        management = await issue(KeyKind.MANAGEMENT)
+        operator = await issue(KeyKind.MANAGEMENT, operator=True)
+        intern = await issue(KeyKind.INTERN, intern_id=INTERN_ID)
+    return Acme(
+        account_id=account.id,
+        workspace_id=workspace.id,
+        api_key=api,
+        management_key=management,
+        operator_key=operator,
+        intern_key=intern,
+        api=connect(api.text),
+        management=connect(management.text),
+        operator=connect(operator.text),
+        intern=connect(intern.text),
+    )
+
+
+@pytest.fixture
+async def acme(
+    database: Database, identity: IdentityService, connect: Callable[[str], Client]
+) -> Acme:
+    return await add_account(database, identity, connect, "Acme")
+
+
+@pytest.fixture
+async def other(
+    database: Database, identity: IdentityService, connect: Callable[[str], Client]
+) -> Acme:
+    """A second account, which has nothing to do with the first."""
+    return await add_account(database, identity, connect, "Other")
+
+
+@pytest.fixture
+async def book(database: Database) -> AsyncIterator[Callable[..., Any]]:
+    """Books generations as the data plane does."""
+    if database.dialect == "postgresql":
+        writer: Any = PostgresqlChargeWriter(database.url)
+    else:
+        writer = SqliteChargeWriter(Path(str(database.url.database)), database.write_lock)
+
+    async def write(*records: GenerationRecord) -> None:
+        await writer.write(records)
+
+    yield write
+    await writer.close()

@@ -1,0 +1,172 @@
+"""`/credits`: what an account has, and what an operator brings in."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.integration.api.conftest import Acme, Client, message
+from tollhouse.accounting.service import AccountingService
+from tollhouse.storage.database import Database
+from tollhouse.testing.builders import generation_record
+
+
+async def total(client: Client, **query: Any) -> float:
+    return (await client.get("/credits", params=query)).json()["data"]["total_credits"]
+
+
+class TestShow:
+    async def test_shows_what_came_in_and_what_was_used(
+        self, acme: Acme, book: Callable[..., Any]
+    ) -> None:
+        await acme.operator.post("/credits", json={"amount": "10", "kind": "grant"})
+        await acme.operator.post("/credits", json={"amount": "2.5"})
+        await book(generation_record(account_id=acme.account_id, cost_nano=300_000_000))
+
+        reply = await acme.management.get("/credits")
+
+        assert reply.status_code == 200
+        assert reply.json() == {"data": {"total_credits": 12.5, "total_usage": 0.3}}
+
+    async def test_shows_zeros_where_nothing_moved(self, acme: Acme) -> None:
+        reply = await acme.management.get("/credits")
+
+        assert reply.json() == {"data": {"total_credits": 0.0, "total_usage": 0.0}}
+
+    async def test_shows_an_operator_another_account(self, acme: Acme, other: Acme) -> None:
+        await acme.operator.post("/credits", json={"amount": 7, "account_id": other.account_id})
+
+        assert await total(acme.operator, account_id=other.account_id) == 7.0
+        assert await total(acme.operator) == 0.0
+
+    async def test_refuses_another_account_to_all_but_operators(
+        self, acme: Acme, other: Acme
+    ) -> None:
+        query = {"account_id": other.account_id}
+
+        reply = await acme.management.get("/credits", params=query)
+
+        assert message(reply, 404) == "No such account."
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        for client in (acme.api, acme.intern):
+            assert message(await client.get("/credits"), 403) == (
+                "This operation needs a management key."
+            )
+
+
+class TestAdd:
+    async def test_answers_with_the_posting(self, acme: Acme) -> None:
+        reply = await acme.operator.post("/credits", json={"amount": "12.5", "note": "invoice 7"})
+
+        assert reply.status_code == 201
+        data = reply.json()["data"]
+        assert data.pop("id")
+        assert data == {
+            "account_id": acme.account_id,
+            "kind": "purchase",
+            "amount": 12.5,
+            "note": "invoice 7",
+            "created_at": "2026-03-12T10:30:00.000Z",
+        }
+
+    async def test_takes_an_amount_as_text_or_as_an_exact_number(
+        self, acme: Acme, subtests: pytest.Subtests
+    ) -> None:
+        amounts = {
+            '"12.5"': 12.5,
+            '"0.000000001"': 1e-9,
+            '"1000000"': 1_000_000.0,
+            "3": 3.0,
+            "0.1": 0.1,
+            "1.5e2": 150.0,
+        }
+        for amount, added in amounts.items():
+            with subtests.test(amount=amount):
+                reply = await acme.operator.post("/credits", content=f'{{"amount": {amount}}}')
+                assert reply.json()["data"]["amount"] == added
+
+    async def test_keeps_the_last_digit_of_a_number(
+        self, acme: Acme, accounting: AccountingService, database: Database
+    ) -> None:
+        # A float of this size has no room for the last digit.
+        await acme.operator.post("/credits", content='{"amount": 100000000.000000001}')
+
+        async with database.reading() as read:
+            credits_ = await accounting.credits(read, acme.account_id)
+        assert credits_.purchased_nano == 100_000_000_000_000_001
+
+    async def test_a_local_command_needs_no_account_where_there_is_one(
+        self, acme: Acme, local: Client
+    ) -> None:
+        reply = await local.post("/credits", json={"amount": 1})
+
+        assert reply.json()["data"]["account_id"] == acme.account_id
+
+    async def test_the_same_request_again_changes_nothing(self, acme: Acme) -> None:
+        first = await acme.operator.post(
+            "/credits", json={"amount": 5}, headers={"Idempotency-Key": "k1"}
+        )
+        again = await acme.operator.post(
+            "/credits", json={"amount": "5.0"}, headers={"Idempotency-Key": "k1"}
+        )
+
+        assert again.status_code == first.status_code == 201
+        assert again.json() == first.json()
+        assert await total(acme.management) == 5.0
+
+    async def test_the_same_request_twice_at_once_counts_once(self, acme: Acme) -> None:
+        replies = await asyncio.gather(
+            *(
+                acme.operator.post(
+                    "/credits", json={"amount": 5}, headers={"Idempotency-Key": "k1"}
+                )
+                for _ in range(5)
+            )
+        )
+
+        assert {reply.status_code for reply in replies} == {201}
+        assert len({reply.json()["data"]["id"] for reply in replies}) == 1
+        assert await total(acme.management) == 5.0
+
+    async def test_another_key_counts_again(self, acme: Acme) -> None:
+        for key in ("k1", "k2"):
+            await acme.operator.post(
+                "/credits", json={"amount": 5}, headers={"Idempotency-Key": key}
+            )
+
+        assert await total(acme.management) == 10.0
+
+    async def test_the_same_key_is_another_one_in_another_account(
+        self, acme: Acme, other: Acme
+    ) -> None:
+        for client in (acme.operator, other.operator):
+            await client.post("/credits", json={"amount": 5}, headers={"Idempotency-Key": "k1"})
+
+        assert await total(acme.management) == await total(other.management) == 5.0
+
+    async def test_refuses_another_request_with_the_same_key(self, acme: Acme) -> None:
+        headers = {"Idempotency-Key": "k1"}
+        await acme.operator.post("/credits", json={"amount": 5}, headers=headers)
+
+        for changed in ({"amount": 6}, {"amount": 5, "kind": "grant"}):
+            reply = await acme.operator.post("/credits", json=changed, headers=headers)
+            assert message(reply, 409) == (
+                "The idempotency key was used before with another amount or kind."
+            )
+        assert await total(acme.management) == 5.0
+
+    async def test_refuses_an_unknown_account(self, acme: Acme) -> None:
+        body = {"amount": 5, "account_id": "nobody"}
+
+        assert message(await acme.operator.post("/credits", json=body), 404) == "No such account."
+
+    async def test_refuses_all_but_operators(self, acme: Acme) -> None:
+        refused = {
+            acme.management: "This operation needs an operator's management key.",
+            acme.api: "This operation needs a management key.",
+            acme.intern: "This operation needs a management key.",
+        }
+        for client, text in refused.items():
+            assert message(await client.post("/credits", json={"amount": 5}), 403) == text

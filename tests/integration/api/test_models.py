@@ -1,0 +1,272 @@
+"""`/models`, `/model/{author}/{slug}` and `/providers`: readable without a key."""
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.integration.api.conftest import Client, message
+from tollhouse.accounting.types import FREE, Price, Rates, Tier
+from tollhouse.api.control import control_app
+from tollhouse.inference import endpoints
+from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.types import Endpoint, Model
+
+
+def rates(prompt: str) -> Rates:
+    return Rates(
+        prompt=Decimal(prompt),
+        completion=Decimal("0.0000100"),
+        cache_read=Decimal("1E-8"),
+        cache_write=Decimal("0.00000125"),
+        cache_write_1h=Decimal("0.000002"),
+        request=Decimal("0.01"),
+    )
+
+
+LARGE = Model(
+    id="acme/large",
+    name="Acme: Large",
+    description="The large one.",
+    context_length=128_000,
+    max_completion_tokens=16_000,
+    endpoints=(
+        Endpoint("acme", "large-2026", Price(rates("1E-7"), (Tier(200_000, rates("2E-7")),))),
+        Endpoint("backup", "large", FREE),
+    ),
+)
+SMALL = Model("acme/small:free", "Small", "", 8_000, None, (Endpoint("acme", "small", FREE),))
+LARGE_PRICING = {
+    "prompt": "0.0000001",
+    "completion": "0.00001",
+    "request": "0.01",
+    "input_cache_read": "0.00000001",
+    "input_cache_write": "0.00000125",
+    "input_cache_write_1h": "0.000002",
+    "discount": 0.0,
+    "overrides": [
+        {
+            "min_prompt_tokens": 200_000,
+            "prompt": "0.0000002",
+            "completion": "0.00001",
+            "input_cache_read": "0.00000001",
+            "input_cache_write": "0.00000125",
+            "input_cache_write_1h": "0.000002",
+        }
+    ],
+}
+FREE_PRICING = {
+    "prompt": "0",
+    "completion": "0",
+    "request": "0",
+    "input_cache_read": "0",
+    "input_cache_write": "0",
+    "input_cache_write_1h": "0",
+    "discount": 0.0,
+    "overrides": [],
+}
+ARCHITECTURE = {
+    "input_modalities": ["text"],
+    "output_modalities": ["text"],
+    "modality": "text->text",
+    "tokenizer": "Other",
+    "instruct_type": None,
+}
+
+
+async def client_of(*models: Model) -> AsyncIterator[Client]:
+    control = control_app(
+        endpoints.router(Catalog(models), {"acme": "Acme Inc", "backup": "Backup"})
+    )
+    transport = httpx2.ASGITransport(app=control)
+    async with Client(transport=transport, base_url="http://gateway") as client:
+        yield client
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async for each in client_of(LARGE, SMALL):
+        yield each
+
+
+@pytest.fixture
+async def crowded() -> AsyncIterator[Client]:
+    """A catalogue that is longer than the largest page."""
+    models = (
+        Model(f"acme/m{number}", "M", "", 1, None, LARGE.endpoints) for number in range(1_200)
+    )
+    async for each in client_of(*models):
+        yield each
+
+
+def ids(reply: httpx2.Response) -> list[str]:
+    return [model["id"] for model in reply.json()["data"]]
+
+
+class TestList:
+    async def test_shows_every_field_of_a_model(self, client: Client) -> None:
+        reply = await client.get("/models")
+
+        assert reply.status_code == 200
+        assert reply.json()["data"][0] == {
+            "id": "acme/large",
+            "canonical_slug": "acme/large",
+            "name": "Acme: Large",
+            "description": "The large one.",
+            "created": 0,
+            "context_length": 128_000,
+            "architecture": ARCHITECTURE,
+            "pricing": LARGE_PRICING,
+            "top_provider": {
+                "is_moderated": False,
+                "context_length": 128_000,
+                "max_completion_tokens": 16_000,
+            },
+            "per_request_limits": None,
+            "supported_parameters": [
+                "frequency_penalty",
+                "logit_bias",
+                "logprobs",
+                "max_completion_tokens",
+                "max_tokens",
+                "parallel_tool_calls",
+                "presence_penalty",
+                "reasoning_effort",
+                "response_format",
+                "seed",
+                "stop",
+                "structured_outputs",
+                "temperature",
+                "tool_choice",
+                "tools",
+                "top_logprobs",
+                "top_p",
+            ],
+            "default_parameters": None,
+            "supported_voices": None,
+            "links": {"details": "/v1/models/acme/large/endpoints"},
+            "hugging_face_id": None,
+            "expiration_date": None,
+            "knowledge_cutoff": None,
+        }
+
+    async def test_shows_a_free_model_with_zeros(self, client: Client) -> None:
+        model = (await client.get("/models")).json()["data"][1]
+
+        assert model["pricing"] == FREE_PRICING
+        assert model["top_provider"]["max_completion_tokens"] is None
+
+    async def test_shows_everything_where_no_part_is_asked_for(self, crowded: Client) -> None:
+        reply = await crowded.get("/models")
+
+        assert len(ids(reply)) == reply.json()["total_count"] == 1_200
+        assert reply.json()["links"] == {"next": None}
+
+    async def test_shows_a_part_and_the_way_on(self, crowded: Client) -> None:
+        reply = await crowded.get("/models", params={"offset": 3, "limit": 2})
+
+        assert ids(reply) == ["acme/m3", "acme/m4"]
+        assert reply.json()["total_count"] == 1_200
+        assert reply.json()["links"] == {"next": "/v1/models?offset=5&limit=2"}
+
+    async def test_the_links_lead_through_all_of_it(self, crowded: Client) -> None:
+        seen: list[str] = []
+        path = "/v1/models?limit=500"
+        while path is not None:
+            reply = await crowded.get(path.removeprefix("/v1"))
+            seen += ids(reply)
+            path = reply.json()["links"]["next"]
+
+        assert seen == [f"acme/m{number}" for number in range(1_200)]
+
+    async def test_an_offset_alone_means_five_hundred(self, crowded: Client) -> None:
+        reply = await crowded.get("/models", params={"offset": 0})
+
+        assert len(ids(reply)) == 500
+
+    async def test_shows_nothing_behind_the_end(self, client: Client) -> None:
+        reply = await client.get("/models", params={"offset": 2})
+
+        assert reply.json() == {"data": [], "total_count": 2, "links": {"next": None}}
+
+    async def test_refuses_a_wrong_part(self, client: Client) -> None:
+        for query in ({"limit": 0}, {"limit": 1001}, {"limit": "all"}, {"offset": -1}):
+            (name,) = query
+            reply = await client.get("/models", params=query)
+            assert message(reply, 400).startswith(f"{name}: ")
+
+
+async def test_counts_the_models(client: Client) -> None:
+    assert (await client.get("/models/count")).json() == {"data": {"count": 2}}
+
+
+async def test_shows_one_model(client: Client) -> None:
+    listed = (await client.get("/models")).json()["data"]
+
+    assert (await client.get("/model/acme/large")).json() == {"data": listed[0]}
+    assert (await client.get("/model/acme/small:free")).json() == {"data": listed[1]}
+
+
+async def test_refuses_an_unknown_model_and_names_the_nearest(client: Client) -> None:
+    for path in ("/model/acme/larg", "/models/acme/larg/endpoints"):
+        assert message(await client.get(path), 404) == (
+            "No model 'acme/larg' in the catalogue. Did you mean 'acme/large'?"
+        )
+
+
+async def test_lists_who_serves_a_model(client: Client) -> None:
+    reply = await client.get("/models/acme/large/endpoints")
+
+    data: dict[str, Any] = reply.json()["data"]
+    offers = data.pop("endpoints")
+    assert data == {
+        "id": "acme/large",
+        "name": "Acme: Large",
+        "created": 0,
+        "description": "The large one.",
+        "architecture": ARCHITECTURE,
+    }
+    assert offers[0].pop("supported_parameters")
+    assert offers[0] == {
+        "name": "Acme Inc | acme/large",
+        "model_id": "acme/large",
+        "model_name": "Acme: Large",
+        "provider_name": "Acme Inc",
+        "tag": "acme",
+        "context_length": 128_000,
+        "max_completion_tokens": 16_000,
+        "max_prompt_tokens": None,
+        "quantization": None,
+        "pricing": LARGE_PRICING,
+        "supports_tool_choice": {"auto": True, "none": True, "required": True, "function": True},
+        "supports_implicit_caching": False,
+        "supports_diarization": False,
+        "native_tools": {},
+        "service_tier": None,
+        "uptime_last_5m": None,
+        "uptime_last_30m": None,
+        "uptime_last_1d": None,
+        "latency_last_30m": None,
+        "throughput_last_30m": None,
+    }
+    assert (offers[1]["provider_name"], offers[1]["pricing"]) == ("Backup", FREE_PRICING)
+
+
+async def test_lists_the_providers(client: Client) -> None:
+    reply = await client.get("/providers")
+
+    nothing = {
+        "privacy_policy_url": None,
+        "terms_of_service_url": None,
+        "status_page_url": None,
+        "headquarters": None,
+        "datacenters": None,
+    }
+    assert reply.json() == {
+        "data": [
+            {"name": "Acme Inc", "slug": "acme", **nothing},
+            {"name": "Backup", "slug": "backup", **nothing},
+        ]
+    }

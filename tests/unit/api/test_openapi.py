@@ -1,0 +1,237 @@
+"""The OpenAPI document: valid, complete, and true of the refusals."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+
+from tollhouse.accounting import endpoints as accounting_endpoints
+from tollhouse.api.control import control_app
+from tollhouse.api.docs import render_docs
+from tollhouse.api.hot_operations import HOT_OPERATIONS
+from tollhouse.api.openapi import openapi_document, render_openapi
+from tollhouse.identity import endpoints as identity_endpoints
+from tollhouse.inference import endpoints as inference_endpoints
+from tollhouse.inference.catalog import Catalog
+
+NOT_USED: Any = None
+ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+OPEN = {
+    "list_models",
+    "count_models",
+    "get_model",
+    "list_model_endpoints",
+    "list_providers",
+}
+OPERATIONS = {
+    "/accounts": {"get", "post"},
+    "/accounts/{account_id}": {"get", "patch"},
+    "/chat/completions": {"post"},
+    "/credits": {"get", "post"},
+    "/generation": {"get"},
+    "/key": {"get"},
+    "/keys": {"get", "post"},
+    "/keys/{hash}": {"get", "patch", "delete"},
+    "/model/{author}/{slug}": {"get"},
+    "/models": {"get"},
+    "/models/count": {"get"},
+    "/models/{author}/{slug}/endpoints": {"get"},
+    "/providers": {"get"},
+    "/users": {"get", "post"},
+    "/users/{user_id}": {"get", "patch"},
+    "/workspaces": {"get", "post"},
+    "/workspaces/{id}": {"get", "patch", "delete"},
+}
+
+
+@cache
+def rendered() -> bytes:
+    app = control_app(
+        identity_endpoints.router(NOT_USED, NOT_USED),
+        accounting_endpoints.router(NOT_USED, NOT_USED, NOT_USED, NOT_USED),
+        inference_endpoints.router(Catalog(()), {}),
+    )
+    return render_openapi(app, HOT_OPERATIONS)
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    return json.loads(rendered())
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            yield operation["operationId"], operation
+
+
+def test_is_valid(document: dict[str, Any]) -> None:
+    validate(document)
+
+
+def test_says_what_it_describes(document: dict[str, Any]) -> None:
+    assert document["openapi"] == "3.1.0"
+    assert document["info"]["title"] == "Tollhouse"
+    assert document["info"]["version"] == "1.0.0"
+    assert document["servers"] == [{"url": "/v1"}]
+
+
+def test_lists_every_operation_and_no_other(document: dict[str, Any]) -> None:
+    assert {path: set(methods) for path, methods in document["paths"].items()} == OPERATIONS
+
+
+def test_every_operation_has_its_own_id_a_description_and_one_known_tag(
+    document: dict[str, Any],
+) -> None:
+    ids = [name for name, _ in operations(document)]
+    tags = {tag["name"] for tag in document["tags"]}
+    assert len(ids) == len(set(ids))
+    for name, operation in operations(document):
+        assert operation["description"], name
+        assert len(operation["tags"]) == 1, name
+        assert set(operation["tags"]) <= tags, name
+
+
+def test_a_bearer_key_is_wanted_everywhere_but_in_the_catalogue(
+    document: dict[str, Any],
+) -> None:
+    scheme = document["components"]["securitySchemes"]["bearer"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert document["security"] == [{"bearer": []}]
+    assert {name for name, found in operations(document) if found.get("security") == []} == OPEN
+
+
+def test_every_refusal_is_the_envelope(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        refused = {
+            status: response["content"]
+            for status, response in operation["responses"].items()
+            if int(status) >= 400
+        }
+        assert refused, name
+        assert all(content == ERROR for content in refused.values()), name
+        assert "500" in refused, name
+        assert ("401" in refused) is (name not in OPEN), name
+
+
+def test_the_envelope_has_an_integer_code(document: dict[str, Any]) -> None:
+    error = document["components"]["schemas"]["Error"]["properties"]["error"]
+
+    assert error["required"] == ["code", "message"]
+    assert error["properties"]["code"]["type"] == "integer"
+
+
+def test_nothing_of_the_frameworks_own_refusals_is_left(document: dict[str, Any]) -> None:
+    text = json.dumps(document)
+
+    assert "ValidationError" not in text
+    assert not [name for name, found in operations(document) if "422" in found["responses"]]
+
+
+def test_what_is_made_is_201(document: dict[str, Any]) -> None:
+    made = {name for name, found in operations(document) if "201" in found["responses"]}
+
+    assert made == {
+        "create_account",
+        "create_user",
+        "create_workspace",
+        "create_key",
+        "add_credits",
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "statuses"),
+    [
+        ("/key", "get", {200, 401, 403, 500}),
+        ("/keys", "get", {200, 400, 401, 404, 429, 500}),
+        ("/keys/{hash}", "get", {200, 401, 404, 429, 500}),
+        ("/keys/{hash}", "delete", {200, 401, 404, 429, 500}),
+        ("/workspaces/{id}", "get", {200, 401, 403, 404, 500}),
+    ],
+)
+def test_the_statuses_are_those_of_the_published_operation(
+    document: dict[str, Any], path: str, method: str, statuses: set[int]
+) -> None:
+    assert {int(status) for status in document["paths"][path][method]["responses"]} == statuses
+
+
+def test_every_field_is_documented(document: dict[str, Any]) -> None:
+    bare = [
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        for field, described in schema.get("properties", {}).items()
+        if name != "Error" and not described.get("description") and "$ref" not in described
+    ]
+    assert bare == []
+
+
+def test_every_parameter_is_documented(document: dict[str, Any]) -> None:
+    bare = [
+        f"{name} {parameter['name']}"
+        for name, operation in operations(document)
+        for parameter in operation.get("parameters", [])
+        if not parameter.get("description")
+    ]
+    assert bare == []
+
+
+def test_bodies_are_closed(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    for name, operation in operations(document):
+        if "requestBody" not in operation or name == "create_chat_completion":
+            continue
+        reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        assert schemas[reference.rpartition("/")[2]]["additionalProperties"] is False, name
+
+
+class TestChat:
+    def test_wants_a_model_and_messages_and_passes_on_the_rest(
+        self, document: dict[str, Any]
+    ) -> None:
+        body = document["paths"]["/chat/completions"]["post"]["requestBody"]
+        reference = body["content"]["application/json"]["schema"]["$ref"]
+        schema = document["components"]["schemas"][reference.rpartition("/")[2]]
+
+        assert body["required"] is True
+        assert schema["required"] == ["model", "messages"]
+        assert schema["additionalProperties"] is True
+
+    def test_answers_whole_or_with_events(self, document: dict[str, Any]) -> None:
+        reply = document["paths"]["/chat/completions"]["post"]["responses"]["200"]
+
+        assert set(reply["content"]) == {"application/json", "text/event-stream"}
+        assert "X-Generation-Id" in reply["headers"]
+
+
+def test_building_it_again_changes_nothing(document: dict[str, Any]) -> None:
+    app = control_app(identity_endpoints.router(NOT_USED, NOT_USED))
+
+    first, second = openapi_document(app, HOT_OPERATIONS), openapi_document(app, HOT_OPERATIONS)
+
+    assert first == second
+    assert document["paths"]["/chat/completions"] == first["paths"]["/chat/completions"]
+
+
+class TestDocs:
+    def test_is_a_page_that_reads_the_document(self) -> None:
+        page = render_docs().decode()
+
+        assert page.startswith("<!doctype html>")
+        assert 'fetch("/openapi.json")' in page
+
+    def test_names_no_other_host(self) -> None:
+        page = render_docs().decode()
+
+        assert "://" not in page
+        assert 'src="' not in page
+        assert "default-src 'none'; connect-src 'self'" in page
+
+    def test_reads_nothing_as_html(self) -> None:
+        page = render_docs().decode()
+
+        assert "innerHTML" not in page
+        assert "insertAdjacentHTML" not in page
