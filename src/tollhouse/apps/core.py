@@ -1,0 +1,82 @@
+"""What every way of running on a data folder builds: the database and the services above it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.service import AccountingService
+from tollhouse.identity.auth import Authenticator
+from tollhouse.identity.service import IdentityService
+from tollhouse.kernel.clock import SystemClock
+from tollhouse.kernel.ids import RandomIds
+from tollhouse.storage.database import Database, open_database, parse_database_url, sqlite_url
+from tollhouse.storage.migrate_child import upgrade_in_child
+from tollhouse.storage.revision import HEAD, current, require_head
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.ids import IdSource
+    from tollhouse.settings.sections import Settings
+    from tollhouse.storage.data_folder import DataFolder
+
+_REVOKED_ELSEWHERE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The database and the services above it."""
+
+    database: Database
+    clock: Clock
+    ids: IdSource
+    authenticator: Authenticator
+    identity: IdentityService
+    accounting: AccountingService
+
+
+def database_url(settings: Settings, folder: DataFolder) -> sa.URL:
+    """Return the URL of the database that the settings mean: the folder's SQLite file by default.
+
+    Raises:
+        StartError: The configured URL cannot be used.
+    """
+    if settings.database_url is None:
+        return sqlite_url(folder.database)
+    return parse_database_url(settings.database_url.reveal())
+
+
+async def bring_up_to_date(database: Database) -> None:
+    """Give a database the schema that this program needs.
+
+    SQLite is migrated where it must be, in a child process; on PostgreSQL that is the operator's
+    decision.
+
+    Raises:
+        StartError: It is not up to date, or cannot be brought there.
+    """
+    if database.dialect == "sqlite":
+        found = await current(database)
+        # The migrator costs most of a second; what a later release made is refused below.
+        if found is None or found < HEAD:
+            await upgrade_in_child(database.url)
+    await require_head(database)
+
+
+def build_core(url: sa.URL) -> Core:
+    """Return the services on a database whose schema is there."""
+    database = open_database(url)
+    clock, ids = SystemClock(), RandomIds()
+    # An SQLite file has one server process; a PostgreSQL database may have others.
+    max_age = None if database.dialect == "sqlite" else _REVOKED_ELSEWHERE_SECONDS
+    authenticator = Authenticator(database, clock, max_age)
+    return Core(
+        database=database,
+        clock=clock,
+        ids=ids,
+        authenticator=authenticator,
+        identity=IdentityService(clock, ids, authenticator),
+        accounting=AccountingService(clock, ids),
+    )

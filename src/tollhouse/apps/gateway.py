@@ -1,0 +1,143 @@
+"""The gateway, put together: the data plane, the control plane, and the front before both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tollhouse import __version__
+from tollhouse.accounting import endpoints as accounting_endpoints
+from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
+from tollhouse.accounting.settlement.settler import Settler
+from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
+from tollhouse.api.control import control_app
+from tollhouse.api.docs import render_docs
+from tollhouse.api.front import Front, Routes
+from tollhouse.api.hot_operations import HOT_OPERATIONS
+from tollhouse.api.hot_routes import ChatCompletions
+from tollhouse.api.openapi import render_openapi
+from tollhouse.api.readiness import Readiness
+from tollhouse.api.system import SystemRoutes
+from tollhouse.identity import endpoints as identity_endpoints
+from tollhouse.inference import endpoints as inference_endpoints
+from tollhouse.inference.catalog import build_catalog
+from tollhouse.inference.generation import Services
+from tollhouse.inference.pipeline import Pipeline
+from tollhouse.inference.providers.registry import build_providers
+from tollhouse.observability.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tollhouse.accounting.ports import ChargeWriter
+    from tollhouse.apps.core import Core
+    from tollhouse.inference.catalog import Catalog
+    from tollhouse.inference.providers.base import Provider
+    from tollhouse.inference.upstream.port import Upstream
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.settings.sections import ProviderSettings, Settings
+    from tollhouse.storage.data_folder import DataFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Everything that runs, and how it ends."""
+
+    public: Front
+    """For the network: callers come with keys."""
+    local: Front
+    """For the control socket: the caller is the operator."""
+    pipeline: Pipeline
+    settler: Settler
+    providers: Mapping[str, Provider]
+    core: Core
+    readiness: Readiness
+
+    async def close(self) -> None:
+        """Settle what is pending and give everything up."""
+        await self.settler.close()
+        for provider in self.providers.values():
+            await provider.close()
+        await self.core.database.close()
+
+
+def read_catalog(settings: Settings, clock: Clock) -> Catalog:
+    """Return the catalogue of the settings; touches nothing.
+
+    Raises:
+        StartError: A model has no price.
+    """
+    by_slug = {provider.slug: provider for provider in settings.providers}
+    return build_catalog(settings.models, by_slug, clock.now())
+
+
+def build_gateway(
+    settings: Settings,
+    core: Core,
+    catalog: Catalog,
+    folder: DataFolder,
+) -> Gateway:
+    """Return the gateway on a database whose schema is there; must run inside the event loop."""
+    metrics = Metrics()
+    settler = Settler(_charge_writer(core, folder))
+    providers = build_providers(settings.providers, settings.upstream, partial(_upstream, settings))
+    services = Services(providers, settler, core.clock, metrics)
+    pipeline = Pipeline(catalog, services, core.ids)
+    readiness = Readiness(core.database)
+    control = control_app(
+        identity_endpoints.router(core.identity, core.database),
+        accounting_endpoints.router(core.accounting, core.identity, core.database, core.clock),
+        inference_endpoints.router(
+            catalog, {slug: provider.name for slug, provider in providers.items()}
+        ),
+    )
+    routes = Routes(
+        hot={
+            "/chat/completions": (
+                "POST",
+                ChatCompletions(pipeline, core.clock, settings.server.body_limit_bytes),
+            )
+        },
+        control=control,
+        system=SystemRoutes(
+            version=__version__,
+            openapi=partial(render_openapi, control, HOT_OPERATIONS),
+            docs=render_docs(),
+            readiness=readiness,
+            metrics=metrics,
+            authenticator=core.authenticator,
+        ),
+    )
+
+    def front(*, local: bool) -> Front:
+        return Front(routes, core.authenticator, settings.server, core.clock, metrics, local=local)
+
+    return Gateway(
+        public=front(local=False),
+        local=front(local=True),
+        pipeline=pipeline,
+        settler=settler,
+        providers=providers,
+        core=core,
+        readiness=readiness,
+    )
+
+
+def _charge_writer(core: Core, folder: DataFolder) -> ChargeWriter:
+    if core.database.dialect == "postgresql":
+        return PostgresqlChargeWriter(core.database.url)
+    path = core.database.url.database
+    return SqliteChargeWriter(
+        folder.database if path is None else type(folder.path)(path), core.database.write_lock
+    )
+
+
+def _upstream(settings: Settings, provider: ProviderSettings) -> Upstream:
+    # Imported here: a gateway that answers from the simulated provider alone saves its 7 MB.
+    from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream  # noqa: PLC0415
+
+    return AiohttpUpstream(
+        connections_per_host=settings.upstream.connections_per_host,
+        proxy=None if provider.proxy is None else provider.proxy.reveal(),
+    )

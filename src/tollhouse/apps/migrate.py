@@ -1,0 +1,54 @@
+"""`tollhouse migrate`: the configured database, brought to the schema of this program.
+
+The one way into Alembic from this process; a server starts the migrator as a child instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from tollhouse.apps.core import database_url
+from tollhouse.storage.data_folder import DataFolder
+from tollhouse.storage.database import open_database
+from tollhouse.storage.migrator import upgrade
+from tollhouse.storage.revision import HEAD, current, newer_than_program
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from tollhouse.settings.sections import Settings
+
+
+def is_current(settings: Settings) -> bool:
+    """Tell whether the database has the schema of this program; touches nothing.
+
+    Raises:
+        StartError: It cannot be read, or only a later release knows its schema.
+    """
+    url = database_url(settings, DataFolder(settings.data_dir))
+    found = asyncio.run(_revision(url))
+    if found is not None and found > HEAD:
+        raise newer_than_program(url, found)
+    return found == HEAD
+
+
+def migrate(settings: Settings) -> None:
+    """Apply the migrations that the database lacks.
+
+    Raises:
+        StartError: A server holds the data folder, or a migration failed; nothing was changed.
+    """
+    folder = DataFolder(settings.data_dir)
+    url = database_url(settings, folder)
+    with folder if url.get_backend_name() == "sqlite" else nullcontext():
+        upgrade(url)
+
+
+async def _revision(url: sa.URL) -> str | None:
+    database = open_database(url)
+    try:
+        return await current(database)
+    finally:
+        await database.close()

@@ -1,0 +1,240 @@
+"""From settings to a running gateway, and down again: `tollhouse serve`.
+
+The order keeps a failed start from leaving anything half-made:
+
+    nothing is made      settings, prices, port, lock        -> one clear line, exit code 2
+    the folder is ours   schema, first account
+    serving              until SIGTERM or SIGINT
+    stopping             no new requests; running ones finish; charges are settled; exit code 0
+                         a second signal: exit code 1 at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+import uvloop
+
+from tollhouse.api.server import GatewayServer, make_server
+from tollhouse.apps.bootstrap import Bootstrapped, bootstrap, is_empty
+from tollhouse.apps.core import Core, bring_up_to_date, build_core, database_url
+from tollhouse.apps.gateway import Gateway, build_gateway, read_catalog
+from tollhouse.kernel.clock import SystemClock
+from tollhouse.kernel.start import StartError
+from tollhouse.observability.logging import configure_logging
+from tollhouse.storage.data_folder import DataFolder, FolderInUse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tollhouse.inference.catalog import Catalog
+    from tollhouse.settings.sections import Settings
+
+FORCED = 1
+_BACKLOG = 2048
+_ENDING_SECONDS = 1.0
+"""How long before the end of a shutdown the streams that still run get their legal end."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a person wants to know of a gateway that has just begun to serve."""
+
+    address: str
+    folder: DataFolder
+    first: Bootstrapped | None
+    """The keys of a first start; None where the folder had an account already."""
+    example_model: str | None
+
+
+def serve(settings: Settings, announce: Callable[[Started], None]) -> int:
+    """Run the gateway until it is told to stop.
+
+    Args:
+        settings: What to run.
+        announce: Called once it serves.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        StartError: It cannot start; nothing half-made is left behind.
+    """
+    configure_logging(settings.logging.level, settings.logging.format)
+    catalog = read_catalog(settings, SystemClock())
+    folder = DataFolder(settings.data_dir)
+    listener = _listen(settings.server.host, settings.server.port, folder)
+    with listener:
+        folder.lock(_address(listener))
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(_run(settings, catalog, folder, listener, announce))
+        finally:
+            folder.release()
+
+
+async def _run(
+    settings: Settings,
+    catalog: Catalog,
+    folder: DataFolder,
+    listener: socket.socket,
+    announce: Callable[[Started], None],
+) -> int:
+    url = database_url(settings, folder)
+    core = build_core(url)
+    gateway: Gateway | None = None
+    try:
+        await bring_up_to_date(core.database)
+        first = await _first_start(core, settings)
+        gateway = build_gateway(settings, core, catalog, folder)
+        models = [model.id for model in catalog.models]
+        started = Started(_address(listener), folder, first, models[0] if models else None)
+        await _serve_until_stopped(settings, gateway, listener, lambda: announce(started))
+    finally:
+        await (core.database if gateway is None else gateway).close()
+    return 0
+
+
+async def _first_start(core: Core, settings: Settings) -> Bootstrapped | None:
+    async with core.database.reading() as read:
+        if not await is_empty(read, core.identity):
+            return None
+    async with core.database.writing() as write:
+        if not await is_empty(write, core.identity):
+            return None
+        return await bootstrap(
+            write, core.identity, core.accounting, settings.accounting.initial_grant
+        )
+
+
+async def _serve_until_stopped(
+    settings: Settings, gateway: Gateway, listener: socket.socket, announce: Callable[[], None]
+) -> None:
+    seconds = settings.server.shutdown_seconds
+    folder = DataFolder(settings.data_dir)
+    stop = _stop_on_signals()
+    control = _control_listener(folder)
+    cap = settings.server.max_connections_per_address
+    servers = [
+        make_server(gateway.public, limit_per_address=cap, shutdown_seconds=seconds),
+        make_server(gateway.local, limit_per_address=cap, shutdown_seconds=seconds),
+    ]
+    running = [
+        asyncio.create_task(server.serve(sockets=[each]))
+        for server, each in zip(servers, (listener, control), strict=True)
+    ]
+    try:
+        for server in servers:
+            await server.listening.wait()
+        announce()
+        await stop.wait()
+        _log.info("stopping", seconds=seconds)
+        await _stop(gateway, servers, running, seconds)
+    finally:
+        with suppress(FileNotFoundError):
+            folder.control_socket.unlink()
+
+
+async def _stop(
+    gateway: Gateway,
+    servers: list[GatewayServer],
+    running: list[asyncio.Task[None]],
+    seconds: float,
+) -> None:
+    gateway.readiness.stopping = True
+    for server in servers:
+        server.should_exit = True
+    await gateway.pipeline.drain(max(0.0, seconds - _ENDING_SECONDS))
+    await asyncio.gather(*running)
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            # The operator insists. Charges that were acknowledged are in the database already.
+            sys.stderr.flush()
+            os._exit(FORCED)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    return stop
+
+
+def _listen(host: str, port: int, folder: DataFolder) -> socket.socket:
+    """Take the port before anything is made."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        message = f"the host {host!r} cannot be listened on ({error.strerror}): use another --host"
+        raise StartError(message) from None
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        _refuse_if_held(folder)
+        message = (
+            f"cannot listen on {host}:{port} ({error.strerror}): "
+            "stop the other program, or choose another port with --port"
+        )
+        raise StartError(message) from None
+    listener.setblocking(False)  # noqa: FBT003 - its only form
+    return listener
+
+
+def _refuse_if_held(folder: DataFolder) -> None:
+    """Name the gateway that holds both the port and the folder: that says more."""
+    if not folder.path.exists():
+        return
+    probe = DataFolder(folder.path)
+    try:
+        probe.lock()
+    except FolderInUse:
+        raise
+    except StartError:
+        return
+    probe.release()
+
+
+def _control_listener(folder: DataFolder) -> socket.socket:
+    path = folder.control_socket
+    with suppress(FileNotFoundError):
+        # The lock is ours: whoever left it there is gone.
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        message = (
+            f"the control socket {path} cannot be made ({error.strerror or error}): "
+            "choose a data folder with a shorter path, on a local disk"
+        )
+        raise StartError(message) from None
+    finally:
+        os.umask(mask)
+    listener.setblocking(False)  # noqa: FBT003 - its only form
+    return listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,197 @@
+"""`tollhouse keys`: the keys that programs show to the gateway."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from tollhouse.cli.client import Server
+from tollhouse.cli.control import changes, control_command, noun, some
+from tollhouse.cli.options import Account
+from tollhouse.cli.output import Column, Item, Listing, Record, field
+from tollhouse.cli.values import credits_text, expiry, hash_with_prefix, is_whole_hash, segment
+from tollhouse.kernel.clock import SystemClock
+
+app = noun("keys", "API keys: what programs show to the gateway. A key's text is shown once.")
+
+SHOWN_DIGITS = 12
+WORKSPACE_SLUG = "workspace"
+ISSUED = ("key", "hash", "name", "kind", "operator", "account_id", "workspace_id", "expires_at")
+
+
+class Kind(StrEnum):
+    """What a key is for."""
+
+    API = "api"
+    MANAGEMENT = "management"
+
+
+Hash = Annotated[
+    str,
+    typer.Argument(
+        metavar="HASH", help="The key's hash, or the beginning of it that no other has."
+    ),
+]
+Workspace = Annotated[
+    str | None, typer.Option("--workspace", metavar="WORKSPACE", help="Id or slug of a workspace.")
+]
+
+
+@control_command(
+    app,
+    "create",
+    "tollhouse keys create ci",
+    "tollhouse keys create trial --expires 30d --workspace lab",
+    "tollhouse keys create admin --kind management --operator",
+    "tollhouse keys create ci --json | jq -r .key",
+)
+async def create(
+    server: Server,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.")],
+    kind: Annotated[
+        Kind,
+        typer.Option(help="api: inference. management: everything else of its account."),
+    ] = Kind.API,
+    operator: Annotated[
+        bool,
+        typer.Option(
+            "--operator",
+            help="A management key for the whole installation: every account, and credits.",
+        ),
+    ] = False,
+    workspace: Workspace = None,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="ID", help="The user that it is made for.")
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN", help="When it stops working: 30d, 12h, 2w, or 2027-01-01T00:00:00Z."
+        ),
+    ] = None,
+    account: Account = None,
+) -> Record:
+    """Make a key and show its text, this once."""
+    body = changes(
+        name=name,
+        kind=kind.value,
+        operator=operator or None,
+        workspace_id=workspace,
+        creator_user_id=user,
+        expires_at=None if expires is None else expiry(expires, SystemClock().now()),
+        account_id=account,
+    )
+    made = await server.send("POST", "/keys", body)
+    return Record(
+        {"key": made["key"], **made["data"]},
+        fields=ISSUED,
+        note="Keep the key now: only its hash is stored, and nobody can show it again.",
+    )
+
+
+@control_command(app, "list", "tollhouse keys list", "tollhouse keys list --workspace lab --all")
+async def list_(
+    server: Server,
+    workspace: Workspace = None,
+    every: Annotated[bool, typer.Option("--all", help="Disabled and expired keys too.")] = False,
+    account: Account = None,
+) -> Listing:
+    """List the keys of an account, workspace by workspace, newest first."""
+    found = await _keys(server, account, workspace, every=every)
+    return Listing(found, _columns(SystemClock().now()))
+
+
+@control_command(app, "show", "tollhouse keys show 3fa94c1be0d7")
+async def show(server: Server, key: Hash, account: Account = None) -> Record:
+    """Show a key, without its text."""
+    return Record((await server.get(await _path(server, key, account)))["data"])
+
+
+@control_command(
+    app,
+    "set",
+    "tollhouse keys set 3fa94c1be0d7 --disabled",
+    "tollhouse keys set 3fa94c1be0d7 --name ci-2 --workspace lab",
+)
+async def set_(
+    server: Server,
+    key: Hash,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What people call it from now on.")
+    ] = None,
+    disabled: Annotated[
+        bool | None,
+        typer.Option("--disabled/--enabled", help="Refuse it from now on, or take it again."),
+    ] = None,
+    workspace: Workspace = None,
+    account: Account = None,
+) -> Record:
+    """Change what is given of a key; in force at once."""
+    body = some(changes(name=name, disabled=disabled, workspace_id=workspace))
+    changed = await server.send("PATCH", await _path(server, key, account), body)
+    return Record(changed["data"])
+
+
+@control_command(app, "delete", "tollhouse keys delete 3fa94c1be0d7")
+async def delete(server: Server, key: Hash, account: Account = None) -> Record:
+    """Revoke a key for ever; in force at once."""
+    return Record(await server.send("DELETE", await _path(server, key, account)))
+
+
+async def _path(server: Server, given: str, account: str | None) -> str:
+    if is_whole_hash(given):
+        return f"/keys/{given}"
+    keys = await _keys(server, account, None, every=True)
+    return f"/keys/{segment(hash_with_prefix(given.lower(), (key['hash'] for key in keys)))}"
+
+
+async def _keys(
+    server: Server, account: str | None, workspace: str | None, *, every: bool
+) -> list[dict[str, Any]]:
+    """Return keys with the slug of their workspace; the API lists one workspace at a time."""
+    if workspace is None:
+        workspaces = await server.all_of("/workspaces", account_id=account)
+    else:
+        path = f"/workspaces/{segment(workspace)}"
+        workspaces = [(await server.get(path, account_id=account))["data"]]
+    found: list[dict[str, Any]] = []
+    for each in workspaces:
+        keys = await server.all_of(
+            "/keys",
+            workspace_id=each["id"],
+            include_disabled=every,
+            include_expired=every,
+            account_id=account,
+        )
+        found += [{**key, WORKSPACE_SLUG: each["slug"]} for key in keys]
+    return found
+
+
+def _columns(now: datetime) -> list[Column]:
+    return [
+        Column("hash", lambda key: key["hash"], short=lambda text: text[:SHOWN_DIGITS]),
+        field("name"),
+        Column("kind", kind_of),
+        field(WORKSPACE_SLUG),
+        Column("state", lambda key: state_of(key, now)),
+        field("label"),
+        Column("usage", lambda key: credits_text(key["usage"])),
+        field("last_used_at", "last used"),
+        field("expires_at", "expires"),
+    ]
+
+
+def kind_of(key: Item) -> str:
+    """Return the kind of a key, with a word for one that runs the installation."""
+    return "operator" if key["operator"] else key["kind"]
+
+
+def state_of(key: Item, now: datetime) -> str:
+    """Return whether a key is taken: active, disabled or expired."""
+    if key["disabled"]:
+        return "disabled"
+    expires = key["expires_at"]
+    if expires is not None and datetime.fromisoformat(expires) <= now:
+        return "expired"
+    return "active"

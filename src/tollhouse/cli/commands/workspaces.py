@@ -1,0 +1,102 @@
+"""`tollhouse workspaces`: the scopes inside an account."""
+
+from typing import Annotated
+
+import typer
+
+from tollhouse.cli.client import Server
+from tollhouse.cli.control import changes, control_command, noun, some
+from tollhouse.cli.options import Account
+from tollhouse.cli.output import Listing, Record, field
+from tollhouse.cli.values import segment, slug_of
+
+app = noun("workspaces", "Workspaces: the scopes inside an account that keys belong to.")
+
+Reference = Annotated[str, typer.Argument(metavar="WORKSPACE", help="Id or slug of the workspace.")]
+Description = Annotated[
+    str | None, typer.Option(metavar="TEXT", help='What it is for; "" for nothing.')
+]
+
+
+@control_command(
+    app,
+    "create",
+    'tollhouse workspaces create "Data team"',
+    "tollhouse workspaces create Research --slug lab --account ID",
+)
+async def create(
+    server: Server,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.")],
+    slug: Annotated[
+        str | None,
+        typer.Option(metavar="SLUG", help="Its name in addresses; made of NAME unless given."),
+    ] = None,
+    description: Description = None,
+    account: Account = None,
+) -> Record:
+    """Make a workspace."""
+    body = changes(name=name, slug=slug or slug_of(name), description=description or None)
+    made = await server.send("POST", "/workspaces", {**body, **changes(account_id=account)})
+    return Record(made["data"])
+
+
+@control_command(app, "list", "tollhouse workspaces list")
+async def list_(server: Server, account: Account = None) -> Listing:
+    """List the workspaces of an account, oldest first."""
+    columns = [
+        field("id"),
+        field("slug"),
+        field("name"),
+        field("description"),
+        field("created_at", "created"),
+    ]
+    return Listing(await server.all_of("/workspaces", account_id=account), columns)
+
+
+@control_command(app, "show", "tollhouse workspaces show default")
+async def show(server: Server, workspace: Reference, account: Account = None) -> Record:
+    """Show a workspace."""
+    path = f"/workspaces/{segment(workspace)}"
+    return Record((await server.get(path, account_id=account))["data"])
+
+
+@control_command(app, "set", 'tollhouse workspaces set lab --name "Research lab"')
+async def set_(
+    server: Server,
+    workspace: Reference,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What people call it from now on.")
+    ] = None,
+    slug: Annotated[
+        str | None, typer.Option(metavar="SLUG", help="Its name in addresses from now on.")
+    ] = None,
+    description: Description = None,
+    account: Account = None,
+) -> Record:
+    """Change what is given of a workspace; the rest stays."""
+    body = changes(name=name, slug=slug)
+    if description is not None:
+        body["description"] = description or None
+    path = f"/workspaces/{segment(workspace)}"
+    changed = await server.send("PATCH", path, some(body), query={"account_id": account})
+    return Record(changed["data"])
+
+
+@control_command(
+    app,
+    "delete",
+    "tollhouse workspaces delete lab",
+    "tollhouse workspaces delete default --confirm-default",
+)
+async def delete(
+    server: Server,
+    workspace: Reference,
+    confirm_default: Annotated[
+        bool, typer.Option("--confirm-default", help="Needed to delete the default workspace.")
+    ] = False,
+    account: Account = None,
+) -> Record:
+    """Delete a workspace; its keys have to be deleted before."""
+    query = {"confirm_default_workspace_deletion": confirm_default, "account_id": account}
+    path = f"/workspaces/{segment(workspace)}"
+    return Record(await server.send("DELETE", path, query=query))

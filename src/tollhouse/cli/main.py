@@ -1,0 +1,114 @@
+"""The entry point: the commands, and how an error leaves the program.
+
+    0    done
+    1    the server refused, or cannot be reached; or a check found something
+    2    a wrong option, setting or data folder: nothing was made, nothing was asked
+    130  Ctrl-C
+
+Every error is one line on standard error (the settings: one line for each mistake), without a
+stack trace. What is imported here is loaded by every command; the rest is imported by the command
+that needs it.
+"""
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from tollhouse.cli.commands import (
+    accounts,
+    config,
+    credits,  # noqa: A004 - the noun that it is about
+    generation,
+    key,
+    keys,
+    models,
+    users,
+    workspaces,
+)
+from tollhouse.cli.commands.bootstrap import bootstrap
+from tollhouse.cli.commands.migrate import migrate
+from tollhouse.cli.commands.serve import serve
+from tollhouse.cli.commands.version import version
+from tollhouse.cli.control import examples
+from tollhouse.cli.failures import CommandFailed
+from tollhouse.kernel.start import StartError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="tollhouse",
+    help="Tollhouse: a self-hosted inference gateway.\n\n"
+    "`tollhouse serve` runs it. All other commands talk to the server of the data folder, or do "
+    "its work while none runs; --base-url names a remote one.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version of this program.",
+            is_eager=True,
+            callback=_show_version,
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+app.command(
+    epilog=examples(
+        "tollhouse serve",
+        "tollhouse serve --port 9000 --data-dir ./data --config tollhouse.yaml",
+    )
+)(serve)
+app.command(
+    epilog=examples(
+        "tollhouse bootstrap --data-dir ./data",
+        "tollhouse bootstrap --data-dir ./data --json | jq -r .api_key",
+    )
+)(bootstrap)
+app.command(epilog=examples("tollhouse migrate", "tollhouse migrate --check"))(migrate)
+for _group in (accounts, workspaces, users, keys, credits, config, models, key, generation):
+    app.add_typer(_group.app)
+app.command(epilog=examples("tollhouse version"))(version)
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    _prepare_streams()
+    try:
+        app(prog_name="tollhouse")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except (StartError, CommandFailed) as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
+
+
+def _prepare_streams() -> None:
+    """Make sure that printing cannot end a command before its work is done."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, io.StringIO())
+        elif isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal's encoding lacks looks odd.
+            stream.reconfigure(errors="backslashreplace")

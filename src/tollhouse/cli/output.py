@@ -1,0 +1,166 @@
+"""How results look: tables for people, tab-separated lines for pipes, JSON where it is asked for.
+
+    Style(json=True)        JSON, as the API gave it
+    Style(terminal=True)    aligned columns under a heading
+    Style()                 one line each, fields separated by tabs, no heading
+
+A command returns a `Listing` or a `Record`; it does not print.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tollhouse.cli.failures import CommandFailed
+
+Item = Mapping[str, Any]
+NOTHING = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How to print."""
+
+    json: bool = False
+    terminal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a listing."""
+
+    title: str
+    value: Callable[[Item], object]
+    short: Callable[[str], str] | None = None
+    """What a person sees of a long value; pipes get all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Things of one kind."""
+
+    items: Sequence[Item]
+    columns: Sequence[Column]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One thing."""
+
+    item: Item
+    fields: Sequence[str] | None = None
+    """Which of its fields are worth a line; JSON has all of them. None for all."""
+    note: str | None = None
+    """A sentence for people only."""
+
+
+Shown = Listing | Record
+
+
+def field(name: str, title: str | None = None) -> Column:
+    """Return a column that shows a field as it is."""
+    return Column(title or name, lambda item: item.get(name))
+
+
+def style(*, as_json: bool) -> Style:
+    """Return the style for this process's standard output."""
+    return Style(json=as_json, terminal=sys.stdout.isatty())
+
+
+def show(shown: Shown, how: Style) -> None:
+    """Print a result; an empty list prints nothing to a pipe."""
+    if text := rendered(shown, how):
+        write(text)
+
+
+def write(text: str) -> None:
+    """Print a text on standard output, at once.
+
+    Raises:
+        CommandFailed: The disk is full, say. A reader that has enough is no failure.
+    """
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # What is left in the buffer would fail once more at the interpreter's end, and loudly.
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            message = f"the output cannot be written ({error.strerror})"
+            raise CommandFailed(message) from None
+
+
+def rendered(shown: Shown, how: Style) -> str:
+    """Return a result as text, without the last line's end."""
+    if isinstance(shown, Record):
+        return _record(shown, how)
+    if how.json:
+        return json.dumps(list(shown.items))
+    return _listing(shown, how)
+
+
+def text_of(value: object) -> str:
+    """Return a value as one printable piece of a line.
+
+    Names come from other people: a control character in one would let them write on the terminal.
+    """
+    match value:
+        case None | "":
+            text = NOTHING
+        case bool():
+            text = "yes" if value else "no"
+        case float():
+            text = f"{value:.9f}".rstrip("0").rstrip(".")
+        case str() | int():
+            text = str(value)
+        case _:
+            text = json.dumps(value)
+    return one_line(text)
+
+
+def one_line(text: str) -> str:
+    """Return a text whose unprintable characters are spaces."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _record(record: Record, how: Style) -> str:
+    if how.json:
+        return json.dumps(dict(record.item))
+    names = list(record.item) if record.fields is None else record.fields
+    fields = [[name, text_of(record.item.get(name))] for name in names]
+    lines = _aligned(fields) if how.terminal else _tabbed(fields)
+    if record.note and how.terminal:
+        lines += ["", record.note]
+    return "\n".join(lines)
+
+
+def _listing(listing: Listing, how: Style) -> str:
+    rows = [[_cell(column, item, how) for column in listing.columns] for item in listing.items]
+    if not how.terminal:
+        return "\n".join(_tabbed(rows))
+    if not rows:
+        return "none"
+    return "\n".join(_aligned([[column.title.upper() for column in listing.columns], *rows]))
+
+
+def _cell(column: Column, item: Item, how: Style) -> str:
+    text = text_of(column.value(item))
+    return column.short(text) if column.short and how.terminal else text
+
+
+def _tabbed(rows: Sequence[Sequence[str]]) -> list[str]:
+    return ["\t".join(row) for row in rows]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

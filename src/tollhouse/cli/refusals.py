@@ -1,0 +1,60 @@
+"""A server's refusal in one line: what it said, and what to do now. Pure."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, cast
+
+from tollhouse.cli.output import one_line
+
+_KEY_ADVICE: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "Set TOLLHOUSE_API_KEY to a key of this server that is in force.",
+    HTTPStatus.FORBIDDEN: "Set TOLLHOUSE_API_KEY to such a key; "
+    "on the server's own machine no key is needed.",
+}
+_LOCAL_ADVICE: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "Name the server by its address, and the key: "
+    "--base-url and TOLLHOUSE_API_KEY.",
+}
+_LISTED = frozenset(("accounts", "keys", "users", "workspaces", "models"))
+
+
+def refusal(status: int, reply: Any, *, path: str, remote: bool) -> str:  # noqa: ANN401 - JSON
+    """Return the line for a refused request.
+
+    Args:
+        status: The HTTP status.
+        reply: The body, parsed; None where it is no JSON.
+        path: What was asked for.
+        remote: Whether the server wants a key.
+    """
+    said = _message(reply)
+    if said is None:
+        return (
+            f"the server answered with status {status} and not like a Tollhouse server: "
+            "check the address"
+        )
+    return " ".join(part for part in (one_line(said), _advice(status, said, path, remote)) if part)
+
+
+def _message(reply: Any) -> str | None:  # noqa: ANN401 - JSON is anything
+    if not isinstance(reply, dict):
+        return None
+    error = cast("dict[str, Any]", reply).get("error")
+    if not isinstance(error, dict):
+        return None
+    message = cast("dict[str, Any]", error).get("message")
+    if not isinstance(message, str) or not message:
+        return None
+    return message if message.endswith((".", "!", "?")) else f"{message}."
+
+
+def _advice(status: int, said: str, path: str, remote: bool) -> str:
+    noun = path.strip("/").partition("/")[0]
+    if status == HTTPStatus.BAD_REQUEST and "account_id" in said:
+        return "Add --account ID; `tollhouse accounts list` shows the accounts."
+    if status == HTTPStatus.NOT_FOUND and noun in _LISTED:
+        return f"`tollhouse {noun} list` shows what there is."
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "The server's log says more."
+    return (_KEY_ADVICE if remote else _LOCAL_ADVICE).get(status, "")

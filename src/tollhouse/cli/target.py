@@ -1,0 +1,128 @@
+"""Which server a control command means: decisions only, nothing is opened.
+
+    --base-url                  that server, over TCP, with a key
+    --data-dir                  the data folder's own server
+    TOLLHOUSE_BASE_URL          that server, over TCP, with a key
+    TOLLHOUSE_DATA_DIR, or the settings' default: the data folder's own server
+
+A flag is somebody's wish of this moment, so it stands before the environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tollhouse.cli.values import header_text
+from tollhouse.kernel.secret import Secret
+from tollhouse.kernel.start import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+# As in `settings.environment`, whose import costs a remote command more than all the rest.
+BASE_URL = "TOLLHOUSE_BASE_URL"
+API_KEY = "TOLLHOUSE_API_KEY"
+API_PREFIXES = ("/api/v1", "/v1")
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What the command line says about the server; None where it says nothing."""
+
+    base_url: str | None = None
+    api_key: Secret | None = None
+    data_dir: Path | None = None
+    config: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A server at an address."""
+
+    base_url: str
+    """Ends in `/v1`."""
+    api_key: Secret | None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The server of a data folder; the settings know which folder that is."""
+
+    data_dir: Path | None
+    config: Path | None
+
+
+def choose(flags: Flags, env: Mapping[str, str]) -> Remote | Folder:
+    """Return the server that a command means.
+
+    Args:
+        flags: The command line.
+        env: The environment; an empty variable counts as not set.
+
+    Raises:
+        StartError: The flags contradict each other, or the address cannot be used.
+    """
+    if flags.base_url is not None and flags.data_dir is not None:
+        message = "--base-url and --data-dir name two servers: leave one of them out"
+        raise StartError(message)
+    if flags.base_url is not None:
+        return Remote(api_url(flags.base_url, "--base-url"), _key(flags, env))
+    from_env = env.get(BASE_URL, "").strip()
+    if flags.data_dir is None and from_env:
+        return Remote(api_url(from_env, BASE_URL), _key(flags, env))
+    if flags.api_key is not None:
+        message = (
+            "--api-key is for a server at an address: add --base-url "
+            "(the server of a data folder asks this machine for no key)"
+        )
+        raise StartError(message)
+    return Folder(flags.data_dir, flags.config)
+
+
+def api_url(text: str, source: str) -> str:
+    """Return an address with the API's version segment, however much of it was given.
+
+    Args:
+        text: `http://host:8080`, with or without `/v1` or `/api/v1` at its end.
+        source: Who gave it, for the message.
+
+    Raises:
+        StartError: It is no such address.
+    """
+    url = text.strip().rstrip("/")
+    if not _is_usable(url):
+        message = (
+            f"{source} must be an address like https://gateway.example or http://127.0.0.1:8080, "
+            "without user, password or query"
+        )
+        raise StartError(message)
+    for prefix in API_PREFIXES:
+        if url.endswith(prefix):
+            url = url.removesuffix(prefix)
+            break
+    return f"{url}/v1"
+
+
+def _is_usable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port_is_valid = parts.port is None or parts.port > 0
+    except ValueError:  # a broken IPv6 address, or a port that is no number
+        return False
+    named = parts.scheme in {"http", "https"} and bool(parts.hostname) and port_is_valid
+    return named and not (parts.query or parts.fragment or "@" in parts.netloc or " " in url)
+
+
+def _key(flags: Flags, env: Mapping[str, str]) -> Secret | None:
+    if flags.api_key is not None:
+        return _usable_key(flags.api_key, "--api-key")
+    from_env = env.get(API_KEY, "").strip()
+    return _usable_key(Secret(from_env), API_KEY) if from_env else None
+
+
+def _usable_key(key: Secret, source: str) -> Secret:
+    header_text(key.reveal(), source)
+    return key

@@ -1,0 +1,155 @@
+"""What people type, as the API wants it, and back: times, slugs, amounts, hashes. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from tollhouse.kernel.money import parse_credits
+from tollhouse.kernel.start import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HASH_LENGTH = 64
+SHORTEST_PREFIX = 4
+MILLION = 1_000_000
+
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_FROM_NOW = re.compile(r"([1-9][0-9]{0,5})([hdw])")
+_HEX = re.compile(r"[0-9a-f]+")
+_NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
+_LONGEST_SLUG = 50
+
+
+def expiry(text: str, now: datetime) -> str:
+    """Return a point in time as the API wants it: UTC, whole seconds.
+
+    Args:
+        text: `30d`, `12h`, `2w` from now; a day, which means its first second in UTC; or
+            ISO 8601 with an offset or `Z`.
+        now: The present.
+
+    Raises:
+        StartError: It is none of these, or not a time to come.
+    """
+    instant = _instant(text.strip(), now)
+    if instant is None:
+        message = (
+            f"--expires: {text!r} is no point in time: write 30d, 12h or 2w, a day like "
+            "2027-01-01, or 2027-01-01T00:00:00Z"
+        )
+        raise StartError(message)
+    if instant <= now:
+        message = f"--expires: {text!r} has passed already"
+        raise StartError(message)
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _instant(text: str, now: datetime) -> datetime | None:
+    try:
+        if span := _FROM_NOW.fullmatch(text):
+            return now + int(span[1]) * _UNITS[span[2]]
+        parsed = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        return None
+    if parsed.tzinfo is None:
+        is_day = "T" not in text and " " not in text
+        return parsed.replace(tzinfo=UTC) if is_day else None
+    return parsed
+
+
+def amount(text: str) -> str:
+    """Return an amount of credits, once it is known to be one.
+
+    Raises:
+        StartError: It is none.
+    """
+    try:
+        parse_credits(text)
+    except ValueError as error:
+        message = f"{error}: write it like 12.5"
+        raise StartError(message) from None
+    return text.strip()
+
+
+def credits_text(value: float) -> str:
+    """Return credits that came as a JSON number, exact to the ledger's nine decimals."""
+    text = f"{value:.9f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def price_per_million(per_token: str) -> str:
+    """Return a price for a million tokens from the price of one."""
+    return f"{(Decimal(per_token) * MILLION).normalize():f}"
+
+
+def slug_of(name: str) -> str:
+    """Return a slug that reads like a name.
+
+    Raises:
+        StartError: The name has no letter or digit to make one of.
+    """
+    slug = _NOT_IN_SLUG.sub("-", name.lower()).strip("-")[:_LONGEST_SLUG].rstrip("-")
+    if not slug:
+        message = f"{name!r} has nothing to make a slug of: give one with --slug"
+        raise StartError(message)
+    return slug
+
+
+def segment(reference: str) -> str:
+    """Return an id or slug as one segment of a path.
+
+    Raises:
+        StartError: It cannot be one.
+    """
+    if reference.strip() in {"", ".", ".."}:
+        message = f"{reference!r} is no id"
+        raise StartError(message)
+    return quote(reference, safe="")
+
+
+def header_text(text: str, source: str) -> str:
+    """Return a text that a request's header can carry.
+
+    Args:
+        text: The text; it may be a secret, so no message holds it.
+        source: Who gave it, for the message.
+
+    Raises:
+        StartError: It cannot be one.
+    """
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        message = f"{source}: must be plain ASCII without spaces"
+        raise StartError(message)
+    return text
+
+
+def is_whole_hash(text: str) -> bool:
+    """Tell whether a text is the hash of a key, and not only its beginning."""
+    return len(text) == HASH_LENGTH and _HEX.fullmatch(text) is not None
+
+
+def hash_with_prefix(prefix: str, hashes: Iterable[str]) -> str:
+    """Return the one hash that begins like this.
+
+    Raises:
+        StartError: The prefix is too short or no hash's, or fits none or several.
+    """
+    if len(prefix) < SHORTEST_PREFIX or _HEX.fullmatch(prefix) is None:
+        message = (
+            f"{prefix!r} is no hash of a key: give at least its first {SHORTEST_PREFIX} digits, "
+            "as `tollhouse keys list` shows them"
+        )
+        raise StartError(message)
+    found = [each for each in hashes if each.startswith(prefix)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        message = f"{len(found)} keys have a hash that begins with {prefix}: give more of it"
+    else:
+        message = f"no key has a hash that begins with {prefix}: `tollhouse keys list --all`"
+    raise StartError(message)

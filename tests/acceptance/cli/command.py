@@ -1,0 +1,103 @@
+"""`tollhouse` as a user runs it, and a faster way for tests with many commands.
+
+tollhouse("keys", "list", ...)      the installed program, a process of its own
+CommandRunner().run("keys", ...)    the same entry point again and again in one other process,
+                                    which saves a second of imports for each command
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """Return its output, which has to be one JSON value; it has to have worked."""
+        assert self.code == 0, self
+        return json.loads(self.out)
+
+    def refused(self, code: int) -> str:
+        """Return its one line of complaint; it has to have ended with this code."""
+        assert self.code == code, self
+        assert self.out == "", self
+        assert len(self.err.splitlines()) == 1, self
+        assert "Traceback" not in self.err, self
+        return self.err.strip()
+
+
+def tollhouse(*args: str | Path, env: Mapping[str, str] | None = None) -> Done:
+    """Run the installed program in a clean environment."""
+    done = subprocess.run(
+        [TOLLHOUSE, *args],
+        env=clean_environment(env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+_LOOP = """
+import contextlib, io, json, os, sys
+from tollhouse.cli.main import main
+
+clean = dict(os.environ)
+for line in sys.stdin:
+    asked = json.loads(line)
+    os.environ.clear()
+    os.environ.update(clean | asked["env"])
+    sys.argv = ["tollhouse", *asked["args"]]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code or 0
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
+"""
+
+
+class CommandRunner:
+    """Runs commands one after the other in one process."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _LOOP],
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Done:
+        """Run one command in a clean environment."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(
+            json.dumps({"args": [*map(str, args)], "env": dict(env or {})}) + "\n"
+        )
+        self._process.stdin.flush()
+        return Done(*json.loads(self._process.stdout.readline()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=SECONDS)

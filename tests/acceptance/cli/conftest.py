@@ -1,0 +1,40 @@
+"""What the tests of the command line share: a server, a process for commands, a data folder.
+
+Starting a program costs a second; the tests that are not about starting share what was started.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.cli.command import CommandRunner, tollhouse
+from tests.acceptance.server_process import ServerProcess, start_server
+
+
+@pytest.fixture(scope="session")
+def runner() -> Iterator[CommandRunner]:
+    with CommandRunner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server that no test may stop; its first account is nobody's alone."""
+    with start_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with its first account, to copy."""
+    folder = tmp_path_factory.mktemp("template") / "data"
+    tollhouse("bootstrap", "--data-dir", folder, "--json").json()
+    return folder
+
+
+@pytest.fixture
+def bootstrapped(template: Path, tmp_path: Path) -> Path:
+    """A data folder with its first account, that nobody serves: `tmp_path/data`."""
+    return shutil.copytree(template, tmp_path / "data")

@@ -1,0 +1,93 @@
+"""`tollhouse config` and `tollhouse migrate`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.cli.command import CommandRunner
+
+CONFIG = """
+database_url: postgresql://tollhouse:hunter2@db.example/tollhouse
+providers:
+  - slug: acme
+    kind: openai_compatible
+    base_url: https://llm.acme.example/v1
+    api_key: ${ACME_KEY}
+models:
+  - id: acme/large
+    context_length: 128000
+    endpoints:
+      - {provider: acme, model: large-2026, pricing: {prompt: "0.000001", completion: "0.000002"}}
+"""
+SECRETS = ("sk-acme", "hunter2")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "tollhouse.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_check_says_what_was_found(config: Path, runner: CommandRunner) -> None:
+    args = ("config", "check", "--config", config)
+    env = {"ACME_KEY": "sk-acme"}
+    found = runner.run(*args, "--json", env=env).json()
+    assert found["ok"] is True
+    assert found["config"] == str(config)
+    assert (found["providers"], found["models"], found["database"]) == (["acme"], 1, "postgresql")
+    assert "the configuration is ok" in runner.run(*args, env=env).out
+
+
+def test_check_says_all_that_is_wrong(config: Path, runner: CommandRunner) -> None:
+    config.write_text(CONFIG + "servr: {}\n")
+    done = runner.run("config", "check", "--config", config)
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 2
+    in_json = runner.run("config", "check", "--config", config, "--json")
+    assert (in_json.code, in_json.err) == (2, "")
+    assert "ACME_KEY" in in_json.out
+    assert "the nearest is 'server'" in in_json.out
+
+
+def test_check_finds_a_model_without_a_price(config: Path, runner: CommandRunner) -> None:
+    config.write_text(CONFIG.split(", pricing", maxsplit=1)[0] + "}\n")
+    refused = runner.run("config", "check", "--config", config, env={"ACME_KEY": "k"}).refused(2)
+    assert "acme/large" in refused
+
+
+def test_check_makes_nothing(tmp_path: Path, runner: CommandRunner) -> None:
+    runner.run("config", "check", "--data-dir", tmp_path / "data", "--json").json()
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_show_masks_every_secret(config: Path, runner: CommandRunner, json: list[str]) -> None:
+    args = ("config", "show", "--config", config, *json)
+    done = runner.run(*args, env={"ACME_KEY": "sk-acme"})
+    assert done.code == 0, done
+    assert "large-2026" in done.out
+    assert "********" in done.out
+    assert not any(secret in done.out for secret in SECRETS)
+
+
+def test_env_lists_the_names(runner: CommandRunner) -> None:
+    names = [each["name"] for each in runner.run("config", "env", "--json").json()]
+    assert {"TOLLHOUSE_SERVER__PORT", "TOLLHOUSE_BASE_URL", "TOLLHOUSE_DATA_DIR"} <= set(names)
+    assert "TOLLHOUSE_SERVER__PORT\t" in runner.run("config", "env").out
+
+
+def test_migrate_makes_the_schema_and_says_whether_it_had_to(
+    tmp_path: Path, runner: CommandRunner
+) -> None:
+    folder = tmp_path / "data"
+    pending = runner.run("migrate", "--check", "--data-dir", folder, "--json")
+    assert (pending.code, pending.out) == (1, '{"up_to_date": false, "migrated": false}\n')
+    assert not folder.exists()
+    done = runner.run("migrate", "--data-dir", folder, "--json").json()
+    assert done == {"up_to_date": True, "migrated": True}
+    done = runner.run("migrate", "--data-dir", folder, "--json").json()
+    assert done == {"up_to_date": True, "migrated": False}
+    assert runner.run("migrate", "--check", "--data-dir", folder).code == 0
+    # The schema alone is no account.
+    assert "bootstrap" in runner.run("accounts", "list", "--data-dir", folder).refused(2)

@@ -1,0 +1,196 @@
+"""Every noun, on every way to its server: none runs, through its control socket, and remotely."""
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.cli.command import CommandRunner, Done
+
+if TYPE_CHECKING:
+    from tests.acceptance.server_process import ServerProcess
+
+NOTHING = "00000000-0000-4000-8000-000000000000"
+
+
+@dataclass
+class Way:
+    """One way from the command line to a server."""
+
+    name: str
+    runner: CommandRunner
+    flags: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *args: str) -> Done:
+        return self.runner.run(*args, *self.flags, env=self.env)
+
+    def json(self, *args: str):  # noqa: ANN201 - whatever it prints
+        return self.run(*args, "--json").json()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Path:
+    """A data folder that nobody serves, for all tests of this file."""
+    return shutil.copytree(template, tmp_path_factory.mktemp("unserved") / "data")
+
+
+@pytest.fixture(scope="module", params=["unserved", "socket", "remote"])
+def way(request: pytest.FixtureRequest, runner: CommandRunner) -> Way:
+    if request.param == "unserved":
+        folder = request.getfixturevalue("folder")
+        return Way("unserved", runner, ["--data-dir", str(folder)])
+    server: ServerProcess = request.getfixturevalue("server")
+    if request.param == "socket":
+        return Way("socket", runner, ["--data-dir", str(server.data_dir)])
+    env = {"TOLLHOUSE_BASE_URL": server.origin, "TOLLHOUSE_API_KEY": server.management_key}
+    return Way("remote", runner, [], env)
+
+
+@pytest.fixture
+def account(way: Way) -> str:
+    """An account of the test's own."""
+    return way.json("accounts", "create", f"Account of {way.name}")["id"]
+
+
+def test_accounts(way: Way) -> None:
+    made = way.json("accounts", "create", "Acme Ltd")
+    assert made["name"] == "Acme Ltd"
+    assert made["workspace_id"]
+    assert made["id"] in [each["id"] for each in way.json("accounts", "list")]
+    changed = way.json("accounts", "set", made["id"], "--name", "Acme Inc")
+    assert changed["name"] == "Acme Inc"
+    assert way.json("accounts", "show", made["id"]) == changed
+
+
+def test_workspaces(way: Way, account: str) -> None:
+    of = ("--account", account)
+    made = way.json("workspaces", "create", "Data team", "--description", "Numbers", *of)
+    assert (made["slug"], made["description"]) == ("data-team", "Numbers")
+    listed = way.json("workspaces", "list", *of)
+    assert [each["slug"] for each in listed] == ["default", "data-team"]
+    changed = way.json("workspaces", "set", "data-team", "--slug", "lab", "--description", "", *of)
+    assert (changed["slug"], changed["name"], changed["description"]) == ("lab", "Data team", None)
+    assert way.json("workspaces", "show", made["id"], *of) == changed
+    assert way.json("workspaces", "delete", "lab", *of) == {"deleted": True}
+    refused = way.run("workspaces", "show", "lab", *of).refused(1)
+    assert refused == "No such workspace. `tollhouse workspaces list` shows what there is."
+
+
+def test_the_default_workspace_goes_only_when_that_is_said(way: Way) -> None:
+    other = way.json("accounts", "create", "Short-lived")["id"]
+    refused = way.run("workspaces", "delete", "default", "--account", other).refused(1)
+    assert "default workspace" in refused
+    done = way.json("workspaces", "delete", "default", "--confirm-default", "--account", other)
+    assert done == {"deleted": True}
+
+
+def test_users(way: Way, account: str) -> None:
+    of = ("--account", account)
+    made = way.json("users", "create", "Ada", "--email", "ada@acme.example", *of)
+    assert (made["name"], made["email"]) == ("Ada", "ada@acme.example")
+    assert [each["id"] for each in way.json("users", "list", *of)] == [made["id"]]
+    assert way.json("users", "set", made["id"], "--name", "Ada L.", *of)["name"] == "Ada L."
+    changed = way.json("users", "set", made["id"], "--email", "", *of)
+    assert (changed["name"], changed["email"]) == ("Ada L.", None)
+    assert way.json("users", "show", made["id"], *of) == changed
+
+
+def test_keys(way: Way, account: str) -> None:
+    of = ("--account", account)
+    way.json("workspaces", "create", "Lab", *of)
+    made = way.json("keys", "create", "ci", "--workspace", "lab", "--expires", "30d", *of)
+    assert made["key"].startswith("sk-th-v1-")
+    assert (made["kind"], made["operator"]) == ("api", False)
+    start = made["hash"][:12]
+    [listed] = [each for each in way.json("keys", "list", *of) if each["hash"] == made["hash"]]
+    assert listed["workspace"] == "lab"
+    assert made["key"] not in str(way.run("keys", "show", start, *of))
+    changed = way.json("keys", "set", start, "--disabled", "--name", "ci-2", *of)
+    assert (changed["disabled"], changed["name"]) == (True, "ci-2")
+    assert way.json("keys", "show", made["hash"], *of) == changed
+    assert made["hash"] not in [each["hash"] for each in way.json("keys", "list", *of)]
+    in_lab = way.json("keys", "list", "--all", "--workspace", "lab", *of)
+    assert [each["name"] for each in in_lab] == ["ci-2"]
+    assert way.json("keys", "set", start, "--enabled", *of)["disabled"] is False
+    assert way.json("keys", "delete", start, *of) == {"deleted": True}
+    refused = way.run("keys", "show", start, *of).refused(2)
+    assert refused.startswith(f"no key has a hash that begins with {start}")
+    assert way.run("keys", "show", made["hash"]).refused(1).startswith("No such key.")
+
+
+def test_management_keys(way: Way, account: str) -> None:
+    options = ("--kind", "management", "--operator", "--account", account)
+    made = way.json("keys", "create", "admin", *options)
+    assert (made["kind"], made["operator"]) == ("management", True)
+    listed = way.run("keys", "list", "--account", account)
+    [row] = [line.split("\t") for line in listed.out.splitlines() if "\tadmin\t" in line]
+    assert row[:5] == [made["hash"], "admin", "operator", "default", "active"]
+    refused = way.run("keys", "create", "odd", "--operator", "--account", account).refused(1)
+    assert "management key" in refused
+
+
+def test_credits(way: Way) -> None:
+    of = ("--account", way.json("accounts", "create", "Payer")["id"])
+    bought = ("credits", "add", "2.5", "--idempotency-key", f"invoice-{way.name}", *of)
+    first = way.json(*bought)
+    assert (first["kind"], first["amount"]) == ("purchase", 2.5)
+    assert way.json(*bought) == first
+    gift = way.json("credits", "add", "0.000000001", "--grant", "--note", "thanks", *of)
+    assert (gift["kind"], gift["note"]) == ("grant", "thanks")
+    found = way.run("credits", "show", *of)
+    assert found.out.splitlines() == [
+        "total_credits\t2.500000001",
+        "total_usage\t0",
+        "balance\t2.500000001",
+    ]
+    again = way.run("credits", "add", "3", "--idempotency-key", f"invoice-{way.name}", *of)
+    assert "idempotency key" in again.refused(1)
+
+
+def test_models(way: Way) -> None:
+    models = way.json("models", "list")
+    assert "simulated/echo" in [model["id"] for model in models]
+    line = next(x for x in way.run("models", "list").out.splitlines() if x.startswith("sim"))
+    assert len(line.split("\t")) == 5
+
+
+def test_where_there_are_several_accounts_one_has_to_be_named(way: Way, account: str) -> None:
+    del account
+    done = way.run("users", "list")
+    if way.name == "remote":  # a key has an account of its own
+        assert done.code == 0
+    else:
+        assert "Add --account ID" in done.refused(1)
+
+
+def test_what_is_not_there_is_one_line(way: Way, account: str) -> None:
+    of = ("--account", account)
+    for args in [
+        ("accounts", "show", NOTHING),
+        ("users", "show", "a/b", *of),
+        ("keys", "show", "f" * 64, *of),
+        ("workspaces", "show", "nothing", *of),
+        ("keys", "list", "--workspace", "nothing", *of),
+        ("credits", "show", "--account", NOTHING),
+    ]:
+        assert way.run(*args).refused(1).startswith("No such ")
+
+
+def test_what_makes_no_sense_is_refused_before_anything_is_changed(way: Way, account: str) -> None:
+    of = ("--account", account)
+    for args in [
+        ("users", "set", NOTHING, *of),
+        ("workspaces", "set", "default", *of),
+        ("keys", "set", "f" * 64, *of),
+        ("accounts", "show", ""),
+        ("keys", "show", "ab", *of),
+        ("keys", "create", "x", "--expires", "yesterday", *of),
+        ("credits", "add", "ten", *of),
+        ("workspaces", "create", "日本", *of),
+        ("keys", "create", "\udcff", *of),
+    ]:
+        way.run(*args).refused(2)
+    assert way.json("keys", "list", "--all", *of) == []

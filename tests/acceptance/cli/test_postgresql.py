@@ -1,0 +1,39 @@
+"""The command line on PostgreSQL, where the operator migrates."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.cli.command import CommandRunner
+from tests.integration.postgresql_server import postgresql_server
+
+pytestmark = pytest.mark.postgresql
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """An empty database."""
+    with postgresql_server() as url:
+        yield url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+@pytest.mark.skipif(
+    "TOLLHOUSE_TEST_DATABASE_URL" in os.environ, reason="wants an empty server of its own"
+)
+def test_migrate_bootstrap_and_the_nouns_without_a_server(
+    tmp_path: Path, url: str, runner: CommandRunner
+) -> None:
+    env = {"TOLLHOUSE_DATABASE_URL": url, "TOLLHOUSE_DATA_DIR": str(tmp_path / "data")}
+    for args in (["bootstrap", "--json"], ["accounts", "list"], ["serve", "--port", "0"]):
+        assert "run `tollhouse migrate` first" in runner.run(*args, env=env).refused(2)
+    assert runner.run("migrate", "--check", env=env).code == 1
+    assert runner.run("migrate", "--json", env=env).json()["migrated"] is True
+    assert "bootstrap" in runner.run("accounts", "list", env=env).refused(2)
+    made = runner.run("bootstrap", "--json", env=env).json()
+    [account] = runner.run("accounts", "list", "--json", env=env).json()
+    assert account["id"] == made["account_id"]
+    assert len(runner.run("keys", "list", "--json", env=env).json()) == 2
+    assert "--new-keys" in runner.run("bootstrap", env=env).refused(2)
+    assert not (tmp_path / "data" / "tollhouse.db").exists()

@@ -1,0 +1,199 @@
+"""A `tollhouse serve` of its own process, as a user starts it.
+
+    with start_server(tmp_path) as server:
+        httpx2.get(f"{server.base_url}/key", headers=server.authorization)
+                                    # SIGTERM at the end; exit code 0 is asserted
+
+The data lies in `tmp_path/data` and outlives the process: after `kill()`, `start_server` with the
+same path starts again on it (then without keys: they are shown on a first start only). The server's
+log goes to a file, and stands in every failure.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+TOLLHOUSE = Path(sys.executable).with_name("tollhouse")
+KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG")
+START_SECONDS = 30.0
+STOP_SECONDS = 40.0
+
+_starts = count()
+
+
+class ServerFailedError(AssertionError):
+    """The server did not start or end as it should; says how, and shows its log."""
+
+
+class ServerProcess:
+    """A running server, its addresses and its keys."""
+
+    def __init__(self, process: subprocess.Popen[bytes], data_dir: Path, log: Path) -> None:
+        self.process = process
+        self.data_dir = data_dir
+        self.announced: dict[str, Any] = {}
+        self._log = log
+        self._ended_by_us = False
+
+    @property
+    def origin(self) -> str:
+        """The address without a path, `http://127.0.0.1:PORT`."""
+        return self.announced["address"]
+
+    @property
+    def base_url(self) -> str:
+        """The address that client libraries want, ending in `/v1`."""
+        return self.announced["base_url"]
+
+    @property
+    def api_key(self) -> str:
+        return self._first_start("api_key")
+
+    @property
+    def management_key(self) -> str:
+        return self._first_start("management_key")
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header that shows the API key."""
+        return {"Authorization": f"Bearer {self.api_key}"}
+
+    @property
+    def control_socket(self) -> Path:
+        return self.data_dir / "control.sock"
+
+    def stderr_text(self) -> str:
+        """Return what the server has logged until now."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """End it with SIGTERM and assert exit code 0; does nothing where `kill` or `stop` did."""
+        if self._ended_by_us:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self._ended_by_us = True
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._end(signal.SIGKILL)
+            raise self.failure(f"did not stop within {seconds:g} s after SIGTERM") from None
+        self._close()
+        if self.process.returncode != 0:
+            raise self.failure(f"ended with {self.process.returncode}, not with 0")
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a power cut would; the data stays."""
+        self._ended_by_us = True
+        self._end(signal.SIGKILL)
+
+    def failure(self, problem: str) -> ServerFailedError:
+        """Return an error that shows the log."""
+        return ServerFailedError(f"tollhouse serve {problem}\n--- its log\n{self.stderr_text()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.stop()
+            return
+        # A second failure, about the stop, would hide the first one.
+        self.kill()
+        error.add_note(f"--- log of tollhouse serve\n{self.stderr_text()}")
+
+    def wait_until_serving(self) -> None:
+        """Read the one line that it prints when it serves."""
+        try:
+            self.announced = json.loads(self._first_line(time.monotonic() + START_SECONDS))
+        except ValueError:
+            self.kill()
+            raise self.failure("printed something else than a line of JSON") from None
+
+    def _first_line(self, deadline: float) -> bytes:
+        assert self.process.stdout is not None
+        pipe = self.process.stdout.fileno()
+        line = b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+            piece = os.read(pipe, 65_536) if ready else b""
+            if not piece:
+                self.kill()
+                how = f"ended with {self.process.returncode}" if ready else "did not start in time"
+                raise self.failure(how)
+            line += piece
+        return line
+
+    def _first_start(self, name: str) -> str:
+        shown = self.announced[name]
+        assert shown is not None, f"{name} is shown on the first start of a data folder only"
+        return shown
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait(STOP_SECONDS)
+        self._close()
+
+    def _close(self) -> None:
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def start_server(
+    tmp_path: Path,
+    *,
+    config: str | None = None,
+    env: Mapping[str, str] | None = None,
+    args: Sequence[str] = (),
+) -> ServerProcess:
+    """Start a server on a free port and return once it serves.
+
+    Args:
+        tmp_path: Gets the data folder `data`, the config file and the log.
+        config: The text of the configuration file; without one the simulated provider answers.
+        env: What the server sees besides PATH and HOME: our own environment stays out of it.
+        args: More arguments of `tollhouse serve`.
+
+    Raises:
+        ServerFailedError: It ended, or did not say in time that it serves.
+    """
+    number = next(_starts)
+    data_dir, log = tmp_path / "data", tmp_path / f"server-{number}.log"
+    command = [str(TOLLHOUSE), "serve", "--json", "--port", "0", "--data-dir", str(data_dir)]
+    if config is not None:
+        file = tmp_path / f"server-{number}.yaml"
+        file.write_text(config, encoding="utf-8")
+        command += ["--config", str(file)]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*command, *args],
+            cwd=tmp_path,
+            env=clean_environment(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+        )
+    server = ServerProcess(process, data_dir, log)
+    server.wait_until_serving()
+    return server
+
+
+def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment in which a developer's TOLLHOUSE_* and proxies do not stand."""
+    kept = {name: os.environ[name] for name in KEPT_FROM_OUR_ENVIRONMENT if name in os.environ}
+    return {**kept, **(more or {})}

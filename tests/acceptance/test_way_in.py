@@ -1,0 +1,259 @@
+"""What the running server answers before any route: origins, keys, regions, bodies, garbage."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from tests.acceptance.server_process import ServerProcess, start_server
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+CONFIG = """
+server:
+  cors_origins: ["https://app.example"]
+  regional_hostnames: ["eu.*"]
+  body_limit_bytes: 65536
+providers:
+  - {slug: simulated, kind: simulated}
+"""
+CHAT = {"model": "simulated/echo", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
+    with start_server(tmp_path_factory.mktemp("way-in"), config=CONFIG) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(server: ServerProcess) -> Generator[httpx2.Client]:
+    with httpx2.Client(base_url=server.origin, timeout=20) as client:
+        yield client
+
+
+def raw(server: ServerProcess, *pieces: bytes) -> bytes:
+    """Send bytes as they are; return everything until the server closes."""
+    address = urlsplit(server.origin)
+    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            # It refused and closed while we were still sending.
+            pass
+        received = b""
+        while piece := connection.recv(65_536):
+            received += piece
+        return received
+
+
+def error_of(response: bytes) -> tuple[int, Any]:
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head.lower()
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+# Keys
+
+
+@pytest.mark.parametrize("path", ["/v1/key", "/api/v1/key", "/v1/chat/completions", "/v1/nothing"])
+def test_without_a_key_every_api_route_is_a_401(http: httpx2.Client, path: str) -> None:
+    reply = http.get(path)
+    assert reply.status_code == 401
+    assert reply.json()["error"] == {"code": 401, "message": "No auth credentials found"}
+
+
+@pytest.mark.parametrize("path", ["/v1/interns", "/v1/vault/secrets/a", "/v1/interns/x/provision"])
+@pytest.mark.parametrize("key", [None, "Bearer sk-th-v1-wrong"])
+def test_intern_and_vault_routes_have_a_401_text_of_their_own(
+    http: httpx2.Client, path: str, key: str | None
+) -> None:
+    reply = http.get(path, headers={} if key is None else {"Authorization": key})
+    assert reply.json()["error"] == {"code": 401, "message": "Invalid or missing API key"}
+
+
+def test_models_need_no_key(http: httpx2.Client) -> None:
+    assert "simulated/echo" in [model["id"] for model in http.get("/v1/models").json()["data"]]
+
+
+def test_a_management_key_runs_no_inference(server: ServerProcess, http: httpx2.Client) -> None:
+    headers = {"Authorization": f"Bearer {server.management_key}"}
+    reply = http.post("/v1/chat/completions", json=CHAT, headers=headers)
+    assert reply.status_code == 403
+
+
+def test_a_disabled_key_is_refused_from_the_next_request_on(
+    server: ServerProcess, http: httpx2.Client
+) -> None:
+    manager = {"Authorization": f"Bearer {server.management_key}"}
+    made = http.post("/v1/keys", json={"name": "short-lived"}, headers=manager).json()
+    key = {"Authorization": f"Bearer {made['key']}"}
+    assert http.post("/v1/chat/completions", json=CHAT, headers=key).status_code == 200
+    http.patch(f"/v1/keys/{made['data']['hash']}", json={"disabled": True}, headers=manager)
+    assert http.post("/v1/chat/completions", json=CHAT, headers=key).status_code == 401
+
+
+# Origins
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://app.example"])
+def test_an_origin_that_is_not_listed_is_a_400_even_with_a_key(
+    server: ServerProcess, http: httpx2.Client, origin: str
+) -> None:
+    headers = {**server.authorization, "Origin": origin}
+    reply = http.get("/v1/key", headers=headers)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["code"] == 400
+
+
+def test_the_origin_is_judged_before_the_key(http: httpx2.Client) -> None:
+    assert http.get("/v1/key", headers={"Origin": "https://evil.example"}).status_code == 400
+
+
+def test_a_listed_origin_gets_its_preflight_without_a_key(http: httpx2.Client) -> None:
+    headers = {
+        "Origin": "https://app.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, content-type",
+    }
+    reply = http.options("/v1/chat/completions", headers=headers)
+    assert reply.status_code == 204
+    assert reply.headers["access-control-allow-origin"] == "https://app.example"
+    assert "POST" in reply.headers["access-control-allow-methods"]
+
+
+def test_a_preflight_of_another_origin_is_a_400(http: httpx2.Client) -> None:
+    headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    assert http.options("/v1/chat/completions", headers=headers).status_code == 400
+
+
+def test_a_listed_origin_may_read_replies_and_errors(
+    server: ServerProcess, http: httpx2.Client
+) -> None:
+    origin = {"Origin": "https://app.example"}
+    for reply in (
+        http.get("/v1/key", headers={**server.authorization, **origin}),
+        http.get("/v1/key", headers=origin),
+    ):
+        assert reply.headers["access-control-allow-origin"] == "https://app.example"
+
+
+def test_our_own_origin_may_call(server: ServerProcess, http: httpx2.Client) -> None:
+    headers = {**server.authorization, "Origin": server.origin}
+    assert http.get("/v1/key", headers=headers).status_code == 200
+
+
+# Regions
+
+
+def test_a_regional_hostname_is_a_403_without_metadata(
+    server: ServerProcess, http: httpx2.Client
+) -> None:
+    reply = http.get("/v1/key", headers={**server.authorization, "Host": "eu.tollhouse.example"})
+    assert reply.status_code == 403
+    assert set(reply.json()["error"]) == {"code", "message"}
+
+
+def test_the_key_is_judged_before_the_region(http: httpx2.Client) -> None:
+    assert http.get("/v1/key", headers={"Host": "eu.tollhouse.example"}).status_code == 401
+
+
+def test_inference_works_on_a_regional_hostname(server: ServerProcess, http: httpx2.Client) -> None:
+    headers = {**server.authorization, "Host": "eu.tollhouse.example"}
+    assert http.post("/v1/chat/completions", json=CHAT, headers=headers).status_code == 200
+
+
+def test_a_forwarded_host_of_a_stranger_does_not_count(
+    server: ServerProcess, http: httpx2.Client
+) -> None:
+    headers = {**server.authorization, "X-Forwarded-Host": "eu.tollhouse.example"}
+    assert http.get("/v1/key", headers=headers).status_code == 200
+
+
+# Bodies and methods
+
+
+def test_a_body_over_the_limit_is_a_413(server: ServerProcess, http: httpx2.Client) -> None:
+    reply = http.post("/v1/chat/completions", content=b"x" * 70_000, headers=server.authorization)
+    assert reply.status_code == 413
+    assert reply.json()["error"]["code"] == 413
+
+
+def test_a_chunked_body_over_the_limit_is_a_413(server: ServerProcess, http: httpx2.Client) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield from (b"x" * 10_000 for _ in range(20))
+
+    reply = http.post("/v1/chat/completions", content=pieces(), headers=server.authorization)
+    assert reply.status_code == 413
+
+
+def test_a_declared_length_over_the_limit_is_refused_before_the_body_is_sent(
+    server: ServerProcess,
+) -> None:
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+        b"authorization: Bearer " + server.api_key.encode() + b"\r\n"
+        b"content-length: 99999999\r\n\r\n"
+    )
+    assert error_of(raw(server, head))[0] == 413
+
+
+def test_a_wrong_method_is_a_405_that_names_the_right_one(
+    server: ServerProcess, http: httpx2.Client
+) -> None:
+    reply = http.get("/v1/chat/completions", headers=server.authorization)
+    assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
+
+
+def test_json_that_is_broken_is_a_400_that_names_the_position(
+    server: ServerProcess, http: httpx2.Client
+) -> None:
+    reply = http.post(
+        "/v1/chat/completions", content=b'{"model": nope}', headers=server.authorization
+    )
+    assert reply.status_code == 400
+    assert "byte 11" in reply.json()["error"]["message"]
+
+
+# What is no HTTP at all
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GARBAGE\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_garbage_is_a_400_with_the_envelope(server: ServerProcess, garbage: bytes) -> None:
+    status, error = error_of(raw(server, garbage))
+    assert status == error["code"] == 400
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: " + b"a" * 300_000 + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+    ids=["endless", "long-field", "many-fields", "long-path"],
+)
+def test_a_head_over_64_kb_is_refused(server: ServerProcess, head: bytes) -> None:
+    status, error = error_of(raw(server, head))
+    assert status == error["code"] == 431
+
+
+def test_the_server_is_fine_after_all_that(http: httpx2.Client) -> None:
+    assert http.get("/healthz").json() == {"status": "ok"}

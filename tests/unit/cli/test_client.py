@@ -1,0 +1,142 @@
+"""The client against made-up servers; the real ones are in `tests/acceptance/cli`."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tollhouse.cli.client import Server, answers
+from tollhouse.cli.failures import CommandFailed
+from tollhouse.kernel.start import StartError
+
+Handler = Callable[[httpx2.Request], httpx2.Response]
+
+
+def server_that(handle: Handler) -> Server:
+    http = httpx2.AsyncClient(
+        transport=httpx2.MockTransport(handle), base_url="http://gateway.example/v1"
+    )
+    return Server(http, remote=True)
+
+
+def listing(total: int, page: int, *, counted: bool) -> tuple[Server, list[str]]:
+    """Return a server with a list of numbers, and the queries that it gets."""
+    queries: list[str] = []
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        queries.append(request.url.query.decode())
+        offset = int(request.url.params["offset"])
+        reply: dict[str, Any] = {"data": [{"n": n} for n in range(total)][offset : offset + page]}
+        return httpx2.Response(200, json=reply | ({"total_count": total} if counted else {}))
+
+    return server_that(handle), queries
+
+
+@pytest.mark.parametrize(
+    ("total", "page", "counted", "requests"),
+    [
+        (0, 50, True, 1),
+        (50, 50, True, 1),
+        (120, 50, True, 3),
+        (0, 100, False, 1),
+        (99, 100, False, 1),
+        (100, 100, False, 2),
+        (250, 100, False, 3),
+    ],
+)
+async def test_a_list_is_read_to_its_end(
+    total: int, page: int, requests: int, *, counted: bool
+) -> None:
+    server, queries = listing(total, page, counted=counted)
+    assert [each["n"] for each in await server.all_of("/keys")] == list(range(total))
+    assert len(queries) == requests
+
+
+async def test_a_list_that_shrinks_while_it_is_read_still_ends() -> None:
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        data = [{"n": 1}] if request.url.params["offset"] == "0" else []
+        return httpx2.Response(200, json={"data": data, "total_count": 5})
+
+    assert await server_that(handle).all_of("/users") == [{"n": 1}]
+
+
+async def test_what_is_not_given_is_not_sent() -> None:
+    server, queries = listing(0, 50, counted=True)
+    await server.all_of("/keys", workspace_id=None, include_disabled=True, include_expired=False)
+    assert queries == ["offset=0&include_disabled=true&include_expired=false"]
+
+
+async def test_paths_lie_below_the_version() -> None:
+    seen: list[str] = []
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        seen.append(str(request.url))
+        return httpx2.Response(200, json={"data": {}})
+
+    await server_that(handle).get("/keys/a%2Fb")
+    assert seen == ["http://gateway.example/v1/keys/a%2Fb"]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx2.Response(200, text="<html>"),
+        httpx2.Response(200, json=[]),
+        httpx2.Response(200, json={"hello": 1}),
+        httpx2.Response(302, headers={"location": "https://login.example"}),
+        httpx2.Response(502, text="Bad Gateway"),
+    ],
+)
+async def test_another_kind_of_server_is_recognised(response: httpx2.Response) -> None:
+    with pytest.raises(CommandFailed, match="not like a Tollhouse server"):
+        await server_that(lambda _: response).get("/keys")
+
+
+async def test_a_refusal_says_what_the_server_said() -> None:
+    reply = {"error": {"code": 404, "message": "No such user."}}
+    server = server_that(lambda _: httpx2.Response(404, json=reply))
+    with pytest.raises(CommandFailed, match=r"^No such user\. `tollhouse users list`"):
+        await server.get("/users/x")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (httpx2.ConnectError("Connection refused"), r"\(Connection refused\)"),
+        (httpx2.ReadTimeout("took long"), r"\(it did not answer in time\)"),
+    ],
+)
+async def test_nobody_there_is_one_line(error: httpx2.RequestError, said: str) -> None:
+    def handle(_: httpx2.Request) -> httpx2.Response:
+        raise error
+
+    with pytest.raises(CommandFailed, match=said) as failed:
+        await server_that(handle).get("/keys")
+    assert "\n" not in str(failed.value)
+
+
+def test_a_socket_answers_while_somebody_listens(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    assert not answers(path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        assert answers(path)
+    assert path.exists()
+    assert not answers(path)  # what a killed server leaves behind
+
+
+def test_no_socket_can_have_so_long_a_path(tmp_path: Path) -> None:
+    assert not answers(tmp_path / ("x" * 200) / "control.sock")
+
+
+def test_a_folder_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(_: socket.socket, __: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    with pytest.raises(StartError, match="belongs to another user"):
+        answers(tmp_path / "control.sock")

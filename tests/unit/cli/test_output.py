@@ -1,0 +1,73 @@
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.cli.output import Column, Listing, Record, Style, field, rendered, text_of
+
+PEOPLE = Style(terminal=True)
+PIPE = Style()
+JSON = Style(json=True, terminal=True)
+ITEMS = [
+    {"id": "1", "name": "Ada", "hash": "abcdef", "more": 1},
+    {"id": "22", "name": None, "hash": "fedcba", "more": 2},
+]
+LISTING = Listing(
+    ITEMS,
+    [field("id"), field("name", "who"), Column("hash", lambda item: item["hash"], lambda t: t[:3])],
+)
+
+
+def test_people_get_a_table() -> None:
+    assert rendered(LISTING, PEOPLE).splitlines() == [
+        "ID  WHO  HASH",
+        "1   Ada  abc",
+        "22  -    fed",
+    ]
+
+
+def test_pipes_get_whole_values_between_tabs_and_no_heading() -> None:
+    assert rendered(LISTING, PIPE).splitlines() == ["1\tAda\tabcdef", "22\t-\tfedcba"]
+
+
+def test_json_has_every_field_as_the_api_gave_it() -> None:
+    assert json.loads(rendered(LISTING, JSON)) == ITEMS
+
+
+def test_an_empty_list_says_so_to_people_only() -> None:
+    empty = Listing([], LISTING.columns)
+    assert [rendered(empty, how) for how in (PEOPLE, PIPE, JSON)] == ["none", "", "[]"]
+
+
+def test_a_record_is_a_line_for_each_field() -> None:
+    record = Record({"name": "Ada", "key": "sk-th", "on": True}, note="Keep it.")
+    assert rendered(record, PEOPLE).splitlines() == [
+        "name  Ada",
+        "key   sk-th",
+        "on    yes",
+        "",
+        "Keep it.",
+    ]
+    assert rendered(record, PIPE).splitlines() == ["name\tAda", "key\tsk-th", "on\tyes"]
+    assert json.loads(rendered(record, JSON)) == record.item
+
+
+def test_a_record_may_show_fewer_fields_than_its_json() -> None:
+    record = Record({"name": "Ada", "usage": 0.5}, fields=["usage", "gone"])
+    assert rendered(record, PIPE).splitlines() == ["usage\t0.5", "gone\t-"]
+    assert json.loads(rendered(record, JSON)) == {"name": "Ada", "usage": 0.5}
+
+
+def test_values_are_written_for_people() -> None:
+    values = [None, "", True, False, 0.0, 1.5, 1e-9, 100.0, 7, ["a"], {"a": None}]
+    assert [text_of(value) for value in values] == [
+        *("-", "-", "yes", "no", "0", "1.5", "0.000000001", "100", "7", '["a"]', '{"a": null}')
+    ]
+
+
+@given(st.text())
+def test_a_name_of_somebody_else_cannot_steer_the_terminal_or_break_a_line(name: str) -> None:
+    for how in (PEOPLE, PIPE):
+        text = rendered(Record({"name": name}), how)
+        assert all(char.isprintable() or char == "\t" for char in text)
+        assert text.count("\t") == (how is PIPE)

@@ -1,0 +1,44 @@
+import pytest
+
+from tollhouse.cli.refusals import refusal
+
+
+def envelope(message: object) -> dict[str, object]:
+    return {"error": {"code": 400, "message": message}}
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "path", "remote", "expected"),
+    [
+        (404, "No such key.", "/keys/ab", True, "No such key. `tollhouse keys list` shows"),
+        (404, "No such generation.", "/generation", True, "No such generation."),
+        (401, "Invalid API key.", "/keys", True, "Set TOLLHOUSE_API_KEY"),
+        (401, "This answers for a key.", "/key", False, "--base-url"),
+        (403, "This needs a management key.", "/keys", True, "TOLLHOUSE_API_KEY to such a key"),
+        (400, "Name the account: account_id.", "/keys", False, "Add --account ID"),
+        (400, "slug: taken", "/workspaces", True, "slug: taken."),
+        (500, "Internal server error.", "/keys", True, "The server's log says more."),
+        (429, "Too often.", "/keys", True, "Too often."),
+    ],
+)
+def test_a_refusal_is_what_was_said_and_what_to_do(
+    status: int, message: str, path: str, expected: str, *, remote: bool
+) -> None:
+    text = refusal(status, envelope(message), path=path, remote=remote)
+    assert text.startswith(message)
+    assert expected in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    "reply", [None, [], "x", {}, {"error": "x"}, {"error": {}}, envelope(None), envelope("")]
+)
+@pytest.mark.parametrize("status", [200, 301, 404, 502])
+def test_whatever_else_answers_is_no_tollhouse(status: int, reply: object) -> None:
+    text = refusal(status, reply, path="/keys", remote=True)
+    assert text.startswith(f"the server answered with status {status} and not like a Tollhouse")
+
+
+def test_a_server_cannot_steer_the_terminal() -> None:
+    text = refusal(400, envelope("a\x1b[2Jb\nc"), path="/keys", remote=True)
+    assert text.isprintable()

@@ -1,0 +1,104 @@
+"""Which server a command means, decided from flags and environment alone."""
+
+from pathlib import Path
+
+import pytest
+
+from tollhouse.cli import target
+from tollhouse.cli.target import Flags, Folder, Remote, api_url, choose
+from tollhouse.kernel.secret import Secret
+from tollhouse.kernel.start import StartError
+from tollhouse.settings import environment
+
+SOMEWHERE = {"TOLLHOUSE_BASE_URL": "https://gateway.example", "TOLLHOUSE_API_KEY": "sk-th-v1-env"}
+
+
+def chosen(flags: Flags, env: dict[str, str] | None = None) -> tuple[str | Path | None, str | None]:
+    """Return the address or folder, and the key."""
+    found = choose(flags, env or {})
+    if isinstance(found, Folder):
+        return found.data_dir, None
+    return found.base_url, None if found.api_key is None else found.api_key.reveal()
+
+
+def test_without_a_word_the_settings_folder_is_meant() -> None:
+    assert choose(Flags(), {}) == Folder(None, None)
+
+
+def test_the_environment_names_a_server() -> None:
+    assert chosen(Flags(), SOMEWHERE) == ("https://gateway.example/v1", "sk-th-v1-env")
+
+
+def test_empty_variables_are_not_there() -> None:
+    assert chosen(Flags(), {"TOLLHOUSE_BASE_URL": " ", "TOLLHOUSE_API_KEY": ""}) == (None, None)
+    env = {"TOLLHOUSE_BASE_URL": "http://h", "TOLLHOUSE_API_KEY": ""}
+    assert chosen(Flags(), env) == ("http://h/v1", None)
+
+
+def test_flags_stand_before_the_environment() -> None:
+    flags = Flags(base_url="http://127.0.0.1:1", api_key=Secret("sk-th-v1-flag"))
+    assert chosen(flags, SOMEWHERE) == ("http://127.0.0.1:1/v1", "sk-th-v1-flag")
+    assert chosen(Flags(data_dir=Path("here")), SOMEWHERE) == (Path("here"), None)
+
+
+def test_a_key_of_the_environment_goes_with_an_address_of_the_command_line() -> None:
+    flags = Flags(base_url="http://127.0.0.1:1")
+    assert chosen(flags, SOMEWHERE) == ("http://127.0.0.1:1/v1", "sk-th-v1-env")
+
+
+def test_a_key_of_the_environment_does_not_matter_to_a_folder() -> None:
+    assert choose(Flags(), {"TOLLHOUSE_API_KEY": "sk-th-v1-env"}) == Folder(None, None)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        Flags(base_url="http://h", data_dir=Path("here")),
+        Flags(api_key=Secret("sk-th-v1-secret")),
+        Flags(data_dir=Path("here"), api_key=Secret("sk-th-v1-secret")),
+        Flags(base_url="http://h", api_key=Secret("sk-th-v1-sécret")),
+        Flags(base_url="http://h", api_key=Secret("sk-th-v1-secret\r\nx: y")),
+        Flags(base_url="h"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_without_showing_the_key(flags: Flags) -> None:
+    with pytest.raises(StartError) as refused:
+        choose(flags, {})
+    assert "cret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/", "/api/v1", "/api/v1/"])
+def test_an_address_may_end_in_the_version_or_not(ending: str) -> None:
+    assert api_url(f"http://127.0.0.1:8080{ending}", "--base-url") == "http://127.0.0.1:8080/v1"
+    assert api_url(f"https://h.example/gate{ending}", "-") == "https://h.example/gate/v1"
+    assert api_url(f"http://[::1]:80{ending}", "-") == "http://[::1]:80/v1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "gateway.example",
+        "ftp://gateway.example",
+        "http://",
+        "http://user:sk-th-v1-secret@gateway.example",
+        "http://gateway.example?key=sk-th-v1-secret",
+        "http://gateway.example:port",
+        "http://gateway.example:0",
+        "http://[::1",
+        "http://a b",
+    ],
+)
+def test_what_is_no_address_is_refused_without_repeating_it(text: str) -> None:
+    with pytest.raises(StartError, match="TOLLHOUSE_BASE_URL must be an address") as refused:
+        api_url(text, "TOLLHOUSE_BASE_URL")
+    assert "secret" not in str(refused.value)
+
+
+def test_the_names_are_those_of_the_settings() -> None:
+    assert (target.BASE_URL, target.API_KEY) == (environment.BASE_URL, environment.API_KEY)
+
+
+def test_a_target_does_not_show_its_key() -> None:
+    assert "sk-th" not in repr(Remote("http://h/v1", Secret("sk-th-v1-secret")))

@@ -1,0 +1,143 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.cli.values import (
+    amount,
+    credits_text,
+    expiry,
+    hash_with_prefix,
+    header_text,
+    is_whole_hash,
+    price_per_million,
+    segment,
+    slug_of,
+)
+from tollhouse.kernel.money import nano_to_float
+from tollhouse.kernel.start import StartError
+
+NOW = datetime(2026, 11, 20, 12, 0, 0, 500_000, tzinfo=UTC)
+HASHES = ["a" * 64, "ab" * 32, "ab12" + "0" * 60]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("30d", "2026-12-20T12:00:00Z"),
+        ("12h", "2026-11-21T00:00:00Z"),
+        ("2w", "2026-12-04T12:00:00Z"),
+        ("2027-01-01", "2027-01-01T00:00:00Z"),
+        ("2027-01-01T00:00:00Z", "2027-01-01T00:00:00Z"),
+        ("2027-01-01T02:00:00+02:00", "2027-01-01T00:00:00Z"),
+        (" 2027-01-01T00:00:00.900Z ", "2027-01-01T00:00:00Z"),
+    ],
+)
+def test_an_expiry_is_a_point_in_utc(text: str, expected: str) -> None:
+    assert expiry(text, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "soon", "0d", "-3d", "30", "30m", "1.5d", "999999w", "2027-13-01", "2027-01-01T00:00:00"],
+)
+def test_what_is_no_point_in_time_is_refused(text: str) -> None:
+    with pytest.raises(StartError, match="no point in time"):
+        expiry(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["2026-11-20", "2026-11-20T12:00:00Z", "1999-01-01"])
+def test_an_expiry_lies_ahead(text: str) -> None:
+    with pytest.raises(StartError, match="has passed"):
+        expiry(text, NOW)
+
+
+@given(st.datetimes(datetime(2027, 1, 1), datetime(2099, 1, 1)), st.integers(-14, 14))  # noqa: DTZ001
+def test_an_expiry_with_an_offset_is_the_same_instant(naive: datetime, hours: int) -> None:
+    instant = naive.replace(microsecond=0, tzinfo=timezone(timedelta(hours=hours)))
+    assert datetime.fromisoformat(expiry(instant.isoformat(), NOW)) == instant
+
+
+@pytest.mark.parametrize("text", ["12.5", "0.000000001", "7"])
+def test_an_amount_stays_as_it_was_written(text: str) -> None:
+    assert amount(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "ten", "0", "-1", "nan", "inf", "9" * 30, "0.0000000001"])
+def test_what_is_no_amount_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(StartError) as refused:
+        amount(text)
+    assert str(refused.value).endswith("write it like 12.5")
+
+
+@given(st.integers(0, 10**15))
+def test_credits_of_the_wire_are_shown_exactly(nano: int) -> None:
+    text = credits_text(nano_to_float(nano))
+    whole, _, fraction = text.partition(".")
+    assert int(whole) * 10**9 + int(fraction.ljust(9, "0")) == nano
+
+
+def test_a_difference_of_floats_shows_no_dust() -> None:
+    assert credits_text(10.0 - 9.9) == "0.1"
+    assert credits_text(0.1 - 0.1) == "0"
+    assert credits_text(-0.0) == "0"
+
+
+@pytest.mark.parametrize(
+    ("per_token", "expected"),
+    [("0.000001", "1"), ("0.0000001", "0.1"), ("0", "0"), ("0.00002", "20"), ("1E-7", "0.1")],
+)
+def test_prices_are_shown_for_a_million_tokens(per_token: str, expected: str) -> None:
+    assert price_per_million(per_token) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("Data team", "data-team"), ("  Ö & B! ", "b"), ("x" * 60, "x" * 50), ("a  -- b", "a-b")],
+)
+def test_a_slug_reads_like_its_name(name: str, expected: str) -> None:
+    assert slug_of(name) == expected
+
+
+def test_a_name_without_letters_gives_no_slug() -> None:
+    with pytest.raises(StartError, match="--slug"):
+        slug_of("日本")
+
+
+def test_a_reference_stays_one_segment() -> None:
+    assert segment("a/../b c") == "a%2F..%2Fb%20c"
+    for text in ("", " ", ".", ".."):
+        with pytest.raises(StartError):
+            segment(text)
+
+
+def test_only_the_whole_hash_is_one() -> None:
+    assert is_whole_hash("a" * 64)
+    assert not any(map(is_whole_hash, ["a" * 63, "A" * 64, "g" * 64, ""]))
+
+
+def test_a_prefix_finds_the_one_hash_that_has_it() -> None:
+    assert hash_with_prefix("aaaa", HASHES) == "a" * 64
+    assert hash_with_prefix("ab12", HASHES) == HASHES[2]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "problem"),
+    [("ab", "at least"), ("xyz1", "at least"), ("", "at least"), ("ffff", "no key has")],
+)
+def test_a_prefix_that_finds_none_is_refused(prefix: str, problem: str) -> None:
+    with pytest.raises(StartError, match=problem):
+        hash_with_prefix(prefix, HASHES)
+
+
+def test_a_prefix_that_finds_several_is_refused() -> None:
+    with pytest.raises(StartError, match="2 keys have a hash that begins with abab"):
+        hash_with_prefix("abab", ["abab" + "1" * 60, "abab" + "2" * 60])
+
+
+def test_a_header_holds_plain_text_only() -> None:
+    assert header_text("invoice-17", "--idempotency-key") == "invoice-17"
+    for text in ("", "a b", "é", "a\nb", "a\x7f"):
+        with pytest.raises(StartError, match="--idempotency-key: must be plain ASCII"):
+            header_text(text, "--idempotency-key")
