@@ -1,0 +1,50 @@
+"""Running gateways for the published clients: one simulated, one before a separate provider."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.server_process import ServerProcess, start_server
+from tests.contract.client_process import run_client
+from tests.faults.upstream_process import start_upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+class Gateway:
+    """A running gateway, and the model that the clients ask it for."""
+
+    def __init__(self, server: ServerProcess, model: str) -> None:
+        self.server = server
+        self.model = model
+
+    def run(self, client: str) -> dict:
+        """Return what a client's script saw of this gateway."""
+        return run_client(
+            client,
+            "check_chat.py",
+            env={
+                "BASE_URL": self.server.base_url,
+                "API_KEY": self.server.api_key,
+                "MANAGEMENT_KEY": self.server.management_key,
+                "MODEL": self.model,
+            },
+        )
+
+
+@pytest.fixture(scope="session", params=["simulated", "separate-provider"])
+def gateway(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Gateway]:
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "simulated":
+        with start_server(folder) as server:
+            yield Gateway(server, "simulated/echo")
+        return
+    with start_upstream() as upstream:
+        config = upstream.config({"acme/large": "large-2026"})
+        with start_server(folder, config=config) as server:
+            yield Gateway(server, "acme/large")

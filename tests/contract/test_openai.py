@@ -1,0 +1,85 @@
+"""The published `openai` library against a running gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.contract.conftest import Gateway
+
+COST = 3 * 0.000_001 + 3 * 0.000_002
+"""Three words in, three words out: both providers count words."""
+
+
+@pytest.fixture(scope="module")
+def seen(gateway: Gateway) -> dict[str, Any]:
+    return gateway.run("openai")
+
+
+@pytest.fixture(params=["sync", "async"])
+def client(request: pytest.FixtureRequest, seen: dict[str, Any]) -> dict[str, Any]:
+    return seen[request.param]
+
+
+def test_a_whole_chat_is_what_the_model_said(client: dict[str, Any]) -> None:
+    assert client["whole"]["content"] == "one two three"
+    assert client["whole"]["finish_reason"] == "stop"
+    assert client["whole"]["object"] == "chat.completion"
+
+
+def test_a_streamed_chat_is_what_the_model_said(client: dict[str, Any]) -> None:
+    assert client["streamed"]["content"] == "one two three"
+    assert client["streamed"]["finish_reasons"] == ["stop"]
+
+
+def test_the_last_chunk_is_the_usage_alone(client: dict[str, Any]) -> None:
+    assert client["streamed"]["last_has_choices"] is False
+    assert client["streamed"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize("kind", ["whole", "streamed"])
+def test_usage_and_cost_stand_on_every_reply(client: dict[str, Any], kind: str) -> None:
+    assert client[kind]["total_tokens"] == 6
+    assert client[kind]["cost"] == pytest.approx(COST, rel=1e-12)
+
+
+def test_every_reply_names_the_model_of_the_catalogue(
+    gateway: Gateway, client: dict[str, Any]
+) -> None:
+    assert client["whole"]["model"] == gateway.model
+    assert client["streamed"]["models"] == [gateway.model]
+
+
+def test_a_stream_has_one_id_and_it_is_ours(client: dict[str, Any]) -> None:
+    (generation,) = client["streamed"]["ids"]
+    assert generation.startswith("gen-")
+
+
+def test_the_reply_s_id_equals_the_generation_header(seen: dict[str, Any]) -> None:
+    assert seen["sync"]["whole"]["id"] == seen["sync"]["generation_header"]
+
+
+def test_the_streaming_helper_accumulates_the_reply(seen: dict[str, Any]) -> None:
+    assert seen["sync"]["helper_content"] == "one two three"
+
+
+def test_the_catalogue_can_be_listed(gateway: Gateway, seen: dict[str, Any]) -> None:
+    assert gateway.model in seen["sync"]["models"]
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "status"),
+    [
+        ("unknown_model", "NotFoundError", 404),
+        ("wrong_key", "AuthenticationError", 401),
+        ("no_messages", "BadRequestError", 400),
+    ],
+)
+def test_refusals_are_the_library_s_own_errors(
+    seen: dict[str, Any], case: str, kind: str, status: int
+) -> None:
+    refusal = seen["sync"][case]
+    assert (refusal["class"], refusal["status"]) == (kind, status)
+    assert refusal["body"]["code"] == status

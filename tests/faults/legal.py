@@ -1,0 +1,44 @@
+"""What a legal end of a chat stream looks like, written from the contract, not from the code."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.faults.raw_client import Answer
+
+
+def assert_legal(answer: Answer) -> dict[str, object]:
+    """Assert that a streamed answer is legal to its end; return its last event before `[DONE]`."""
+    assert answer.status == 200
+    assert answer.whole, "the response itself was cut"
+    *chunks, done = answer.events
+    assert done == "[DONE]"
+    events = [json.loads(chunk) for chunk in chunks]
+    assert {event["object"] for event in events} == {"chat.completion.chunk"}
+    assert {event["id"] for event in events} == {answer.generation_id}
+    terminal = [event for event in events if "usage" in event or "error" in event]
+    assert terminal == events[-1:], "exactly one terminal event, and nothing after it"
+    for event in events[:-1]:
+        assert event["choices"], "a chunk without a choice"
+    return events[-1]
+
+
+def assert_error_ending(answer: Answer) -> None:
+    """Assert that a stream ended with an error chunk and `[DONE]`."""
+    last = assert_legal(answer)
+    error = last["error"]
+    assert isinstance(error, dict)
+    assert type(error["code"]) is int
+    assert error["metadata"]["provider_name"] == "Cutter"
+    assert last["choices"][0]["finish_reason"] == "error"  # type: ignore[index]
+
+
+def assert_bad_gateway(answer: Answer) -> None:
+    """Assert that a reply that never began became a 502 with its envelope."""
+    assert answer.whole
+    assert answer.status == 502
+    error = answer.json["error"]
+    assert error["code"] == 502
+    assert error["metadata"]["provider_name"] == "Cutter"
