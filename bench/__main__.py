@@ -1,0 +1,110 @@
+"""`python -m bench`: measure, print, and write down if asked to."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from bench import nginx, report, results
+from bench.processes import BenchError
+from bench.profiling import profile
+from bench.suite import CASES, QUICK, Dose, run, say
+from tollhouse.kernel.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WORK = Path(".cache") / "bench"
+"""On the disk of the checkout: a memory file system would make durable writes too cheap."""
+
+_DOSE_OPTIONS = frozenset(("rounds", "whole", "stream", "concurrency", "chunk_interval_ms"))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="CPU time of the gateway for a request, beside nginx as a plain reverse proxy.",
+    )
+    parser.add_argument("--quick", action="store_true", help="a smoke run: figures mean little")
+    parser.add_argument("--rounds", type=int, help="rounds of each server and case")
+    parser.add_argument("--whole", type=int, help="non-streamed requests of a round")
+    parser.add_argument("--stream", type=int, help="streamed requests of a round")
+    parser.add_argument("--concurrency", type=int, help="connections of the load")
+    parser.add_argument("--chunk-interval-ms", type=float, help="between two chunks of a stream")
+    parser.add_argument("--no-nginx", action="store_true", help="measure the gateway alone")
+    parser.add_argument("--work-dir", type=Path, default=_WORK, help="where data folders are made")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
+    parser.add_argument("--write-results", action="store_true", help="renew bench/RESULTS.md")
+    parser.add_argument("--profile", choices=CASES, help="only run py-spy on the gateway")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="a flame graph of --profile")
+    parser.add_argument("--native", action="store_true", help="C frames in --profile")
+    return parser
+
+
+def _dose(options: argparse.Namespace) -> Dose:
+    given: dict[str, Any] = {
+        name: value
+        for name, value in vars(options).items()
+        if name in _DOSE_OPTIONS and value is not None
+    }
+    return replace(QUICK if options.quick else Dose(), **given)
+
+
+def _measure(options: argparse.Namespace, folder: Path, arguments: Sequence[str]) -> None:
+    dose = _dose(options)
+    if options.profile:
+        print(profile(folder, dose, options.profile, svg=options.svg, native=options.native))
+        return
+    program = None if options.no_nginx else nginx.find()
+    if program is None and not options.no_nginx:
+        say(nginx.MISSING)
+    version = None if program is None else nginx.version(program)
+    figures = run(folder, dose, program)
+    print(report.text(figures), end="")
+    if program is None:
+        print(f"\n{nginx.MISSING}" if not options.no_nginx else "\nwithout nginx, as asked for")
+    if options.json:
+        options.json.write_text(results.as_json(figures, dose, version), encoding="utf-8")
+    if options.write_results:
+        command = f'make bench ARGS="{" ".join(arguments)}"'
+        day = SystemClock().now().date()
+        written = results.section(figures, dose, version, day, command)
+        document = results.RESULTS.read_text(encoding="utf-8")
+        results.RESULTS.write_text(results.replace_section(document, written), encoding="utf-8")
+        say(f"wrote {results.RESULTS.name}")
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    """Turn SIGTERM into an exception: children are ended on the way out."""
+    del frame
+    sys.exit(128 + number)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark and return the exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser().parse_args(given)
+    signal.signal(signal.SIGTERM, _stop)
+    work: Path = options.work_dir
+    work.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=work)).resolve()
+    try:
+        _measure(options, folder, given)
+    except BenchError as error:
+        say(f"bench: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""CPU time and memory of a process tree, read from `/proc`.
+
+    /proc/PID/stat              user and system ticks of all threads, ended ones included (10 ms)
+    /proc/PID/task/*/schedstat  nanoseconds on a CPU of each living thread
+
+The ticks of one second of load are 1 % of it, so the nanoseconds are used wherever they are whole:
+where the kernel keeps them and no thread ended in between.
+
+Source: https://docs.kernel.org/filesystems/proc.html, https://docs.kernel.org/scheduler/sched-stats.html
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROC = Path("/proc")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_UTIME = 11
+_STIME = 12
+"""Positions after the command's closing parenthesis: fields 14 and 15 of the manual's list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """Seconds that a process has used, in the kernel's coarse count."""
+
+    user: float
+    system: float
+
+    @property
+    def total(self) -> float:
+        """Both together."""
+        return self.user + self.system
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a process tree has used until one moment."""
+
+    ticks: Ticks
+    threads: Mapping[int, int] | None
+    """Nanoseconds by thread id, the main thread first; None where the kernel keeps none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """CPU time between two readings."""
+
+    seconds: float
+    system_share: float
+    """How much of it was spent in the kernel, from 0 to 1."""
+    main_share: float
+    """How much of it the first process' main thread used; 1 where that is not known."""
+
+
+def parse_stat(text: str) -> Ticks:
+    """Return the CPU time in a line of `/proc/PID/stat`.
+
+    Args:
+        text: The line; the command in it may hold blanks and parentheses.
+    """
+    fields = text[text.rindex(")") + 1 :].split()
+    return Ticks(
+        user=int(fields[_UTIME]) / _TICKS_PER_SECOND,
+        system=int(fields[_STIME]) / _TICKS_PER_SECOND,
+    )
+
+
+def parse_schedstat(text: str) -> int:
+    """Return the nanoseconds on a CPU in a line of `/proc/PID/task/TID/schedstat`."""
+    return int(text.split(maxsplit=1)[0])
+
+
+def parse_rss(text: str) -> int:
+    """Return the resident bytes in `/proc/PID/status`.
+
+    Raises:
+        ValueError: There is no such line: the process is a zombie.
+    """
+    for line in text.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    message = "no VmRSS: the process has ended"
+    raise ValueError(message)
+
+
+def tree(pid: int, proc: Path = PROC) -> list[int]:
+    """Return a process and all its descendants, parents first."""
+    found = [pid]
+    for each in found:
+        for task in _tasks(each, proc):
+            try:
+                children = (task / "children").read_text()
+            except FileNotFoundError:
+                # A thread that has just ended.
+                continue
+            found.extend(int(child) for child in children.split())
+    return found
+
+
+def read(pid: int, proc: Path = PROC) -> Reading:
+    """Return what a process and its descendants have used so far."""
+    pids = tree(pid, proc)
+    every = [parse_stat((proc / str(each) / "stat").read_text()) for each in pids]
+    return Reading(
+        ticks=Ticks(sum(each.user for each in every), sum(each.system for each in every)),
+        threads=_nanoseconds(pids, proc),
+    )
+
+
+def used(before: Reading, after: Reading) -> Used:
+    """Return the CPU time between two readings of the same tree."""
+    user = after.ticks.user - before.ticks.user
+    system = after.ticks.system - before.ticks.system
+    share = system / (user + system) if user + system > 0 else 0.0
+    whole = (
+        before.threads is not None
+        and after.threads is not None
+        and before.threads.keys() <= after.threads.keys()
+    )
+    if not whole or before.threads is None or after.threads is None:
+        return Used(user + system, share, 1.0)
+    by_thread = {
+        thread: count - before.threads.get(thread, 0) for thread, count in after.threads.items()
+    }
+    nanoseconds = sum(by_thread.values())
+    main = next(iter(by_thread.values())) / nanoseconds if nanoseconds else 1.0
+    return Used(nanoseconds / 1e9, share, main)
+
+
+def rss(pid: int, proc: Path = PROC) -> int:
+    """Return the resident memory of a process and its descendants, in bytes."""
+    return sum(parse_rss((proc / str(each) / "status").read_text()) for each in tree(pid, proc))
+
+
+def _tasks(pid: int, proc: Path) -> list[Path]:
+    try:
+        return sorted((proc / str(pid) / "task").iterdir(), key=lambda task: int(task.name))
+    except FileNotFoundError:
+        return []
+
+
+def _nanoseconds(pids: list[int], proc: Path) -> dict[int, int] | None:
+    counts: dict[int, int] = {}
+    for pid in pids:
+        for task in _tasks(pid, proc):
+            try:
+                counts[int(task.name)] = parse_schedstat((task / "schedstat").read_text())
+            except (FileNotFoundError, ProcessLookupError):
+                if task.exists():
+                    return None
+    return counts

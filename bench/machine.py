@@ -1,0 +1,34 @@
+"""What the figures were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+from tollhouse import __version__
+
+PACKAGES = ("uvicorn", "uvloop", "httptools", "msgspec", "aiohttp")
+
+
+def machine() -> str:
+    """Return the machine in one line."""
+    return f"{os.cpu_count()} cores, {_cpu_model()}, Linux {platform.release()}"
+
+
+def versions(nginx: str | None) -> dict[str, str]:
+    """Return the versions of what takes part."""
+    found = {"tollhouse": __version__, "Python": platform.python_version()}
+    found |= {package: version(package) for package in PACKAGES}
+    return found | {"nginx": nginx or "not installed"}
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()

@@ -1,0 +1,129 @@
+"""nginx as a plain reverse proxy: the yardstick. It reads no JSON and knows no keys.
+
+Debian: `apt-get install nginx-light` (or `nginx`). Nothing of the system's configuration is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from contextlib import suppress
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING
+
+from bench.processes import BenchError, Child
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNBUFFERED = "/unbuffered"
+"""Requests below this path are relayed as the bytes come."""
+
+MISSING = "nginx is not installed, so there is no ratio; on Debian: apt-get install nginx-light"
+_START_SECONDS = 10.0
+
+_CONFIG = """\
+{user}daemon off;
+worker_processes 1;
+error_log stderr error;
+pid {folder}/nginx.pid;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    keepalive_requests 1000000000;
+    client_body_buffer_size 64k;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    upstream fixed {{
+        server 127.0.0.1:{upstream};
+        keepalive 256;
+        keepalive_requests 1000000000;
+    }}
+    server {{
+        listen 127.0.0.1:{port} backlog=1024;
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+        location / {{ proxy_pass http://fixed; }}
+        location {unbuffered}/ {{
+            proxy_buffering off;
+            proxy_pass http://fixed/;
+        }}
+    }}
+}}
+"""
+
+
+def find() -> str | None:
+    """Return where nginx is, or None."""
+    # Debian keeps it where only root's path looks.
+    places = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
+    return shutil.which("nginx", path=places)
+
+
+def version(program: str) -> str:
+    """Return its version."""
+    said = subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r"nginx/(\S+)", said)
+    return found[1] if found else "unknown"
+
+
+def config(folder: Path, port: int, upstream: int, *, root: bool) -> str:
+    """Return a configuration.
+
+    Args:
+        folder: Where it may write.
+        port: Where it listens.
+        upstream: Port of the server behind it.
+        root: Whether it is started by root; its worker stays root then, to reach the folder.
+    """
+    user = "user root;\n" if root else ""
+    return _CONFIG.format(
+        user=user, folder=folder, port=port, upstream=upstream, unbuffered=UNBUFFERED
+    )
+
+
+def start(program: str, folder: Path, upstream: int) -> tuple[Child, int]:
+    """Start it before an upstream.
+
+    Returns:
+        The process and its port.
+
+    Raises:
+        BenchError: It does not start.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    path = folder / "nginx.conf"
+    path.write_text(config(folder, port, upstream, root=os.geteuid() == 0), encoding="utf-8")
+    child = Child("nginx", [program, "-p", str(folder), "-e", "stderr", "-c", str(path)])
+    try:
+        _wait_until_listening(child, port)
+    except BaseException:
+        child.stop()
+        raise
+    return child, port
+
+
+def _wait_until_listening(child: Child, port: int) -> None:
+    deadline = perf_counter() + _START_SECONDS
+    while perf_counter() < deadline:
+        if not child.running:
+            # Its first line never comes; hearing says why.
+            child.hear(1.0)
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return
+        sleep(0.01)
+    raise BenchError(f"nginx did not listen within {_START_SECONDS:.0f} s")
+
+
+def _free_port() -> int:
+    """Return a port that is free now: nginx cannot choose one itself."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,160 @@
+"""Child processes: started, spoken to in lines of JSON, and always ended."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import IO, Self
+
+_TERM_SECONDS = 35.0
+"""Longer than the gateway waits for requests that run."""
+_LAST_WORDS = 2_000
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+class BenchError(Exception):
+    """The benchmark cannot go on; the text is for the person who ran it."""
+
+
+class Child:
+    """A child process; as a context manager it is ended on the way out.
+
+    Its standard input stays open as long as we live: children of ours end when it closes.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], *, seconds: float = 30.0) -> None:
+        """Start it.
+
+        Args:
+            name: What errors call it.
+            command: Program and arguments.
+            seconds: How long it may take to say a line.
+        """
+        self.name = name
+        self._seconds = seconds
+        self._buffer = b""
+        # A file, not a pipe: nobody reads it while the child runs, and a full pipe would stop it.
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `stop`
+        self.started = perf_counter()
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            # Ctrl-C is for us: we end the children in order.
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        """Return the child."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it."""
+        self.stop()
+
+    def say(self, line: str) -> None:
+        """Write a line to its standard input."""
+        if self._process.stdin is None:
+            return
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def hear(self, seconds: float | None = None) -> dict[str, Any]:
+        """Return the next line of its standard output that is a JSON object.
+
+        Raises:
+            BenchError: It ended, or said nothing in time.
+        """
+        deadline = perf_counter() + (self._seconds if seconds is None else seconds)
+        while True:
+            line = self._line(deadline)
+            with suppress(msgspec.DecodeError):
+                return _object.decode(line)
+
+    def interrupt(self) -> None:
+        """Ask it to end with what it has, as Ctrl-C would."""
+        self._process.send_signal(signal.SIGINT)
+
+    def wait(self, seconds: float) -> int:
+        """Wait until it ends by itself and return its exit code.
+
+        Raises:
+            BenchError: It did not end in time.
+        """
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise self._failed(f"did not end within {seconds:.0f} s") from None
+
+    def stop(self) -> None:
+        """End it: politely, then not."""
+        if self.running:
+            self._process.terminate()
+            try:
+                self._process.wait(_TERM_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._stderr):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+    def _line(self, deadline: float) -> bytes:
+        while b"\n" not in self._buffer:
+            piece = self._read(deadline)
+            if piece is None:
+                raise self._failed("said nothing in time")
+            if not piece:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(5)
+                raise self._failed(f"ended with exit code {self._process.returncode}")
+            self._buffer += piece
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _read(self, deadline: float) -> bytes | None:
+        stdout = self._process.stdout
+        if stdout is None:
+            return b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            if not selector.select(max(0.0, deadline - perf_counter())):
+                return None
+        return stdout.read1(65_536)  # type: ignore[attr-defined,no-any-return]
+
+    def _failed(self, what: str) -> BenchError:
+        if self._stderr.closed:
+            return BenchError(f"{self.name} {what}")
+        size = self._stderr.seek(0, 2)
+        self._stderr.seek(max(0, size - _LAST_WORDS))
+        words = self._stderr.read().decode("utf-8", "replace").strip()
+        return BenchError(f"{self.name} {what}" + (f"; its last words:\n{words}" if words else ""))

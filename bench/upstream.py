@@ -1,0 +1,115 @@
+"""The upstream of the benchmark: fixed bytes for the least CPU, so that it is never the bottleneck.
+
+    python -m bench.upstream [--chunk-interval-ms 5]     prints {"port": N}; ends with its input
+
+A request for a stream (its body says `"stream":true`) gets its chunks one write at a time, so
+that whatever stands between sees them one by one, as a model would produce them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import Final
+
+import uvloop
+
+from bench.traffic import reply_body, stream_pieces
+
+_HEAD_END: Final = b"\r\n\r\n"
+_STREAM: Final = b'"stream":true'
+_LENGTH: Final = b"content-length:"
+
+
+def _whole_response() -> bytes:
+    body = reply_body()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
+def _stream_writes() -> tuple[bytes, ...]:
+    head = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
+    first, *middle, last = (b"%x\r\n%b\r\n" % (len(piece), piece) for piece in stream_pieces())
+    return (head + first, *middle, last + b"0\r\n\r\n")
+
+
+_WHOLE: Final = _whole_response()
+_WRITES: Final = _stream_writes()
+
+
+class Upstream(asyncio.Protocol):
+    """One connection; requests come one after the other."""
+
+    def __init__(self, interval: float) -> None:
+        """Take the seconds between two chunks; 0 is one turn of the event loop."""
+        self._interval = interval
+        self._loop = asyncio.get_running_loop()
+        self._buffer = b""
+        self._wanted = 0
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a connection."""
+        self._transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection; a stream under way ends with it."""
+        del exc
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Answer as soon as a request is whole."""
+        self._buffer += data
+        if not self._wanted:
+            end = self._buffer.find(_HEAD_END)
+            if end < 0:
+                return
+            head = self._buffer[:end].lower()
+            at = head.find(_LENGTH)
+            length = int(head[at + len(_LENGTH) :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            self._wanted = end + len(_HEAD_END) + length
+        if len(self._buffer) >= self._wanted:
+            streamed = _STREAM in self._buffer
+            self._buffer, self._wanted = self._buffer[self._wanted :], 0
+            if streamed:
+                self._write(0)
+            elif self._transport is not None:
+                self._transport.write(_WHOLE)
+
+    def _write(self, number: int) -> None:
+        if self._transport is None:
+            return
+        self._transport.write(_WRITES[number])
+        if number + 1 == len(_WRITES):
+            return
+        if self._interval:
+            self._loop.call_later(self._interval, self._write, number + 1)
+        else:
+            self._loop.call_soon(self._write, number + 1)
+
+
+async def _serve(interval: float) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Upstream(interval), "127.0.0.1", 0, backlog=1024)
+    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
+    ended = asyncio.Event()
+    # The parent holds the other end: when it is gone, however it went, so are we.
+    loop.add_reader(sys.stdin, ended.set)
+    await ended.wait()
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    parser = argparse.ArgumentParser(prog="python -m bench.upstream")
+    parser.add_argument("--chunk-interval-ms", type=float, default=5.0)
+    interval = parser.parse_args().chunk_interval_ms / 1000
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(interval))
+
+
+if __name__ == "__main__":
+    main()

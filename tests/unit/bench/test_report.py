@@ -1,0 +1,117 @@
+"""Figures, verdicts, tables and the section of RESULTS.md."""
+
+from datetime import date
+
+import pytest
+
+from bench import report, results
+from bench.statistic import Spread, judge, ratios, scaled_limit, spread
+from bench.suite import Dose, Figures, Round
+
+
+def round_of(microseconds: float, pieces: float = 1.0) -> Round:
+    return Round(microseconds, 0.25, 0.8, 5_000.0, 1.5, 4.0, pieces)
+
+
+def measured(*, nginx: bool = True) -> Figures:
+    figures = Figures(
+        ready_fresh=[1.4, 1.2, 1.6],
+        ready_existing=[0.8, 0.9, 0.7],
+        ready_cpu=[0.6, 0.5, 0.7],
+        idle_simulated=90_000_000,
+        idle_provider=100_000_000,
+        loaded=120_000_000,
+        sent=11_000,
+        booked=11_000,
+    )
+    for cost in (100.0, 120.0, 110.0):
+        figures.of("whole", "gateway").append(round_of(cost))
+        figures.of("stream", "gateway").append(round_of(cost * 20, pieces=49.9))
+        if nginx:
+            figures.of("whole", "nginx").append(round_of(cost / 10))
+            figures.of("stream", "nginx").append(round_of(cost * 4, pieces=50.0))
+    return figures
+
+
+def test_a_spread_is_median_and_bounds() -> None:
+    assert spread([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
+    assert spread([4.0]) == Spread(4.0, 4.0, 4.0)
+
+
+def test_ratios_are_made_round_by_round() -> None:
+    assert ratios([10.0, 40.0], [5.0, 10.0]) == [2.0, 4.0]
+    assert ratios([10.0, 40.0], [0.0, 10.0]) == [4.0]
+
+
+def test_rounds_that_do_not_pair_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        ratios([1.0, 2.0], [1.0])
+
+
+def test_verdicts() -> None:
+    assert judge("x", 79.6, 80.0, " us").verdict == "met"
+    assert judge("x", 80.0, 80.0, " us").verdict == "met"
+    assert judge("x", 100.0, 80.0, " us").verdict == "missed by 20 us (25 %)"
+    assert judge("x", 2.5, 2.0, " s", 2).verdict == "missed by 0.50 s (25 %)"
+    nothing = judge("x", None, 4.0, " x", 1)
+    assert (nothing.measured, nothing.aim, nothing.verdict) == ("-", "<= 4.0 x", "not measured")
+    assert judge("x", 5.0, None, " us").verdict == "not measured"
+
+
+def test_a_limit_follows_the_yardstick_outside_its_bounds_only() -> None:
+    assert scaled_limit(80.0, 12.0, 10.0, 14.0) == 80.0
+    assert scaled_limit(80.0, 28.0, 10.0, 14.0) == pytest.approx(160.0)
+    assert scaled_limit(80.0, 5.0, 10.0, 14.0) == pytest.approx(40.0)
+    assert scaled_limit(80.0, None, 10.0, 14.0) is None
+
+
+def test_tables_are_aligned() -> None:
+    assert report.table([["a", "b"], ["long", "1"], ["c", "22"]]) == "a      b\nlong   1\nc     22"
+
+
+def test_the_report_holds_every_figure() -> None:
+    text = report.text(measured())
+    whole = next(line for line in text.splitlines() if line.startswith("non-streamed, gateway"))
+    assert whole.split()[2:6] == ["110.0", "100.0", "120.0", "25"]
+    lines = [line.split() for line in text.splitlines() if ", ratio" in line]
+    assert lines == [
+        ["non-streamed,", "ratio", "10.00", "10.00", "10.00"],
+        ["50-chunk", "stream,", "ratio", "5.00", "5.00", "5.00"],
+    ]
+    assert "missed by 30 us (38 %)" in text
+    assert "missed by 1.0 x (25 %)" in text
+    assert text.count(" met") == 2
+    assert "11000 requests were sent to the gateway and booked" in text
+
+
+def test_without_nginx_there_is_no_ratio() -> None:
+    text = report.text(measured(nginx=False))
+    assert ["non-streamed,", "ratio", *"--------"] in [line.split() for line in text.splitlines()]
+    assert text.count("not measured") == 2
+
+
+def test_the_section_names_machine_versions_and_command() -> None:
+    command = 'make bench ARGS="--write-results"'
+    written = results.section(measured(), Dose(), "1.22.1", date(2030, 1, 2), command)
+    assert "- Date: 2030-01-02" in written
+    assert f"- Command: `{command}`" in written
+    assert "cores, " in written
+    assert "nginx 1.22.1" in written
+    assert "| ready after start (slowest) | 1.60 s | <= 2.00 s | met |" in written
+
+
+def test_a_section_is_replaced_and_the_rest_stays() -> None:
+    document = f"before\n{results.BEGIN}\nold\n{results.END}\nafter\n"
+    once = results.replace_section(document, "new")
+    assert once == f"before\n{results.BEGIN}\n\nnew\n\n{results.END}\nafter\n"
+    assert results.replace_section(once, "new") == once
+
+
+def test_a_document_without_the_marks_is_left_alone() -> None:
+    with pytest.raises(ValueError, match="no section"):
+        results.replace_section("nothing here", "new")
+
+
+def test_the_results_file_has_the_marks() -> None:
+    document = results.RESULTS.read_text(encoding="utf-8")
+    assert "new" in results.replace_section(document, "new")

@@ -1,0 +1,103 @@
+"""A reply that is not whole is never taken for one."""
+
+from pathlib import Path
+
+import pytest
+
+from bench import nginx
+from bench.load import percentile
+from bench.profiling import parse, render, summarise
+from bench.traffic import (
+    CHUNKS,
+    Truncated,
+    check_stream,
+    check_whole,
+    reply_body,
+    request_body,
+    stream_pieces,
+)
+
+
+def test_sizes_are_those_that_the_aims_speak_of() -> None:
+    assert 1_900 < len(request_body(stream=False)) < 2_100
+    assert 900 < len(reply_body()) < 1_100
+    assert len(stream_pieces()) == CHUNKS
+
+
+def test_the_upstreams_own_replies_are_whole() -> None:
+    check_whole(reply_body(), priced=False)
+    check_stream(b"".join(stream_pieces()), priced=False)
+
+
+def test_a_cut_reply_is_found_wherever_it_is_cut() -> None:
+    body = reply_body()
+    for end in range(0, len(body), 7):
+        with pytest.raises(Truncated):
+            check_whole(body[:end], priced=False)
+
+
+def test_a_stream_without_its_end_is_found() -> None:
+    *pieces, end = stream_pieces()
+    for kept in (0, 1, len(pieces)):
+        with pytest.raises(Truncated):
+            check_stream(b"".join(pieces[:kept]), priced=False)
+    with pytest.raises(Truncated):
+        check_stream(b"".join(pieces) + end[:-1], priced=False)
+    with pytest.raises(Truncated):
+        check_stream(b"".join(pieces[1:]) + end, priced=False)
+    with pytest.raises(Truncated):
+        check_stream(b"data: [DONE]\n\n", priced=False)
+
+
+def test_a_gateway_has_to_say_the_cost() -> None:
+    with pytest.raises(Truncated, match="cost"):
+        check_whole(reply_body(), priced=True)
+    with pytest.raises(Truncated, match="cost"):
+        check_stream(b"".join(stream_pieces()), priced=True)
+
+
+def test_percentiles() -> None:
+    values = [float(value) for value in range(100, 0, -1)]
+    assert percentile(values, 50) == 51.0
+    assert percentile(values, 99) == 100.0
+    assert percentile([], 50) == 0.0
+
+
+def test_nginx_relays_over_kept_connections_and_a_stream_unbuffered() -> None:
+    text = nginx.config(Path("/tmp/x"), 8001, 8002, root=False)  # noqa: S108 - never opened
+    assert "user" not in text.split("events")[0]
+    for needed in (
+        "worker_processes 1;",
+        "listen 127.0.0.1:8001",
+        "server 127.0.0.1:8002;",
+        "proxy_http_version 1.1;",
+        'proxy_set_header Connection "";',
+        "proxy_buffering off;",
+        "keepalive 256;",
+    ):
+        assert needed in text
+    assert nginx.config(Path("/tmp/x"), 1, 2, root=True).startswith("user root;\n")  # noqa: S108
+
+
+def test_a_profile_is_summed_up_by_function() -> None:
+    lines = [
+        "thread (0x1): MainThread;run (asyncio/runners.py:1);read (a/b/exchange.py:5) 6",
+        "thread (0x1): MainThread;run (asyncio/runners.py:1);read (a/b/exchange.py:9) 2",
+        "thread (0x1): MainThread;run (asyncio/runners.py:1) 2",
+        "thread (0x2): settler_0;work (c/d/sqlite.py:3) 7",
+        "thread (0x2): settler_0;_worker (concurrent/futures/thread.py:81) 1000",
+        "not a stack",
+    ]
+    found = summarise(parse(lines), main=200.0, others=50.0)
+    assert found.threads == pytest.approx({"MainThread": 200.0, "settler_0": 50.0})
+    assert found.own == pytest.approx(
+        {
+            "read (b/exchange.py)": 160.0,
+            "run (asyncio/runners.py)": 40.0,
+            "work (d/sqlite.py)": 50.0,
+        }
+    )
+    assert found.inclusive["run (asyncio/runners.py)"] == pytest.approx(200.0)
+    text = render(found)
+    line = next(line for line in text.splitlines() if line.startswith("read (b/exchange.py)"))
+    assert line.split()[2:] == ["160.0"]
