@@ -29,6 +29,7 @@ _MAIN = "MainThread"
 _WAITING = frozenset(
     {"_worker (futures/thread.py)", "_connection_worker_thread (aiosqlite/core.py)"}
 )
+_ROOTS = frozenset({"Runner.run (asyncio/runners.py)", "_WorkItem.run (futures/thread.py)"})
 _FRAME = re.compile(r"^(?P<name>.+) \((?P<file>[^():]+)(?::\d+)?\)$")
 
 
@@ -61,7 +62,7 @@ def parse(lines: Iterable[str]) -> list[Stack]:
         first, *frames = text.split(";")
         if not count.isdigit() or not frames or not first.startswith("thread "):
             continue
-        names = tuple(_short(frame) for frame in frames)
+        names = _below_roots([_short(frame) for frame in frames])
         if names[-1] not in _WAITING:
             thread = first.partition(":")[2].strip() or first
             found.append(Stack(thread, names, int(count)))
@@ -154,6 +155,14 @@ def profile(folder: Path, dose: Dose, case: str, *, svg: Path | None, native: bo
 
 def _bin() -> Path:
     return Path(sys.executable).parent
+
+
+def _below_roots(names: list[str]) -> tuple[str, ...]:
+    """Return a stack without the frames that every stack of its thread begins with."""
+    for depth, name in enumerate(names[:-1]):
+        if name in _ROOTS:
+            return tuple(names[depth + 1 :])
+    return tuple(names)
 
 
 def _short(frame: str) -> str:

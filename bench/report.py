@@ -107,7 +107,10 @@ def verdict_table(figures: Figures) -> str:
 def text(figures: Figures) -> str:
     """Return everything."""
     parts = [cpu_table(figures), start_table(figures), verdict_table(figures)]
-    parts.append(f"{figures.sent} requests were sent to the gateway and booked.")
+    parts.append(
+        f"{figures.sent} requests were sent to the gateway and booked; the machine's load average "
+        f"was {figures.load_average:.1f} before."
+    )
     return "\n\n".join(parts) + "\n"
 
 

@@ -38,6 +38,7 @@ def section(figures: Figures, dose: Dose, nginx: str | None, day: date, command:
         f"- Date: {day.isoformat()}",
         f"- Command: `{command}`",
         f"- Machine: {machine()}",
+        f"- Load average of the minute before: {figures.load_average:.1f}",
         f"- Versions: {', '.join(f'{name} {value}' for name, value in versions(nginx).items())}",
         (
             f"- Load: {dose.rounds} rounds of {dose.whole} whole and {dose.stream} streamed "

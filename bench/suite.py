@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from contextlib import ExitStack
@@ -71,6 +72,8 @@ class Figures:
     idle_provider: int = 0
     loaded: int = 0
     """After all rounds."""
+    load_average: float = 0.0
+    """Of the machine, in the minute before: above 0 others disturb."""
     sent: int = 0
     booked: int = 0
 
@@ -172,7 +175,7 @@ def run(folder: Path, dose: Dose, nginx_program: str | None) -> Figures:
     Raises:
         BenchError: Something did not start, or answered wrongly.
     """
-    figures = Figures()
+    figures = Figures(load_average=os.getloadavg()[0])
     with ExitStack() as stack:
         upstream, upstream_port = start_upstream(dose)
         stack.enter_context(upstream)

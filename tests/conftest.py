@@ -1,8 +1,14 @@
-"""What every test may ask for: a clock and identifiers of its own."""
+"""What every test may ask for: a clock, identifiers, and a PostgreSQL server that all share."""
+
+import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
+from tests.integration.postgresql_databases import PostgresqlDatabases
+from tests.integration.postgresql_server import postgresql_server
+from tollhouse.storage.database import parse_database_url
 from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
 
@@ -19,3 +25,16 @@ def clock() -> FakeClock:
 @pytest.fixture
 def ids() -> SequentialIds:
     return SequentialIds()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlDatabases]:
+    """Databases on a PostgreSQL server."""
+    given = os.environ.get("TOLLHOUSE_TEST_DATABASE_URL")
+    if given:
+        databases = PostgresqlDatabases(parse_database_url(given))
+        yield databases
+        databases.close()
+        return
+    with postgresql_server() as url:
+        yield PostgresqlDatabases(url)

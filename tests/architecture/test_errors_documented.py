@@ -10,7 +10,8 @@ import pytest
 from tollhouse.kernel.envelope import STATUS
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "errors.md"
-DOCUMENTED = {int(status) for status in re.findall(r"^\| (\d{3}) \|", PAGE.read_text(), re.M)}
+ROW = re.compile(r"^\| (\d{3}) \|", re.MULTILINE)
+DOCUMENTED = {int(status) for status in ROW.findall(PAGE.read_text())}
 FROM_THE_SERVER_ITSELF = {431}
 
 

@@ -9,9 +9,12 @@ import pytest
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.contract.client_process import run_client
 from tests.faults.upstream_process import start_upstream
+from tests.integration.postgresql_databases import plain_url
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from tests.integration.postgresql_databases import PostgresqlDatabases
 
 
 class Gateway:
@@ -35,16 +38,27 @@ class Gateway:
         )
 
 
-@pytest.fixture(scope="session", params=["simulated", "separate-provider"])
+SIMULATED, SEPARATE, POSTGRESQL = "simulated", "separate-provider", "postgresql"
+
+
+@pytest.fixture(
+    scope="session",
+    params=[SIMULATED, SEPARATE, pytest.param(POSTGRESQL, marks=pytest.mark.postgresql)],
+)
 def gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Gateway]:
+    """Run a gateway: alone, before a separate provider, and the latter on PostgreSQL."""
     folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "simulated":
+    if request.param == SIMULATED:
         with start_server(folder) as server:
             yield Gateway(server, "simulated/echo")
         return
     with start_upstream() as upstream:
         config = upstream.config({"acme/large": "large-2026"})
-        with start_server(folder, config=config) as server:
+        env: dict[str, str] = {}
+        if request.param == POSTGRESQL:
+            databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
+            env["TOLLHOUSE_DATABASE_URL"] = plain_url(databases.take())
+        with start_server(folder, config=config, env=env) as server:
             yield Gateway(server, "acme/large")

@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from typing import TYPE_CHECKING
+from contextlib import closing
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.raw_client import Answer, chat, post_chat
+from tests.integration.postgresql_databases import plain_url
+from tollhouse.storage.postgresql import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    import sqlalchemy as sa
+
     from tests.faults.upstream_process import UpstreamProcess
+    from tests.integration.postgresql_databases import PostgresqlDatabases
 
 CLIENTS = 100
 KILLS_IN_TEST = 2
@@ -48,35 +56,72 @@ async def ask_until_killed(
     server.kill()
 
 
-def books(data_dir: Path) -> sqlite3.Connection:
-    """Open the database as it was left; WAL recovery is SQLite's own."""
-    return sqlite3.connect(data_dir / "tollhouse.db")
+class SqliteBooks:
+    """The file as it was left; WAL recovery is SQLite's own."""
+
+    env: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, data_dir: Path) -> None:
+        self._file = data_dir / "tollhouse.db"
+
+    async def rows(self, query: str) -> list[Any]:
+        with closing(sqlite3.connect(self._file)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            return connection.execute(query).fetchall()
 
 
-def assert_sound(connection: sqlite3.Connection, whole: list[Answer]) -> None:
-    def one(query: str) -> int:
-        return connection.execute(query).fetchone()[0]
+class PostgresqlBooks:
+    """The database, as another client sees it."""
 
-    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    booked = {row[0] for row in connection.execute("SELECT id FROM generations")}
+    def __init__(self, url: sa.URL) -> None:
+        self._url = url
+        self.env = {"TOLLHOUSE_DATABASE_URL": plain_url(url)}
+
+    async def rows(self, query: str) -> list[Any]:
+        connection = await connect(self._url)
+        try:
+            return await connection.fetch(query)
+        finally:
+            await connection.close()
+
+
+Books = SqliteBooks | PostgresqlBooks
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def books(request: pytest.FixtureRequest, tmp_path: Path) -> Books:
+    """The database of the server under test."""
+    if request.param == "sqlite":
+        return SqliteBooks(tmp_path / "data")
+    databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
+    return PostgresqlBooks(databases.take())
+
+
+async def assert_sound(books: Books, whole: list[Answer]) -> None:
+    async def one(query: str) -> int:
+        return (await books.rows(query))[0][0]
+
+    booked = {row[0] for row in await books.rows("SELECT id FROM generations")}
     missing = [answer.generation_id for answer in whole if answer.generation_id not in booked]
     assert not missing, "received whole, and not booked"
-    charged = one("SELECT sum(cost_nano) FROM generations")
+    charged = await one("SELECT sum(cost_nano) FROM generations")
     assert charged > 0
-    assert one("SELECT sum(amount_nano) FROM postings WHERE kind = 'usage'") == charged
-    assert one("SELECT sum(used_nano) FROM account_totals") == charged
-    assert one("SELECT sum(usage_nano) FROM key_totals") == charged
-    assert one("SELECT sum(usage_nano) FROM key_days") == charged
-    assert one("SELECT sum(requests) FROM key_days") == len(booked)
+    assert await one("SELECT sum(amount_nano) FROM postings WHERE kind = 'usage'") == charged
+    assert await one("SELECT sum(used_nano) FROM account_totals") == charged
+    assert await one("SELECT sum(usage_nano) FROM key_totals") == charged
+    assert await one("SELECT sum(usage_nano) FROM key_days") == charged
+    assert await one("SELECT sum(requests) FROM key_days") == len(booked)
     doubled = "SELECT count(*) - count(DISTINCT generation_id) FROM postings WHERE kind = 'usage'"
-    assert one(doubled) == 0
+    assert await one(doubled) == 0
 
 
-async def kill_repeatedly(upstream: UpstreamProcess, tmp_path: Path, kills: int) -> None:
+async def kill_repeatedly(
+    upstream: UpstreamProcess, tmp_path: Path, books: Books, kills: int
+) -> None:
     config, key, hit_work = upstream.config(MODELS), "", 0
     whole: list[Answer] = []
     for number in range(kills):
-        server = start_server(tmp_path, config=config)
+        server = start_server(tmp_path, config=config, env=books.env)
         key = key or server.api_key
         received: list[Answer] = []
         broken: list[Answer] = []
@@ -87,21 +132,22 @@ async def kill_repeatedly(upstream: UpstreamProcess, tmp_path: Path, kills: int)
         whole.extend(received)
         assert all(answer.status == 200 for answer in received)
         hit_work += any(answer.status == 200 for answer in broken)
-        with books(server.data_dir) as connection:
-            assert_sound(connection, whole)
+        await assert_sound(books, whole)
         assert len(whole) >= CLIENTS * (number + 1)
     assert hit_work, "no kill hit a reply under way: the test proved nothing"
-    with start_server(tmp_path, config=config) as server:
+    with start_server(tmp_path, config=config, env=books.env) as server:
         answer = await post_chat(server.base_url, key, chat("cutter/echo", stream=False))
         assert answer.status == 200
 
 
 async def test_after_kill_9_every_reply_received_whole_is_booked_once(
-    upstream: UpstreamProcess, tmp_path: Path
+    upstream: UpstreamProcess, tmp_path: Path, books: Books
 ) -> None:
-    await kill_repeatedly(upstream, tmp_path, KILLS_IN_TEST)
+    await kill_repeatedly(upstream, tmp_path, books, KILLS_IN_TEST)
 
 
 @pytest.mark.soak
-async def test_ten_kills(upstream: UpstreamProcess, tmp_path: Path, soak_factor: int) -> None:
-    await kill_repeatedly(upstream, tmp_path, KILLS_IN_SOAK * soak_factor)
+async def test_ten_kills(
+    upstream: UpstreamProcess, tmp_path: Path, books: Books, soak_factor: int
+) -> None:
+    await kill_repeatedly(upstream, tmp_path, books, KILLS_IN_SOAK * soak_factor)

@@ -4,7 +4,6 @@
 `TOLLHOUSE_TEST_DATABASE_URL` names; that user has to be allowed to create databases.
 """
 
-import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
@@ -14,8 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.integration.postgresql_databases import PostgresqlDatabases
-from tests.integration.postgresql_server import postgresql_server
-from tollhouse.storage.database import Database, open_database, parse_database_url, sqlite_url
+from tollhouse.storage.database import Database, open_database, sqlite_url
 from tollhouse.storage.migrator import upgrade
 
 
@@ -25,19 +23,6 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
     upgrade(sqlite_url(path))
     return path
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgresqlDatabases]:
-    """Databases on a PostgreSQL server."""
-    given = os.environ.get("TOLLHOUSE_TEST_DATABASE_URL")
-    if given:
-        databases = PostgresqlDatabases(parse_database_url(given))
-        yield databases
-        databases.close()
-        return
-    with postgresql_server() as url:
-        yield PostgresqlDatabases(url)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
@@ -81,24 +66,3 @@ async def database(database_url: sa.URL) -> AsyncIterator[Database]:
     opened = open_database(database_url)
     yield opened
     await opened.close()
-
-
-# Until tests/integration/api uses `database` as it is.
-
-
-@pytest.fixture(scope="session")
-def postgresql_url(postgresql: PostgresqlDatabases) -> PostgresqlDatabases:
-    return postgresql
-
-
-@pytest.fixture(scope="session")
-def postgresql_template() -> None:
-    return None
-
-
-def new_postgresql(databases: PostgresqlDatabases, _: object) -> sa.URL:
-    return databases.take()
-
-
-def drop_postgresql(databases: PostgresqlDatabases, url: sa.URL) -> None:
-    databases.give_back(url)

@@ -65,6 +65,11 @@ class PostgresqlDatabases:
         return url
 
 
+def plain_url(url: sa.URL) -> str:
+    """Return a URL as an operator writes it."""
+    return url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
 async def _statements(url: sa.URL, *statements: str) -> None:
     connection = await connect(url)
     try:

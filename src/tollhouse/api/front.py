@@ -168,7 +168,7 @@ class Front:
             )
 
     def _check_origin(self, scope: Scope, headers: Mapping[bytes, bytes], origin: bytes) -> None:
-        host, scheme = self._host(scope, headers), scope["scheme"]
+        host, scheme = self._host(scope, headers), self._scheme(scope, headers)
         if not policy.origin_allowed(origin, host, scheme, self._origins):
             message = "This origin may not call the API; list it in server.cors_origins."
             raise Invalid(message)
@@ -199,6 +199,13 @@ class Front:
         if forwarded and policy.is_trusted(_peer(scope), self._settings.trusted_proxies):
             return forwarded.split(b",")[0].strip()
         return headers.get(b"host")
+
+    def _scheme(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
+        forwarded = headers.get(b"x-forwarded-proto")
+        if forwarded and policy.is_trusted(_peer(scope), self._settings.trusted_proxies):
+            return forwarded.split(b",")[0].strip().decode("latin-1").lower()
+        scheme: str = scope["scheme"]
+        return scheme
 
     # Failures
 

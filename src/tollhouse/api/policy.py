@@ -92,7 +92,7 @@ def client_address(
     """Return the address of the client: the last hop that is not one of our own proxies."""
     if forwarded_for is None or not is_trusted(peer, proxies):
         return peer
-    hops = [hop.strip() for hop in forwarded_for.decode("latin-1").split(",")]
+    hops = [_without_hop_port(hop) for hop in forwarded_for.decode("latin-1").split(",")]
     for hop in reversed(hops):
         if not is_trusted(hop, proxies):
             return hop or peer
@@ -110,6 +110,12 @@ def from_loopback(peer: str | None, headers: Mapping[bytes, bytes]) -> bool:
         return ip_address(peer).is_loopback
     except ValueError:
         return False
+
+
+def _without_hop_port(hop: str) -> str:
+    """Return a hop without the port that some proxies add: every connection has another."""
+    text = hop.strip()
+    return _without_port(text) if text.startswith("[") or text.count(":") == 1 else text
 
 
 def _without_port(host: str) -> str:

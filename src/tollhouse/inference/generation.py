@@ -125,9 +125,11 @@ class Generation:
             error = Bug(type(bug).__name__)
         self._ending = True
         if error is None:
-            await self._finish(None)
-            await self._let_end()
-            await self._close_reply()
+            try:
+                await self._finish(None)
+                await self._let_end()
+            finally:
+                await self._close_reply()
         else:
             # The provider learns first: it stops billing, the books can wait for a moment.
             try:

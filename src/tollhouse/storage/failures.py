@@ -20,7 +20,10 @@ def shown(url: sa.URL) -> str:
     """Return how a database is called in messages: its file, or its URL without a password."""
     if url.get_backend_name() == "sqlite":
         return f"the database {url.database}"
-    return f"the database {url.set(drivername='postgresql').render_as_string(hide_password=True)}"
+    # libpq takes passwords among the parameters too.
+    query = {name: value for name, value in url.query.items() if "pass" not in name}
+    plain = url.set(drivername="postgresql", query=query)
+    return f"the database {plain.render_as_string(hide_password=True)}"
 
 
 def reason(error: Exception) -> str:

@@ -230,6 +230,15 @@ async def test_our_own_origin_may_call() -> None:
     ).status == 200
 
 
+@pytest.mark.parametrize(("peer", "status"), [("10.0.0.1", 200), ("203.0.113.9", 400), (None, 400)])
+async def test_our_own_origin_behind_a_trusted_proxy_has_the_proxys_scheme(
+    peer: str | None, status: int
+) -> None:
+    w = World(trusted_proxies=["10.0.0.0/8"])
+    headers = KEY | {"origin": "https://gw.example", "x-forwarded-proto": "https"}
+    assert (await w.call("POST", "/v1/keys", headers, peer=peer)).status == status
+
+
 async def test_a_preflight_carries_no_key() -> None:
     w = World(cors_origins=[APP])
     ask = {"origin": APP, "access-control-request-method": "POST"}

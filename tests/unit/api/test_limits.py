@@ -141,7 +141,7 @@ class Bucket:
         return 1 - self.tokens
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(
     st.integers(1, 50),
     st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 30)), max_size=80),

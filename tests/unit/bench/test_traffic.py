@@ -81,9 +81,9 @@ def test_nginx_relays_over_kept_connections_and_a_stream_unbuffered() -> None:
 
 def test_a_profile_is_summed_up_by_function() -> None:
     lines = [
-        "thread (0x1): MainThread;run (asyncio/runners.py:1);read (a/b/exchange.py:5) 6",
-        "thread (0x1): MainThread;run (asyncio/runners.py:1);read (a/b/exchange.py:9) 2",
-        "thread (0x1): MainThread;run (asyncio/runners.py:1) 2",
+        "thread (0x1): MainThread;Runner.run (asyncio/runners.py:1);tell (x.py:1);read (a/b/c.py:5) 6",
+        "thread (0x1): MainThread;Runner.run (asyncio/runners.py:1);tell (x.py:7);read (a/b/c.py:9) 2",
+        "thread (0x1): MainThread;Runner.run (asyncio/runners.py:1) 2",
         "thread (0x2): settler_0;work (c/d/sqlite.py:3) 7",
         "thread (0x2): settler_0;_worker (concurrent/futures/thread.py:81) 1000",
         "not a stack",
@@ -92,12 +92,12 @@ def test_a_profile_is_summed_up_by_function() -> None:
     assert found.threads == pytest.approx({"MainThread": 200.0, "settler_0": 50.0})
     assert found.own == pytest.approx(
         {
-            "read (b/exchange.py)": 160.0,
-            "run (asyncio/runners.py)": 40.0,
+            "read (b/c.py)": 160.0,
+            "Runner.run (asyncio/runners.py)": 40.0,
             "work (d/sqlite.py)": 50.0,
         }
     )
-    assert found.inclusive["run (asyncio/runners.py)"] == pytest.approx(200.0)
+    assert found.inclusive["tell (x.py)"] == pytest.approx(160.0)
     text = render(found)
-    line = next(line for line in text.splitlines() if line.startswith("read (b/exchange.py)"))
+    line = next(line for line in text.splitlines() if line.startswith("read (b/c.py)"))
     assert line.split()[2:] == ["160.0"]

@@ -55,7 +55,6 @@ def chunk(delta: dict[str, Any] | None, finish_reason: str | None = None, **fiel
     index = fields.pop("index", 0)
     body = {
         "id": "chatcmpl-123",
-        "object": "chat.completion.chunk",
         "created": 1694268190,
         "model": "gpt-4o-mini",
         "system_fingerprint": "fp_44709d6fcb",

@@ -157,6 +157,15 @@ async def test_what_fails_after_done_changes_nothing() -> None:
     assert len(w.books.records) == 1
 
 
+@pytest.mark.parametrize("error", [RuntimeError("x"), OSError("x")])
+async def test_whatever_happens_after_done_the_reply_is_closed(error: Exception) -> None:
+    reply = stream_reply(then=[error])
+    w = world(reply)
+    assert not checked(await received(w.begin(stream=True))).failed
+    await steps()
+    assert (reply.closed, w.in_flight) == (1, 0)
+
+
 async def test_an_unknown_model_is_refused_and_nothing_runs() -> None:
     w = world(whole_reply())
     with pytest.raises(NotFound):

@@ -53,6 +53,10 @@ class TestFailures:
     def test_show_the_url_of_postgresql_without_its_password(self) -> None:
         assert shown(self.POSTGRESQL) == "the database postgresql://u:***@h:1/d"
 
+    def test_show_no_password_among_the_parameters(self) -> None:
+        url = parse_database_url("postgresql:///d?host=/run/pg&user=u&password=hunter2")
+        assert shown(url) == "the database postgresql:///d?host=%2Frun%2Fpg&user=u"
+
     def test_are_told_without_the_statement_and_its_values(self) -> None:
         error = OperationalError("SELECT :x", {"x": "hunter2"}, ValueError("no such table\nHINT"))
         assert reason(error) == "no such table"

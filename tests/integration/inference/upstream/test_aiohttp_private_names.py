@@ -6,6 +6,7 @@ Then look at `aiohttp_pool` again, and run `make soak`.
 
 import asyncio
 import inspect
+import socket
 from collections.abc import Callable
 
 import aiohttp
@@ -83,3 +84,10 @@ async def test_the_factory_makes_our_connections() -> None:
     pool = Pool(idle_seconds=1, tls=None)
     assert isinstance(pool._factory(), Wire)
     await pool.close()
+
+
+def test_a_socket_sends_at_once_and_probes_a_silent_peer() -> None:
+    kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ())
+    with aiohttp_pool._open_socket(kind) as sock:
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
