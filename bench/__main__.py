@@ -56,7 +56,16 @@ def _dose(options: argparse.Namespace) -> Dose:
     return replace(QUICK if options.quick else Dose(), **given)
 
 
-def _measure(options: argparse.Namespace, folder: Path, arguments: Sequence[str]) -> None:
+def _repeatable(options: argparse.Namespace) -> str:
+    """Return the arguments that matter to the figures; folders and files of one run do not."""
+    words = ["--write-results", *["--quick"] * options.quick, *["--no-nginx"] * options.no_nginx]
+    for name, value in vars(options).items():
+        if name in _DOSE_OPTIONS and value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return " ".join(words)
+
+
+def _measure(options: argparse.Namespace, folder: Path) -> None:
     dose = _dose(options)
     if options.profile:
         print(profile(folder, dose, options.profile, svg=options.svg, native=options.native))
@@ -72,7 +81,7 @@ def _measure(options: argparse.Namespace, folder: Path, arguments: Sequence[str]
     if options.json:
         options.json.write_text(results.as_json(figures, dose, version), encoding="utf-8")
     if options.write_results:
-        command = f'make bench ARGS="{" ".join(arguments)}"'
+        command = f'make bench ARGS="{_repeatable(options)}"'
         day = SystemClock().now().date()
         written = results.section(figures, dose, version, day, command)
         document = results.RESULTS.read_text(encoding="utf-8")
@@ -88,14 +97,13 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark and return the exit code."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser().parse_args(given)
+    options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _stop)
     work: Path = options.work_dir
     work.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=work)).resolve()
     try:
-        _measure(options, folder, given)
+        _measure(options, folder)
     except BenchError as error:
         say(f"bench: {error}")
         return 1

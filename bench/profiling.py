@@ -159,9 +159,9 @@ def _bin() -> Path:
 
 def _below_roots(names: list[str]) -> tuple[str, ...]:
     """Return a stack without the frames that every stack of its thread begins with."""
-    for depth, name in enumerate(names[:-1]):
+    for depth, name in enumerate(names):
         if name in _ROOTS:
-            return tuple(names[depth + 1 :])
+            return tuple(names[depth + 1 :]) or (name,)
     return tuple(names)
 
 

@@ -12,6 +12,7 @@ The order keeps a failed start from leaving anything half-made:
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 FORCED = 1
 _BACKLOG = 2048
+_ALLOCATIONS_BEFORE_COLLECTION = 50_000
 _ENDING_SECONDS = 1.0
 """How long before the end of a shutdown the streams that still run get their legal end."""
 _log = structlog.get_logger(__name__)
@@ -135,6 +137,7 @@ async def _serve_until_stopped(
     try:
         for server in servers:
             await server.listening.wait()
+        _calm_the_collector()
         announce()
         await stop.wait()
         _log.info("stopping", seconds=seconds)
@@ -142,6 +145,17 @@ async def _serve_until_stopped(
     finally:
         with suppress(FileNotFoundError):
             folder.control_socket.unlink()
+
+
+def _calm_the_collector() -> None:
+    """Leave what lives as long as the process out of garbage collection, and collect less often.
+
+    A request makes hundreds of short-lived objects and hardly a cycle; walking modules and tables
+    every 700 of them took 6 % of its CPU time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_BEFORE_COLLECTION, 20, 20)
 
 
 async def _stop(

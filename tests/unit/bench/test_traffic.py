@@ -80,10 +80,11 @@ def test_nginx_relays_over_kept_connections_and_a_stream_unbuffered() -> None:
 
 
 def test_a_profile_is_summed_up_by_function() -> None:
+    main = "thread (0x1): MainThread;Runner.run (asyncio/runners.py:1)"
     lines = [
-        "thread (0x1): MainThread;Runner.run (asyncio/runners.py:1);tell (x.py:1);read (a/b/c.py:5) 6",
-        "thread (0x1): MainThread;Runner.run (asyncio/runners.py:1);tell (x.py:7);read (a/b/c.py:9) 2",
-        "thread (0x1): MainThread;Runner.run (asyncio/runners.py:1) 2",
+        f"{main};tell (x.py:1);read (a/b/c.py:5) 6",
+        f"{main};tell (x.py:7);read (a/b/c.py:9) 2",
+        f"{main} 2",
         "thread (0x2): settler_0;work (c/d/sqlite.py:3) 7",
         "thread (0x2): settler_0;_worker (concurrent/futures/thread.py:81) 1000",
         "not a stack",

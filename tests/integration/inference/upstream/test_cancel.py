@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 
 import pytest
 
-from tests.integration.inference.upstream.conftest import MakeUpstream
+from tests.integration.inference.upstream.conftest import MakeUpstream, open_sockets
 from tests.integration.inference.upstream.exchange import (
     BRISK,
     Exchange,
@@ -77,24 +77,17 @@ async def test_in_an_upload_that_nobody_reads(exchange: Exchange) -> None:
 async def test_in_an_upload_leaves_no_socket_though_the_peer_never_reads(
     upstream: Upstream, server: RawServer
 ) -> None:
-    """`nothing_left` looks for the socket, while the server still holds its own end."""
-
     async def never_read(peer: Peer) -> None:
         peer.transport.pause_reading()
         await peer.play(End.HANG)
 
     server.behave = never_read
-    before = _transports()
+    before = open_sockets()
     task = start(upstream.send(post(server.url, b"x" * 20_000_000)))
     await until(lambda: server.requests)
+    assert open_sockets() == before + 2
     await cancel(task)
-    await until(lambda: _transports() == before)
-
-
-def _transports() -> int:
-    """Count the open sockets of clients, that is the ones that the loop may still write to."""
-    selector = asyncio.get_running_loop()._selector  # noqa: SLF001
-    return sum(key.events & 2 for key in selector.get_map().values())
+    await until(lambda: open_sockets() == before + 1)  # the server still holds its own end
 
 
 async def test_while_connecting(upstream: Upstream) -> None:

@@ -84,6 +84,15 @@ async def test_a_pause_right_after_the_head_is_an_idle_timeout(exchange: Exchang
     await exchange.fails(IdleTimeout, idle=SHORT)
 
 
+async def test_an_idle_timeout_closes_the_connection_by_itself(exchange: Exchange) -> None:
+    exchange.server.behave = say(COUNTED, End.HANG)
+    response = await exchange.open(idle=SHORT)
+    with pytest.raises(IdleTimeout):
+        await response.read(10)
+    await exchange.peer.gone()
+    await response.close()
+
+
 @plain_only
 async def test_the_idle_limit_does_not_count_while_the_head_is_awaited(exchange: Exchange) -> None:
     exchange.server.behave = say(Pause(3 * SHORT), reply(b"late"))
