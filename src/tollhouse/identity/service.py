@@ -336,9 +336,10 @@ class IdentityService:
 
         Raises:
             NotFound: There is no such key.
+            Forbidden: It is an operator's, and the manager is none.
             Invalid: The workspace is not of the key's account.
         """
-        found = await self.key(write, who, key_hash)
+        found = await self._changeable_key(write, who, key_hash)
         moved_to = found.workspace_id
         if workspace_id is not None:
             moved_to = (await self._workspace_for_key(write, found.account_id, workspace_id)).id
@@ -358,10 +359,18 @@ class IdentityService:
 
         Raises:
             NotFound: There is no such key.
+            Forbidden: It is an operator's, and the manager is none.
         """
-        await self.key(write, who, key_hash)
+        await self._changeable_key(write, who, key_hash)
         await repository.delete_key(write, key_hash, self._clock.now())
         write.after_commit(lambda: self._authenticator.forget(key_hash))
+
+    async def _changeable_key(self, read: Read, who: Manager, key_hash: str) -> ApiKey:
+        found = await self.key(read, who, key_hash)
+        if found.operator and not who.operator:
+            message = "Only an operator can change an operator's key."
+            raise Forbidden(message)
+        return found
 
     async def _workspace_for_key(
         self, read: Read, account_id: str, workspace_id: str | None

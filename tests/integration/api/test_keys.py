@@ -169,6 +169,16 @@ class TestCreate:
 
         assert message(reply, 403) == "Only an operator can make an operator's key."
 
+    @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+    async def test_refuses_to_change_operators_keys_to_all_but_operators(
+        self, acme: Acme, method: str
+    ) -> None:
+        body = {"name": "root", "kind": "management", "operator": True}
+        made = (await acme.operator.post("/keys", json=body)).json()["data"]
+        change = {"json": {"disabled": True}} if method == "PATCH" else {}
+        reply = await acme.management.request(method, f"/keys/{made['hash']}", **change)
+        assert message(reply, 403) == "Only an operator can change an operator's key."
+
     async def test_refuses_an_operators_key_for_inference(self, acme: Acme) -> None:
         reply = await acme.operator.post("/keys", json={"name": "x", "operator": True})
 

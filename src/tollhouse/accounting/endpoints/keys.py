@@ -67,7 +67,7 @@ class Keys:
         routes.patch(
             "/keys/{hash}", tags=["Keys"], responses=refusals(400, 401, 403, 404, 429, 500)
         )(self.change_key)
-        routes.delete("/keys/{hash}", tags=["Keys"], responses=refusals(401, 404, 429, 500))(
+        routes.delete("/keys/{hash}", tags=["Keys"], responses=refusals(401, 403, 404, 429, 500))(
             self.delete_key
         )
 

@@ -150,7 +150,7 @@ class _Exchange:
         """End the exchange because the client is closed, in whatever phase it is."""
         if self._response is not None:
             self.abort(ClientClosed("the client was closed", sent=True))
-        else:
+        elif not self.timeout.expired():
             self._expired = ClientClosed
             self.timeout.reschedule(0)
 

@@ -115,6 +115,20 @@ async def test_a_client_may_be_closed_twice(exchange: Exchange) -> None:
     await exchange.upstream.close()
 
 
+@plain_only
+async def test_a_client_may_be_closed_while_it_is_being_closed(exchange: Exchange) -> None:
+    exchange.server.behave = say(End.HANG)
+    sending = asyncio.create_task(exchange.read())
+    await until(lambda: exchange.server.requests)
+    closing: list[asyncio.Task[None]] = []
+    for _ in range(10):
+        closing.append(asyncio.create_task(exchange.upstream.close()))
+        await asyncio.sleep(0)
+    await asyncio.gather(*closing)
+    with pytest.raises(ClientClosed):
+        await sending
+
+
 SHUTDOWN = """
 import asyncio, contextlib, importlib, sys
 from tollhouse.inference.upstream.port import UpstreamRequest
