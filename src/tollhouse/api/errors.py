@@ -8,10 +8,10 @@ import msgspec
 
 from tollhouse.api.asgi import JSON
 from tollhouse.kernel.envelope import envelope, status_of
-from tollhouse.kernel.errors import MethodNotAllowed, Unauthenticated
+from tollhouse.kernel.errors import MethodNotAllowed, RateLimited, Unauthenticated
 
 if TYPE_CHECKING:
-    from tollhouse.kernel.errors import TollhouseError
+    from tollhouse.kernel.errors import RateWindow, TollhouseError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,6 +32,18 @@ def error_response(error: TollhouseError) -> tuple[int, list[tuple[bytes, bytes]
         headers.append((b"retry-after", str(error.retry_after).encode()))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", ", ".join(error.allow).encode()))
+    if isinstance(error, RateLimited):
+        headers.extend(_rate_limit(error.window))
     if isinstance(error, Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))
     return status_of(error), headers, _encode(envelope(error))
+
+
+def _rate_limit(window: RateWindow) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a 429 of our own; its reset is in milliseconds since the epoch."""
+    reset = int(window.resets_at.timestamp() * 1000)
+    return [
+        (b"x-ratelimit-limit", str(window.limit).encode()),
+        (b"x-ratelimit-remaining", str(window.remaining).encode()),
+        (b"x-ratelimit-reset", str(reset).encode()),
+    ]

@@ -11,7 +11,7 @@ Whatever is refused or fails, here or behind, becomes an envelope here; a stack 
 
 from __future__ import annotations
 
-import math
+from datetime import timedelta
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from tollhouse.kernel.errors import (
     Invalid,
     MethodNotAllowed,
     RateLimited,
+    RateWindow,
     TollhouseError,
     Unauthenticated,
 )
@@ -164,7 +165,11 @@ class Front:
             raise RateLimited(
                 message,
                 metadata={"error_type": RateLimited.code},
-                retry_after=max(1, math.ceil(wait)),
+                window=RateWindow(
+                    limit=self._settings.max_requests_per_address_per_minute,
+                    remaining=0,
+                    resets_at=self._clock.now() + timedelta(seconds=wait),
+                ),
             )
 
     def _check_origin(self, scope: Scope, headers: Mapping[bytes, bytes], origin: bytes) -> None:

@@ -47,7 +47,7 @@ class Pipeline:
         """
         if self._stopping:
             message = "The gateway is stopping; send the request again in a moment."
-            raise Unavailable(message, retry_after=1)
+            raise Unavailable(message)
         model = self._catalog.find(call.request.model)
         exchange = Exchange(self._ids.generation(unix_seconds(call.received_at)))
         generation = Generation(call, model, exchange, self._services)

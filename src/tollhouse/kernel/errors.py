@@ -33,10 +33,12 @@ Source: the 27 `error_type` values of the public gateway's error reference.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 Kind = Literal[
     "not_found",
@@ -166,11 +168,33 @@ class PaymentRequired(TollhouseError):
     code = "payment_required"
 
 
+@dataclass(frozen=True, slots=True)
+class RateWindow:
+    """The limit that a request ran into."""
+
+    limit: int
+    """Requests in one window."""
+    remaining: int
+    resets_at: datetime
+    """When the next request may pass."""
+
+
 class RateLimited(TollhouseError):
-    """Too often."""
+    """Too often: we ourselves say so, and show the limit that was passed."""
 
     kind = "rate_limited"
     code = "rate_limit_exceeded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        window: RateWindow,
+        metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Say which limit was passed."""
+        super().__init__(message, metadata=metadata)
+        self.window = window
 
 
 class TimedOut(TollhouseError):

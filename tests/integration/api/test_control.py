@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tests.integration.api.conftest import Client, message
 from tollhouse.api.control import control_app
-from tollhouse.kernel.errors import RateLimited
+from tollhouse.kernel.errors import Conflict
 from tollhouse.kernel.wire import STORABLE, Body
 
 SECRET = "sk-th-v1-not-for-anybody"
@@ -31,7 +31,7 @@ async def make_thing(body: Thing) -> str:
 
 
 async def refuse() -> None:
-    raise RateLimited("Too often.", metadata={"error_type": "rate_limit_exceeded"}, retry_after=7)
+    raise Conflict("Busy.", metadata={"reason": "busy"}, retry_after=7)
 
 
 async def fail() -> None:
@@ -75,13 +75,13 @@ async def test_a_wrong_method_names_all_that_the_path_has(client: Client) -> Non
 async def test_a_refusal_carries_its_facts_and_its_hint(client: Client) -> None:
     reply = await client.get("/refuse")
 
-    assert reply.status_code == 429
+    assert reply.status_code == 409
     assert reply.headers["retry-after"] == "7"
     assert reply.json() == {
         "error": {
-            "code": 429,
-            "message": "Too often.",
-            "metadata": {"error_type": "rate_limit_exceeded"},
+            "code": 409,
+            "message": "Busy.",
+            "metadata": {"reason": "busy"},
         }
     }
 
