@@ -11,8 +11,8 @@ Whatever is refused or fails, here or behind, becomes an envelope here; a stack 
 
 from __future__ import annotations
 
-from datetime import timedelta
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import structlog
