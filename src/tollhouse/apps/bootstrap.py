@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tollhouse.storage.transaction import Read, Write
 
 ACCOUNT_NAME = "Default"
+_FIRST_START = 0x746F6C6C
 OPERATOR = Manager(account_id=None, workspace_id=None, operator=True)
 
 
@@ -34,6 +35,20 @@ class Bootstrapped:
 async def is_empty(read: Read, identity: IdentityService) -> bool:
     """Tell whether no account was ever made."""
     return not (await identity.accounts(read, OPERATOR, Window(limit=1))).total
+
+
+async def bootstrap_if_empty(
+    write: Write, identity: IdentityService, accounting: AccountingService, grant: Decimal
+) -> Bootstrapped | None:
+    """Make the first account where there is none yet; two first starts at once make one.
+
+    Returns:
+        What was made; None where there is an account already.
+    """
+    await write.alone(_FIRST_START)
+    if not await is_empty(write, identity):
+        return None
+    return await bootstrap(write, identity, accounting, grant)
 
 
 async def bootstrap(

@@ -13,7 +13,7 @@ import os
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from tollhouse.apps.bootstrap import OPERATOR, bootstrap, is_empty, new_keys
+from tollhouse.apps.bootstrap import OPERATOR, bootstrap_if_empty, is_empty, new_keys
 from tollhouse.apps.core import bring_up_to_date, build_core, database_url
 from tollhouse.apps.gateway import build_gateway, read_catalog
 from tollhouse.kernel.clock import SystemClock
@@ -87,9 +87,11 @@ async def bootstrap_once(settings: Settings, *, new_keys: bool) -> Bootstrapped:
         try:
             await bring_up_to_date(core.database)
             async with core.database.writing() as write:
-                if await is_empty(write, core.identity):
-                    grant = settings.accounting.initial_grant
-                    return await bootstrap(write, core.identity, core.accounting, grant)
+                made = await bootstrap_if_empty(
+                    write, core.identity, core.accounting, settings.accounting.initial_grant
+                )
+                if made is not None:
+                    return made
                 if not new_keys:
                     raise _bootstrapped_before(url)
                 return await _keys_of_first_account(write, core)

@@ -25,7 +25,7 @@ import structlog
 import uvloop
 
 from tollhouse.api.server import GatewayServer, make_server
-from tollhouse.apps.bootstrap import Bootstrapped, bootstrap, is_empty
+from tollhouse.apps.bootstrap import Bootstrapped, bootstrap_if_empty, is_empty
 from tollhouse.apps.core import Core, bring_up_to_date, build_core, database_url
 from tollhouse.apps.gateway import Gateway, build_gateway, read_catalog
 from tollhouse.kernel.clock import SystemClock
@@ -111,9 +111,7 @@ async def _first_start(core: Core, settings: Settings) -> Bootstrapped | None:
         if not await is_empty(read, core.identity):
             return None
     async with core.database.writing() as write:
-        if not await is_empty(write, core.identity):
-            return None
-        return await bootstrap(
+        return await bootstrap_if_empty(
             write, core.identity, core.accounting, settings.accounting.initial_grant
         )
 

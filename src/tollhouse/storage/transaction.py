@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from tollhouse.kernel.errors import Invalid
@@ -58,6 +59,17 @@ class Write(Read):
         """Wrap a connection with a write transaction open on it."""
         super().__init__(connection)
         self._after_commit: list[Callable[[], None]] = []
+
+    async def alone(self, purpose: int) -> None:
+        """Wait until no other write transaction has the same purpose, and keep others waiting.
+
+        On SQLite every write transaction is alone. The right ends with the transaction.
+
+        Args:
+            purpose: A number that stands for what must not be done twice at once.
+        """
+        if self.dialect == "postgresql":
+            await self.execute(sa.select(sa.func.pg_advisory_xact_lock(purpose)))
 
     def after_commit(self, action: Callable[[], None]) -> None:
         """Drop what the change makes stale (a cache entry, say), once it is durable.
