@@ -154,6 +154,7 @@ def _calm_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BEFORE_COLLECTION, 20, 20)
+    gc.enable()
 
 
 async def _stop(

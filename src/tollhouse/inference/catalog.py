@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from tollhouse.inference.prices import configured_price, list_price
+from tollhouse.inference.prices import configured_price
 from tollhouse.inference.providers.simulated import models as simulated
 from tollhouse.inference.types import Endpoint, Model
 from tollhouse.kernel.errors import NotFound
@@ -103,6 +103,9 @@ def _price(
 ) -> Price:
     if endpoint.pricing is not None:
         return configured_price(endpoint.pricing)
+    # Loaded here: an installation that names its own prices does without the price list's data.
+    from tollhouse.inference.list_prices import list_price  # noqa: PLC0415
+
     price = list_price(endpoint.model, provider, now)
     if price is None:
         message = (

@@ -1,23 +1,15 @@
-"""Prices from the settings, and list prices from the `genai-prices` package, as our `Price`."""
+"""Prices that the settings give, as our `Price`."""
 
 from __future__ import annotations
 
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from genai_prices.data_snapshot import get_snapshot
-from genai_prices.types import TieredPrices
-
-from tollhouse.accounting.types import FREE, Price, Rates, Tier
+from tollhouse.accounting.types import FREE, Price, Rates
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from decimal import Decimal
 
-    from genai_prices.types import ModelPrice
-
-    from tollhouse.settings.sections import PricingSettings, ProviderSettings
-
-_MILLION = Decimal(1_000_000)
+    from tollhouse.settings.sections import PricingSettings
 
 
 def configured_price(pricing: PricingSettings | Literal["free"]) -> Price:
@@ -35,82 +27,6 @@ def configured_price(pricing: PricingSettings | Literal["free"]) -> Price:
             request=pricing.request,
         )
     )
-
-
-def list_price(model: str, provider: ProviderSettings, now: datetime) -> Price | None:
-    """Return a model's list price at a provider, found by the provider's address.
-
-    Args:
-        model: The provider's own name of the model.
-        provider: The provider's settings; one without an address has no list prices.
-        now: Prices change; the ones of this instant.
-
-    Returns:
-        The price with its tiers; None where the list does not have the model, or has no price of
-        its input tokens (a model billed by the minute or the character, say).
-    """
-    if provider.base_url is None:
-        return None
-    try:
-        _, found = get_snapshot().find_provider_model(model, None, None, provider.base_url)
-    except LookupError:
-        return None
-    return _from_list(found.get_prices(now))
-
-
-def _from_list(listed: ModelPrice) -> Price | None:
-    if getattr(listed, "input_mtok", None) is None:
-        return None
-    starts = sorted({start for name in _LISTED for start in _starts(getattr(listed, name, None))})
-    return Price(
-        rates=_rates(listed, 0),
-        tiers=tuple(Tier(start, _rates(listed, start + 1)) for start in starts),
-    )
-
-
-_LISTED = (
-    "input_mtok",
-    "output_mtok",
-    "cache_read_mtok",
-    "cache_write_mtok",
-    "cache_write_1h_mtok",
-)
-
-
-def _rates(listed: ModelPrice, input_tokens: int) -> Rates:
-    def per_token(name: str, default: Decimal = Decimal(0)) -> Decimal:
-        price = _at(getattr(listed, name, None), input_tokens)
-        return default if price is None else price / _MILLION
-
-    prompt = per_token("input_mtok")
-    write = per_token("cache_write_mtok", prompt)
-    per_thousand = _at(getattr(listed, "requests_kcount", None), input_tokens)
-    return Rates(
-        prompt=prompt,
-        completion=per_token("output_mtok"),
-        cache_read=per_token("cache_read_mtok", prompt),
-        cache_write=write,
-        cache_write_1h=per_token("cache_write_1h_mtok", write),
-        request=Decimal(0) if per_thousand is None else per_thousand / 1000,
-    )
-
-
-def _at(price: Decimal | TieredPrices | None, input_tokens: int) -> Decimal | None:
-    """Return a price for a request of so many input tokens.
-
-    Source: `genai_prices.types.TieredPrices`: crossing a threshold applies the tier to all tokens.
-    """
-    if not isinstance(price, TieredPrices):
-        return price
-    at = price.base
-    for tier in price.tiers:
-        if input_tokens > tier.start:
-            at = tier.price
-    return at
-
-
-def _starts(price: Any) -> list[int]:  # noqa: ANN401 - the library sets its prices dynamically
-    return [tier.start for tier in price.tiers] if isinstance(price, TieredPrices) else []
 
 
 def _first(given: Decimal | None, otherwise: Decimal) -> Decimal:

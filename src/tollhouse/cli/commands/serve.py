@@ -1,5 +1,6 @@
 """`tollhouse serve`: the gateway itself."""
 
+import gc
 import shlex
 import shutil
 import sys
@@ -45,6 +46,8 @@ def serve(
     The first start on a data folder makes an account, its credits and its keys, and shows the keys
     this once. Logs go to standard error.
     """
+    # A start makes objects that stay; the server collects again when it serves.
+    gc.disable()
     settings = load_settings(
         Folder(data_dir, config),
         host=host,
