@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from tests.integration.postgresql_databases import PostgresqlDatabases
 from tests.integration.postgresql_server import postgresql_server
-from tollhouse.storage.database import parse_database_url
+from tollhouse.storage.urls import parse_database_url
 from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
 

@@ -13,8 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from tests.integration.postgresql_databases import PostgresqlDatabases
-from tollhouse.storage.database import Database, open_database, sqlite_url
+from tollhouse.storage.database import Database, open_database
 from tollhouse.storage.migrator import upgrade
+from tollhouse.storage.urls import sqlite_url
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tollhouse.storage.transaction import Read, Write
 
 ACCOUNT_NAME = "Default"
-_FIRST_START = 0x746F6C6C
+_FIRST_START = 0x746F6C6D
 OPERATOR = Manager(account_id=None, workspace_id=None, operator=True)
 
 

@@ -10,9 +10,10 @@ from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.service import IdentityService
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.ids import RandomIds
-from tollhouse.storage.database import Database, open_database, parse_database_url, sqlite_url
+from tollhouse.storage.database import Database, open_database
 from tollhouse.storage.migrate_child import upgrade_in_child
 from tollhouse.storage.revision import HEAD, current, require_head
+from tollhouse.storage.urls import parse_database_url, sqlite_url
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -15,19 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from tollhouse.kernel.start import StartError
 from tollhouse.storage import postgresql
 from tollhouse.storage.transaction import Read, Write
+from tollhouse.storage.urls import BUSY_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
-BUSY_TIMEOUT_MS = 5_000
 _READERS = 4
 _POSTGRESQL_POOL = 10
 
@@ -85,37 +82,6 @@ class Database:
         """Close every connection."""
         await self._writer.dispose()
         await self._readers.dispose()
-
-
-def sqlite_url(path: Path) -> sa.URL:
-    """Return the URL of an SQLite file."""
-    return sa.URL.create("sqlite+aiosqlite", database=str(path))
-
-
-def parse_database_url(text: str) -> sa.URL:
-    """Return the URL of a database as an operator writes it.
-
-    Raises:
-        StartError: It is no URL, or of a database that we do not support.
-    """
-    try:
-        url = sa.make_url(text)
-    except (ArgumentError, ValueError):  # ValueError: a port that is no number
-        message = (
-            "the database URL cannot be read; write it as postgresql://user:password@host:5432/name"
-        )
-        raise StartError(message) from None
-    drivers = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
-    driver = drivers.get(url.get_backend_name())
-    if driver is None:
-        message = (
-            f"the database {url.get_backend_name()!r} is not supported; use postgresql or sqlite"
-        )
-        raise StartError(message)
-    if url.database is None and driver == "sqlite+aiosqlite":
-        message = "the database URL names no file; write it as sqlite:////path/to/file"
-        raise StartError(message)
-    return url.set(drivername=driver)
 
 
 def open_database(url: sa.URL) -> Database:

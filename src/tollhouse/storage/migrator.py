@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +26,9 @@ from sqlalchemy import event
 from sqlalchemy.pool import NullPool
 
 from tollhouse.kernel.start import StartError
-from tollhouse.storage import postgresql
-from tollhouse.storage.database import BUSY_TIMEOUT_MS, parse_database_url
 from tollhouse.storage.failures import cannot_use, reason, shown
 from tollhouse.storage.revision import newer_than_program
+from tollhouse.storage.urls import BUSY_TIMEOUT_MS, parse_database_url
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _ADVISORY_LOCK: Final = 0x746F6C6C  # "toll"; any number that nobody else takes
@@ -83,8 +82,13 @@ def _upgrade_sqlite(url: sa.URL, config: Config) -> None:
     event.listen(engine, "begin", _begin_immediate)
     with engine.begin() as connection:
         _upgrade_schema(connection, url, config)
-    # A property of the file, which no transaction can change; so it comes last.
-    with closing(sqlite3.connect(str(url.database), timeout=timeout)) as connection:
+    # A property of the file, which no transaction can change; so it comes last. SQLite does not
+    # wait for a lock here: where another migrator holds it, that one does the same in a moment,
+    # and so does the server when it connects.
+    with (
+        closing(sqlite3.connect(str(url.database), timeout=timeout)) as connection,
+        suppress(sqlite3.OperationalError),
+    ):
         connection.execute("PRAGMA journal_mode = WAL")
 
 
@@ -93,6 +97,9 @@ def _begin_immediate(connection: sa.Connection) -> None:
 
 
 async def _upgrade_postgresql(url: sa.URL, config: Config) -> None:
+    # Loaded here: the first start on an SQLite file waits for this process, and needs none of it.
+    from tollhouse.storage import postgresql  # noqa: PLC0415
+
     engine = postgresql.engine(url, statement_seconds=None, poolclass=NullPool)
     async with engine.begin() as connection:
         await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))

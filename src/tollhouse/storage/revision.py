@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import sqlalchemy as sa
 
 from tollhouse.kernel.start import StartError
-from tollhouse.storage.database import BUSY_TIMEOUT_MS
 from tollhouse.storage.failures import cannot_use, shown
+from tollhouse.storage.urls import BUSY_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from tollhouse.storage.database import Database

@@ -18,11 +18,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from tollhouse.kernel.start import StartError
-from tollhouse.storage.database import Database, open_database, sqlite_url
+from tollhouse.storage.database import Database, open_database
 from tollhouse.storage.migrate_child import upgrade_in_child
 from tollhouse.storage.migrator import MIGRATIONS, upgrade
 from tollhouse.storage.revision import HEAD, current, require_head
 from tollhouse.storage.tables import METADATA
+from tollhouse.storage.urls import sqlite_url
 
 ROOT = Path(__file__).parents[3]
 BREAKS = """

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
 from tollhouse.kernel.start import StartError
-from tollhouse.storage.database import parse_database_url, sqlite_url
 from tollhouse.storage.failures import cannot_use, reason, shown
+from tollhouse.storage.urls import parse_database_url, sqlite_url
 
 
 class TestParsing:

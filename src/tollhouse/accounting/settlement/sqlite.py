@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from tollhouse.accounting.ports import Unbookable
 from tollhouse.accounting.settlement.rows import Booking, booking, generation_row
-from tollhouse.storage.database import BUSY_TIMEOUT_MS
 from tollhouse.storage.tables.accounting import generations
+from tollhouse.storage.urls import BUSY_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
