@@ -13,15 +13,12 @@ from tollhouse.kernel.ids import RandomIds
 from tollhouse.storage.database import Database, open_database
 from tollhouse.storage.migrate_child import upgrade_in_child
 from tollhouse.storage.revision import HEAD, current, require_head
-from tollhouse.storage.urls import parse_database_url, sqlite_url
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
-    from tollhouse.settings.sections import Settings
-    from tollhouse.storage.data_folder import DataFolder
 
 _REVOKED_ELSEWHERE_SECONDS = 1.0
 
@@ -36,17 +33,6 @@ class Core:
     authenticator: Authenticator
     identity: IdentityService
     accounting: AccountingService
-
-
-def database_url(settings: Settings, folder: DataFolder) -> sa.URL:
-    """Return the URL of the database that the settings mean: the folder's SQLite file by default.
-
-    Raises:
-        StartError: The configured URL cannot be used.
-    """
-    if settings.database_url is None:
-        return sqlite_url(folder.database)
-    return parse_database_url(settings.database_url.reveal())
 
 
 async def bring_up_to_date(database: Database) -> None:

@@ -21,7 +21,6 @@ from tollhouse.api.readiness import Readiness
 from tollhouse.api.system import SystemRoutes
 from tollhouse.identity import endpoints as identity_endpoints
 from tollhouse.inference import endpoints as inference_endpoints
-from tollhouse.inference.catalog import build_catalog
 from tollhouse.inference.generation import Services
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.registry import build_providers
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.providers.base import Provider
     from tollhouse.inference.upstream.port import Upstream
-    from tollhouse.kernel.clock import Clock
     from tollhouse.settings.sections import ProviderSettings, Settings
     from tollhouse.storage.data_folder import DataFolder
 
@@ -60,16 +58,6 @@ class Gateway:
         for provider in self.providers.values():
             await provider.close()
         await self.core.database.close()
-
-
-def read_catalog(settings: Settings, clock: Clock) -> Catalog:
-    """Return the catalogue of the settings; touches nothing.
-
-    Raises:
-        StartError: A model has no price.
-    """
-    by_slug = {provider.slug: provider for provider in settings.providers}
-    return build_catalog(settings.models, by_slug, clock.now())
 
 
 def build_gateway(

@@ -14,8 +14,9 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from tollhouse.apps.bootstrap import OPERATOR, bootstrap_if_empty, is_empty, new_keys
-from tollhouse.apps.core import bring_up_to_date, build_core, database_url
-from tollhouse.apps.gateway import build_gateway, read_catalog
+from tollhouse.apps.core import bring_up_to_date, build_core
+from tollhouse.apps.gateway import build_gateway
+from tollhouse.apps.ground import database_url, read_catalog
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.pages import Window
 from tollhouse.kernel.start import StartError

@@ -26,21 +26,19 @@ import uvloop
 
 from tollhouse.api.server import GatewayServer, make_server
 from tollhouse.apps.bootstrap import Bootstrapped, bootstrap_if_empty, is_empty
-from tollhouse.apps.core import Core, bring_up_to_date, build_core, database_url
-from tollhouse.apps.gateway import Gateway, build_gateway, read_catalog
-from tollhouse.kernel.clock import SystemClock
+from tollhouse.apps.core import Core, bring_up_to_date, build_core
+from tollhouse.apps.gateway import Gateway, build_gateway
 from tollhouse.kernel.start import StartError
 from tollhouse.observability.logging import configure_logging
-from tollhouse.storage.data_folder import DataFolder, FolderInUse
+from tollhouse.storage.data_folder import DataFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tollhouse.inference.catalog import Catalog
+    from tollhouse.apps.ground import Ground
     from tollhouse.settings.sections import Settings
 
 FORCED = 1
-_BACKLOG = 2048
 _ALLOCATIONS_BEFORE_COLLECTION = 50_000
 _ENDING_SECONDS = 1.0
 """How long before the end of a shutdown the streams that still run get their legal end."""
@@ -58,11 +56,12 @@ class Started:
     example_model: str | None
 
 
-def serve(settings: Settings, announce: Callable[[Started], None]) -> int:
+def serve(settings: Settings, ground: Ground, announce: Callable[[Started], None]) -> int:
     """Run the gateway until it is told to stop.
 
     Args:
         settings: What to run.
+        ground: What this process holds for it.
         announce: Called once it serves.
 
     Returns:
@@ -72,34 +71,21 @@ def serve(settings: Settings, announce: Callable[[Started], None]) -> int:
         StartError: It cannot start; nothing half-made is left behind.
     """
     configure_logging(settings.logging.level, settings.logging.format)
-    catalog = read_catalog(settings, SystemClock())
-    folder = DataFolder(settings.data_dir)
-    listener = _listen(settings.server.host, settings.server.port, folder)
-    with listener:
-        folder.lock(_address(listener))
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(_run(settings, catalog, folder, listener, announce))
-        finally:
-            folder.release()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(settings, ground, announce))
 
 
-async def _run(
-    settings: Settings,
-    catalog: Catalog,
-    folder: DataFolder,
-    listener: socket.socket,
-    announce: Callable[[Started], None],
-) -> int:
-    url = database_url(settings, folder)
-    core = build_core(url)
+async def _run(settings: Settings, ground: Ground, announce: Callable[[Started], None]) -> int:
+    catalog, folder, listener = ground.catalog, ground.folder, ground.listener
+    core = build_core(ground.url)
     gateway: Gateway | None = None
     try:
+        await ground.schema_made()
         await bring_up_to_date(core.database)
         first = await _first_start(core, settings)
         gateway = build_gateway(settings, core, catalog, folder)
         models = [model.id for model in catalog.models]
-        started = Started(_address(listener), folder, first, models[0] if models else None)
+        started = Started(ground.address, folder, first, models[0] if models else None)
         await _serve_until_stopped(settings, gateway, listener, lambda: announce(started))
     finally:
         await (core.database if gateway is None else gateway).close()
@@ -186,46 +172,6 @@ def _stop_on_signals() -> asyncio.Event:
     return stop
 
 
-def _listen(host: str, port: int, folder: DataFolder) -> socket.socket:
-    """Take the port before anything is made."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as error:
-        message = f"the host {host!r} cannot be listened on ({error.strerror}): use another --host"
-        raise StartError(message) from None
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        _refuse_if_held(folder)
-        message = (
-            f"cannot listen on {host}:{port} ({error.strerror}): "
-            "stop the other program, or choose another port with --port"
-        )
-        raise StartError(message) from None
-    listener.setblocking(False)  # noqa: FBT003 - its only form
-    return listener
-
-
-def _refuse_if_held(folder: DataFolder) -> None:
-    """Name the gateway that holds both the port and the folder: that says more."""
-    if not folder.path.exists():
-        return
-    probe = DataFolder(folder.path)
-    try:
-        probe.lock()
-    except FolderInUse:
-        raise
-    except StartError:
-        return
-    probe.release()
-
-
 def _control_listener(folder: DataFolder) -> socket.socket:
     path = folder.control_socket
     with suppress(FileNotFoundError):
@@ -246,8 +192,3 @@ def _control_listener(folder: DataFolder) -> socket.socket:
         os.umask(mask)
     listener.setblocking(False)  # noqa: FBT003 - its only form
     return listener
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -81,7 +81,7 @@ def _file(config: Path | None, data_dir: Path | None) -> Path | None:
 
 def _found(settings: "Settings", file: Path | None) -> dict[str, Any]:
     """Return what the settings amount to, once every price is known."""
-    from tollhouse.apps.gateway import read_catalog
+    from tollhouse.apps.ground import read_catalog
     from tollhouse.kernel.clock import SystemClock
     from tollhouse.settings.agreement import SIMULATED
 

@@ -56,14 +56,19 @@ def serve(
         log_level=log_level,
         log_format=log_format,
     )
-    from tollhouse.apps.serve import serve as run
 
     def announce(started: "Started") -> None:
         serving = _serving(started)
         text = banner.as_json(serving) if as_json else banner.as_text(serving, _program())
         write(text)
 
-    raise typer.Exit(run(settings, announce))
+    from tollhouse.apps.ground import take_ground
+
+    with take_ground(settings) as ground:
+        # Large, and loaded while a new file's schema is being made.
+        from tollhouse.apps.serve import serve as run
+
+        raise typer.Exit(run(settings, ground, announce))
 
 
 def _serving(started: "Started") -> banner.Serving:
