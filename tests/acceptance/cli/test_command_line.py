@@ -132,9 +132,13 @@ def test_ctrl_c_ends_a_command_with_130() -> None:
             text=True,
         )
         connection, _ = silent.accept()
-        with connection:
+        with process, connection:
+            connection.recv(65_536)  # it waits for the reply
             process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=30) == ("", "")
+            try:
+                assert process.communicate(timeout=30) == ("", "")
+            finally:
+                process.kill()
     assert process.returncode == 130
 
 
