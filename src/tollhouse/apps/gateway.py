@@ -24,6 +24,7 @@ from tollhouse.inference import endpoints as inference_endpoints
 from tollhouse.inference.generation import Services
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.registry import build_providers
+from tollhouse.inference.upstream.client import HttpUpstream
 from tollhouse.observability.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -122,10 +123,11 @@ def _charge_writer(core: Core, folder: DataFolder) -> ChargeWriter:
 
 
 def _upstream(settings: Settings, provider: ProviderSettings) -> Upstream:
-    # Imported here: a gateway that answers from the simulated provider alone saves its 7 MB.
+    """Return our own client; where a proxy stands between, the adapter that speaks to proxies."""
+    places = settings.upstream.connections_per_host
+    if provider.proxy is None:
+        return HttpUpstream(connections_per_host=places)
+    # Imported here: a gateway that needs no proxy saves its 7 MB.
     from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream  # noqa: PLC0415
 
-    return AiohttpUpstream(
-        connections_per_host=settings.upstream.connections_per_host,
-        proxy=None if provider.proxy is None else provider.proxy.reveal(),
-    )
+    return AiohttpUpstream(connections_per_host=places, proxy=provider.proxy.reveal())

@@ -16,20 +16,19 @@ in aiohttp stands in `aiohttp_pool.py`; what cannot be repaired is listed in the
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
 from yarl import URL
 
 from tollhouse.inference.upstream.aiohttp_pool import (
-    MAX_HEAD_BYTES,
     SLICE_BYTES,
     Pool,
     SlicedBody,
     Wire,
     WireRequest,
 )
+from tollhouse.inference.upstream.client import CONNECTIONS_PER_HOST, IDLE_CONNECTION_SECONDS
 from tollhouse.inference.upstream.errors import (
     ClientClosed,
     ConnectFailed,
@@ -43,26 +42,20 @@ from tollhouse.inference.upstream.errors import (
     TotalTimeout,
     UpstreamError,
 )
+from tollhouse.inference.upstream.head import (
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
+    checked_fields,
+    read_url,
+)
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Mapping
     from typing import Self
 
     from tollhouse.inference.upstream.port import TimeLimits, UpstreamRequest
 
-CONNECTIONS_PER_HOST: Final = 256
-"""One connection carries one stream, and a stream takes two descriptors, the caller's and ours:
-under the usual limit of 1,024 descriptors one host can be busy to the full and leave half of them
-to the others."""
-
-IDLE_CONNECTION_SECONDS: Final = 20.0
-MAX_FIELDS: Final = 256
-
-_OURS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection", "expect"})
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
-_URL: Final = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 _SWITCHING_PROTOCOLS: Final = 101
 _NO_LIMITS: Final = aiohttp.ClientTimeout()
 """All limits are ours: aiohttp rounds its own up to whole seconds."""
@@ -310,13 +303,12 @@ class AiohttpUpstream:
         return places
 
     def _wire_request(self, request: UpstreamRequest) -> WireRequest:
-        if _URL.fullmatch(request.url) is None:
-            raise ConnectFailed(f"no http or https URL: {request.url!r}", sent=False)
+        read_url(request.url)  # refuses what cannot be sent
         body = request.body
         return WireRequest(
             request.method,
             URL(request.url, encoded=True),  # as it is: yarl would unquote what it can
-            headers=_checked_headers(request.headers),
+            headers=checked_fields(request.headers),
             data=(SlicedBody(body) if len(body) > SLICE_BYTES else body) or None,
             loop=asyncio.get_running_loop(),
             proxy=self._proxy,
@@ -357,26 +349,6 @@ class AiohttpUpstream:
     def _open_pool(self) -> Pool:
         self._pool = Pool(idle_seconds=self._idle_seconds, tls=self._ssl_context)
         return self._pool
-
-
-def _checked_headers(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the caller's header fields without those that are the transport's own.
-
-    Source: RFC 9110, sections 5.5 (field values) and 5.6.2 (tokens).
-
-    Raises:
-        ProtocolViolation: A name is no token, or a value holds more than plain text.
-    """
-    headers: list[tuple[str, str]] = []
-    for name, value in fields:
-        if name.lower() in _OURS:
-            continue
-        if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
-            # The value may be a credential: it stays out of the message.
-            message = f"the request header {name!r} is not plain text on one line"
-            raise ProtocolViolation(message, sent=False)
-        headers.append((name, value))
-    return headers
 
 
 def _accepted_headers(raw: aiohttp.ClientResponse) -> dict[str, str]:

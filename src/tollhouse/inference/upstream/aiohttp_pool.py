@@ -12,7 +12,6 @@ from the environment. Below it, `ClientRequest` and `TCPConnector` do none of th
 from __future__ import annotations
 
 import functools
-import socket
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +20,10 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 
+from tollhouse.inference.upstream.connection import SLICE_BYTES
+from tollhouse.inference.upstream.dialer import open_socket
 from tollhouse.inference.upstream.errors import ConnectionLost, ProtocolViolation
+from tollhouse.inference.upstream.head import MAX_HEAD_BYTES
 
 if TYPE_CHECKING:
     import ssl
@@ -41,11 +43,6 @@ TOUCHED: Final = {
     "TCPConnector": ("_factory", "_get", "_loop", "_release"),
 }
 """The protected names of aiohttp that this file reads, sets or overrides."""
-
-MAX_HEAD_BYTES: Final = 65_536
-
-SLICE_BYTES: Final = 262_144
-"""Bodies above this are written in slices, so that one upload holds no second copy of itself."""
 
 _NOTHING_ADDED: CIMultiDict[None] = CIMultiDict({"Content-Type": None})
 
@@ -149,7 +146,7 @@ class Pool(aiohttp.TCPConnector):
             limit_per_host=0,
             keepalive_timeout=idle_seconds,
             ssl=True if tls is None else tls,
-            socket_factory=_open_socket,
+            socket_factory=open_socket,
         )
         self._factory = functools.partial(Wire, loop=self._loop)
 
@@ -167,12 +164,3 @@ class Pool(aiohttp.TCPConnector):
         if isinstance(protocol, Wire):
             protocol.rest()
         super()._release(key, protocol, should_close=should_close)
-
-
-def _open_socket(info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
-    """Return a socket with keep-alive probes, so that a peer that vanished is noticed."""
-    family, kind, proto, _, _ = info
-    sock = socket.socket(family, kind, proto)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock

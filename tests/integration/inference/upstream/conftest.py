@@ -7,19 +7,27 @@ import asyncio
 import gc
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
 import trustme
+import uvloop
 
 from tests.integration.inference.upstream.exchange import Exchange
 from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream
+from tollhouse.inference.upstream.client import HttpUpstream
 from tollhouse.inference.upstream.port import Upstream
 from tollhouse.testing.raw_server import RawServer
 
+# What the server runs on, and what people who embed the client may run on.
+LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 MakeUpstream = Callable[..., Upstream]
-ADAPTERS: dict[str, MakeUpstream] = {"aiohttp": AiohttpUpstream}
+ADAPTERS: dict[str, MakeUpstream] = {"own": HttpUpstream, "aiohttp": AiohttpUpstream}
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return LOOPS
 
 
 @pytest.fixture(scope="session")

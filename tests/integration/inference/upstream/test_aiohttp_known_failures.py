@@ -52,6 +52,7 @@ async def test_garbage_in_the_packet_of_a_reply_costs_the_reply(exchange: Exchan
 
 
 @plain_only
+@pytest.mark.asyncio(loop_factories=["asyncio"])  # uvloop looks names up by itself
 async def test_a_lookup_outlives_its_request(
     upstream: Upstream, transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

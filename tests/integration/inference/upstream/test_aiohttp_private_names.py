@@ -15,6 +15,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from tollhouse.inference.upstream import aiohttp_pool
 from tollhouse.inference.upstream.aiohttp_pool import TOUCHED, Pool, SlicedBody, Wire, WireRequest
+from tollhouse.inference.upstream.dialer import open_socket
 
 SIGNATURES: dict[Callable[..., object], list[str]] = {
     aiohttp.TCPConnector.connect: ["self", "req", "traces", "timeout"],
@@ -88,6 +89,6 @@ async def test_the_factory_makes_our_connections() -> None:
 
 def test_a_socket_sends_at_once_and_probes_a_silent_peer() -> None:
     kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ())
-    with aiohttp_pool._open_socket(kind) as sock:
+    with open_socket(kind) as sock:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -8,10 +8,12 @@ import pytest
 
 from tests.integration.inference.upstream.conftest import MakeUpstream
 from tests.integration.inference.upstream.exchange import SHORT, Exchange, plain_only, read
+from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream
 from tollhouse.inference.upstream.errors import ConnectFailed, ConnectTimeout
 from tollhouse.testing.raw_server import RawServer, refusing_port, reply, say
 from tollhouse.testing.script import End
 
+pytestmark = pytest.mark.parametrize("adapter", [AiohttpUpstream])
 tls_only = pytest.mark.parametrize("transport", ["tls"])
 
 
