@@ -130,6 +130,8 @@ def test_ctrl_c_ends_a_command_with_130() -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Whoever runs the tests in the background has SIGINT ignored, and we would inherit it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
         connection, _ = silent.accept()
         with process, connection:

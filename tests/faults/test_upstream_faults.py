@@ -1,0 +1,110 @@
+"""Every way in which an upstream breaks off or lies, through the running gateway.
+
+The caller gets the right error, the generation is closed and booked, nothing is sent twice, and the
+next request is fine; over plain connections and over TLS.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+import trustme
+
+from tests.acceptance.server_process import ServerProcess, start_server
+from tests.faults.legal import assert_bad_gateway, assert_error_ending, assert_legal
+from tests.faults.raw_client import Answer, chat, post_chat
+from tests.integration.inference.upstream.faults import FAULTS, Fault
+from tollhouse.testing.openai_replies import Reply, stream, usage_of, whole
+from tollhouse.testing.raw_server import RawServer, say
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HELLO = Reply("hello", ("hel", "lo"), usage_of(1, 2))
+CONFIG = """
+providers:
+  - slug: faulty
+    name: Cutter
+    kind: openai_compatible
+    base_url: {url}v1
+models:
+  - id: faulty/model
+    context_length: 8192
+    endpoints:
+      - {{provider: faulty, model: m, pricing: {{prompt: "0.000001", completion: "0.000002"}}}}
+      - {{provider: faulty, model: m, pricing: {{prompt: "0.000001", completion: "0.000002"}}}}
+"""
+
+
+@dataclass
+class Setup:
+    gateway: ServerProcess
+    upstream: RawServer
+
+    async def ask(self, *, streamed: bool) -> Answer:
+        body = chat("faulty/model", stream=streamed)
+        return await post_chat(self.gateway.base_url, self.gateway.api_key, body)
+
+    async def get(self, url: str, **params: str) -> httpx2.Response:
+        async with httpx2.AsyncClient(headers=self.gateway.authorization) as client:
+            return await client.get(url, params=params)
+
+    async def metric(self, name: str) -> float:
+        text = (await self.get(f"{self.gateway.origin}/metrics")).text
+        return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(name))
+
+    async def generation(self, answer: Answer) -> dict[str, Any]:
+        url = f"{self.gateway.base_url}/generation"
+        return (await self.get(url, id=answer.generation_id)).json()["data"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["plain", "tls"])
+async def setup(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Setup]:
+    folder = tmp_path_factory.mktemp("upstream-faults")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    context = None
+    if request.param == "tls":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+    trusted = {"SSL_CERT_FILE": str(folder / "ca.pem")}
+    async with RawServer(ssl_context=context) as upstream:
+        config = CONFIG.format(url=upstream.url)
+        with start_server(folder, config=config, env=trusted) as gateway:
+            yield Setup(gateway, upstream)
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+async def test_a_fault_is_told_booked_and_over(
+    setup: Setup, fault: Fault, *, streamed: bool
+) -> None:
+    requests, ambiguous = setup.upstream.requests, await setup.metric("tollhouse_upstream_amb")
+    setup.upstream.behave = fault.behave
+    answer = await setup.ask(streamed=streamed)
+    if streamed and answer.status == 200:
+        assert_error_ending(answer)
+    else:
+        assert_bad_gateway(answer)
+        assert await setup.metric("tollhouse_upstream_ambiguous") in {ambiguous, ambiguous + 1}
+    assert setup.upstream.requests == requests + 1, "it was sent again, to the other endpoint"
+    assert (await setup.generation(answer))["finish_reason"] == "error"
+    await is_well(setup)
+
+
+async def is_well(setup: Setup) -> None:
+    assert await setup.metric("tollhouse_generations_in_flight") == 0
+    setup.upstream.behave = say(whole(200, HELLO.completion()))
+    answer = await setup.ask(streamed=False)
+    assert answer.json["choices"][0]["message"]["content"] == "hello"
+    setup.upstream.behave = say(*stream([*HELLO.events(include_usage=True), b"[DONE]"]))
+    assert "usage" in assert_legal(await setup.ask(streamed=True))
