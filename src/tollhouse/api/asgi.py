@@ -14,6 +14,12 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+ON_GONE = "tollhouse.on_gone"
+"""The key of the scope under which a route leaves what is called once the client hangs up.
+
+ASGI's own way is a task that waits in `receive`, and costs a tenth of a relayed request.
+"""
+
 JSON = (b"content-type", b"application/json")
 
 

@@ -7,11 +7,10 @@ document like all others.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from tollhouse.accounting.types import Attribution
-from tollhouse.api.asgi import JSON
+from tollhouse.api.asgi import JSON, ON_GONE
 from tollhouse.api.limits import read_body
 from tollhouse.identity.access import billed_to
 from tollhouse.inference.formats.chat_completions.parse import parse_request
@@ -73,14 +72,13 @@ class ChatCompletions:
             Call(request, subject, attribution(headers), received_at, received_monotonic)
         )
         scope["tollhouse.exchange"] = exchange
-        watch = asyncio.create_task(_watch(receive, exchange))
+        scope[ON_GONE] = exchange.abandon
         try:
             if request.stream:
                 await _send_stream(exchange, send)
             else:
                 await _send_whole(exchange, send)
         finally:
-            watch.cancel()
             # Does nothing after the end; without it a failing send would leave the call running.
             exchange.abandon()
 
@@ -101,13 +99,6 @@ def _text(headers: Mapping[bytes, bytes], name: bytes) -> str | None:
         return None
     # A NUL is no text to PostgreSQL.
     return value[:_LONGEST_ATTRIBUTION].decode("utf-8", "replace").replace("\0", "")
-
-
-async def _watch(receive: Receive, exchange: Exchange) -> None:
-    message = await receive()
-    while message["type"] != "http.disconnect":
-        message = await receive()
-    exchange.abandon()
 
 
 async def _send_whole(exchange: Exchange, send: Send) -> None:

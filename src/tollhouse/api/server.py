@@ -21,11 +21,13 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from tollhouse.api.asgi import ON_GONE
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import Generator
 
-    from tollhouse.api.asgi import App
+    from tollhouse.api.asgi import App, Scope
 
 LARGEST_HEAD: Final = 65_536
 HEAD_SECONDS: Final = 30.0
@@ -73,7 +75,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._counted = True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the address its place back."""
+        """Give the address its place back, and tell the route that its client is gone."""
         if self._counted and self.client is not None:
             address = self.client[0]
             self.held[address] -= 1
@@ -81,6 +83,9 @@ class GatewayProtocol(HttpToolsProtocol):
                 del self.held[address]
         self._stop_head_timer()
         super().connection_lost(exc)
+        scope = cast("Scope | None", self.scope)  # there is none before the first request
+        if scope is not None and (gone := scope.get(ON_GONE)) is not None:
+            gone()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; a head that grows too large or takes too long ends the connection."""

@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tollhouse.api.asgi import ON_GONE
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
@@ -47,6 +49,13 @@ class Client:
     answer: Answer = field(default_factory=Answer)
     left: asyncio.Event = field(default_factory=asyncio.Event)
     body: bytes | None = b""
+    scope: dict[str, Any] = field(default_factory=dict)
+
+    def leave(self) -> None:
+        """Hang up, as the server tells the route of it."""
+        self.left.set()
+        if (gone := self.scope.get(ON_GONE)) is not None:
+            gone()
 
     async def receive(self) -> dict[str, Any]:
         if self.body is not None:

@@ -34,7 +34,7 @@ from tollhouse.kernel.errors import (
 def request(w: World, client: Client, **fields: Any) -> asyncio.Task[None]:
     body = {"model": "acme/large", "messages": [{"role": "user", "content": "hi"}]} | fields
     client.body = json.dumps(body).encode()
-    inner = scope("POST", "/v1/chat/completions")
+    inner = client.scope = scope("POST", "/v1/chat/completions")
     set_caller(inner, SUBJECT)
     route = ChatCompletions(w.pipeline, w.clock, 10_000)
     return asyncio.ensure_future(route(inner, dict(inner["headers"]), client.receive, client.send))
@@ -117,7 +117,7 @@ async def test_a_client_that_hangs_up_cancels_its_call(stream: bool) -> None:  #
     w, client = World([FakeProvider(reply)]), Client()
     task = request(w, client, stream=stream)
     await steps()
-    client.left.set()
+    client.leave()
     await task
     await steps()
     assert (reply.closed, len(w.books.booked), w.in_flight) == (1, 1, 0)
