@@ -27,7 +27,7 @@ from tollhouse.inference.upstream.errors import (
     TotalTimeout,
     UpstreamError,
 )
-from tollhouse.inference.upstream.head import field_lines, read_url, request_head
+from tollhouse.inference.upstream.head import read_url, request_head
 from tollhouse.inference.upstream.pool import OriginPool
 
 if TYPE_CHECKING:
@@ -111,8 +111,6 @@ class HttpUpstream:
         self._pools: dict[Origin, OriginPool] = {}
         self._openings: set[_Opening] = set()
         self._closed = False
-        self._fields: tuple[tuple[str, str], ...] = ()
-        self._field_lines = ""
 
     async def send(self, request: UpstreamRequest) -> Response:
         """Send a request once and return when the head of its response has arrived.
@@ -124,8 +122,7 @@ class HttpUpstream:
         if self._closed:
             raise ClientClosed("the client is closed", sent=False)
         target = read_url(request.url)
-        lines = self._lines_of(request.headers)
-        head = request_head(request.method, target, lines, len(request.body))
+        head = request_head(request.method, target, request.headers, len(request.body))
         total_at = asyncio.get_running_loop().time() + request.limits.total
         pool = self._pools.get(target.origin) or self._open_pool(target.origin)
         connection = pool.take_resting()
@@ -174,10 +171,3 @@ class HttpUpstream:
     def _open_pool(self, origin: Origin) -> OriginPool:
         pool = self._pools[origin] = OriginPool(self._places, self._idle_seconds)
         return pool
-
-    def _lines_of(self, fields: tuple[tuple[str, str], ...]) -> str:
-        """Return the header lines; a provider sends the same ones all the time."""
-        if fields is not self._fields:
-            self._field_lines = field_lines(fields)
-            self._fields = fields
-        return self._field_lines

@@ -91,30 +91,24 @@ def checked_fields(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return checked
 
 
-def field_lines(fields: Iterable[tuple[str, str]]) -> str:
-    """Return the caller's header fields as they go out, each line with its end.
-
-    Raises:
-        ProtocolViolation: See `checked_fields`.
-    """
-    return "".join([f"{name}: {value}\r\n" for name, value in checked_fields(fields)])
-
-
-def request_head(method: str, target: Target, lines: str, body_size: int) -> bytes:
+def request_head(
+    method: str, target: Target, fields: Iterable[tuple[str, str]], body_size: int
+) -> bytes:
     """Return the request line and the fields, up to and with the empty line.
 
     Args:
         method: The request's method.
         target: Where it goes.
-        lines: The caller's fields, as `field_lines` returns them.
+        fields: The caller's header fields.
         body_size: Bytes of the body.
 
     Raises:
-        ProtocolViolation: The method is no token.
+        ProtocolViolation: The method is no word, or see `checked_fields`.
     """
     if not method.isalpha() or not method.isascii():
         message = "the request's method is no word"
         raise ProtocolViolation(message, sent=False)
+    lines = "".join([f"{name}: {value}\r\n" for name, value in checked_fields(fields)])
     length = f"Content-Length: {body_size}\r\n" if body_size or method in _BODY_EXPECTED else ""
     head = f"{method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{lines}{length}\r\n"
     return head.encode("ascii")
