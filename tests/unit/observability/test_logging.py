@@ -57,7 +57,7 @@ def ours(event: str, **fields: Any) -> None:
 
 
 def foreign(message: str, *arguments: object) -> None:
-    logging.getLogger("some.library").info(message, *arguments)
+    logging.getLogger("some.package").info(message, *arguments)
 
 
 CREDENTIALS = [
@@ -205,7 +205,7 @@ def test_an_exception_of_a_library_shows_no_message_either(log: Log, style: Styl
     try:
         raise_deep()
     except RuntimeError:
-        logging.getLogger("some.library").exception("it failed")
+        logging.getLogger("some.package").exception("it failed")
     assert "plain words" not in log.text
     assert "RuntimeError" in log.text
 
@@ -288,7 +288,7 @@ def test_less_severe_records_are_left_out(
     log: Log, style: Style, level: Literal["info", "warning", "error"]
 ) -> None:
     log.use(style, level)
-    logger, library = structlog.get_logger("tollhouse.test"), logging.getLogger("some.library")
+    logger, library = structlog.get_logger("tollhouse.test"), logging.getLogger("some.package")
     for each in ("debug", "info", "warning", "error"):
         getattr(logger, each)(f"ours_{each}")
         getattr(library, each)(f"foreign_{each}")

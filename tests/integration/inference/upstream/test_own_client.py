@@ -4,12 +4,14 @@ import asyncio
 import os
 import socket
 import ssl
+import time
 from collections.abc import Sequence
 
 import pytest
 
 from tests.integration.inference.upstream.conftest import MakeUpstream, open_sockets
 from tests.integration.inference.upstream.exchange import (
+    BRISK,
     Exchange,
     collect,
     plain_only,
@@ -22,7 +24,15 @@ from tollhouse.inference.upstream.client import HttpUpstream
 from tollhouse.inference.upstream.dialer import AddressInfo, SystemResolver
 from tollhouse.inference.upstream.errors import ConnectFailed, ConnectionLost
 from tollhouse.inference.upstream.port import UpstreamRequest
-from tollhouse.testing.raw_server import Peer, RawServer, echo, refusing_port, reply, say
+from tollhouse.testing.raw_server import (
+    Peer,
+    RawServer,
+    deaf_port,
+    echo,
+    refusing_port,
+    reply,
+    say,
+)
 from tollhouse.testing.script import End, Pause
 
 pytestmark = pytest.mark.parametrize("adapter", [HttpUpstream])
@@ -162,6 +172,19 @@ async def test_the_next_address_is_tried_where_one_refuses(
     with refusing_port() as other:
         names = Names(("127.0.0.1", other), ("127.0.0.1", server.port))
         assert await read(make_upstream(resolve=names), post("http://two.example/", b"x")) == b"x"
+
+
+@plain_only
+async def test_an_address_that_does_not_answer_does_not_hold_up_the_next(
+    make_upstream: MakeUpstream, server: RawServer
+) -> None:
+    """RFC 8305: the next is tried while the first still hangs; there are 30 seconds for each."""
+    with deaf_port() as other:
+        names = Names(("127.0.0.1", other), ("127.0.0.1", server.port))
+        upstream = make_upstream(resolve=names)
+        begun = time.monotonic()
+        assert await read(upstream, post("http://two.example/", b"x")) == b"x"
+        assert time.monotonic() - begun < BRISK
 
 
 @plain_only
