@@ -109,9 +109,8 @@ class ResponseParser:
 
     def end_of_file(self) -> bool:
         """Tell whether the end of the connection is the end of the response."""
-        if self._began and self._open_ended and not self.complete:
+        if self._began and self._open_ended:
             self.complete = True
-            self._leftover = True
         return self.complete
 
     @property
