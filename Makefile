@@ -9,6 +9,7 @@
 PYTHON ?= python3
 ARGS ?=
 DOSE ?= small
+MINUTES ?= 60
 
 UV := .uv/bin/uv
 INSTALL_SELF = $(UV) pip install --quiet --offline --no-deps --no-build-isolation --python .venv --editable .
@@ -20,7 +21,7 @@ CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tes
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup setup-dev clients run test check soak bench fmt lock clean
+.PHONY: help setup setup-dev clients run test check soak bench endurance fmt lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -49,6 +50,9 @@ soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DO
 
 bench: .venv/.dev  ## measure CPU time per request
 	@exec .venv/bin/python -m bench $(ARGS)
+
+endurance: .venv/.dev  ## an hour of mixed traffic, for the slope of memory (MINUTES=60)
+	@exec .venv/bin/python -m bench --endurance $(MINUTES) $(ARGS)
 
 fmt: .venv/.dev  ## sort imports and format
 	.venv/bin/ruff check --select I --fix --quiet

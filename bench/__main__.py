@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from bench import nginx, report, results
+from bench import endurance, nginx, report, results
 from bench.processes import BenchError
 from bench.profiling import profile
-from bench.suite import CASES, QUICK, Dose, run, say
+from bench.suite import CASES, QUICK, Dose, Suite, say
 from tollhouse.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--work-dir", type=Path, default=_WORK, help="where data folders are made")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--write-results", action="store_true", help="renew bench/RESULTS.md")
+    parser.add_argument(
+        "--endurance", type=int, metavar="MINUTES", help="only mixed traffic for so long"
+    )
     parser.add_argument("--profile", choices=CASES, help="only run py-spy on the gateway")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="a flame graph of --profile")
     parser.add_argument("--native", action="store_true", help="C frames in --profile")
@@ -70,12 +73,15 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     if options.profile:
         print(profile(folder, dose, options.profile, svg=options.svg, native=options.native))
         return
+    if options.endurance:
+        _endure(options, folder)
+        return
     program = None if options.no_nginx else nginx.find()
     if program is None and not options.no_nginx:
         say(nginx.MISSING)
     version = None if program is None else nginx.version(program)
-    figures = run(folder, dose, program)
-    print(report.text(figures), end="")
+    figures = Suite(folder, dose, program).run()
+    print(report.text(figures, dose), end="")
     if program is None:
         print(f"\n{nginx.MISSING}" if not options.no_nginx else "\nwithout nginx, as asked for")
     if options.json:
@@ -83,10 +89,23 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     if options.write_results:
         command = f'make bench ARGS="{_repeatable(options)}"'
         day = SystemClock().now().date()
-        written = results.section(figures, dose, version, day, command)
-        document = results.RESULTS.read_text(encoding="utf-8")
-        results.RESULTS.write_text(results.replace_section(document, written), encoding="utf-8")
-        say(f"wrote {results.RESULTS.name}")
+        _write(results.section(figures, dose, version, day, command), results.BEGIN)
+
+
+def _endure(options: argparse.Namespace, folder: Path) -> None:
+    text = endurance.report(endurance.endure(folder, options.endurance))
+    print(text)
+    if options.write_results:
+        command = f"make endurance MINUTES={options.endurance} ARGS=--write-results"
+        day = SystemClock().now().date()
+        _write(results.endurance_section(text, day, command), results.ENDURANCE_BEGIN)
+
+
+def _write(section: str, mark: str) -> None:
+    document = results.RESULTS.read_text(encoding="utf-8")
+    written = results.replace_section(document, section, mark)
+    results.RESULTS.write_text(written, encoding="utf-8")
+    say(f"wrote {results.RESULTS.name}")
 
 
 def _stop(number: int, frame: object) -> NoReturn:

@@ -77,16 +77,20 @@ def parse_schedstat(text: str) -> int:
     return int(text.split(maxsplit=1)[0])
 
 
-def parse_rss(text: str) -> int:
-    """Return the resident bytes in `/proc/PID/status`.
+def parse_memory(text: str, name: str) -> int:
+    """Return the bytes that a line of `/proc/PID/status` names.
+
+    Args:
+        text: The whole file.
+        name: `VmRSS` for what is resident now, `VmHWM` for the most that ever was.
 
     Raises:
         ValueError: There is no such line: the process is a zombie.
     """
     for line in text.splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    message = "no VmRSS: the process has ended"
+    message = f"no {name}: the process has ended"
     raise ValueError(message)
 
 
@@ -136,7 +140,17 @@ def used(before: Reading, after: Reading) -> Used:
 
 def rss(pid: int, proc: Path = PROC) -> int:
     """Return the resident memory of a process and its descendants, in bytes."""
-    return sum(parse_rss((proc / str(each) / "status").read_text()) for each in tree(pid, proc))
+    return _memory(pid, "VmRSS", proc)
+
+
+def peak_rss(pid: int, proc: Path = PROC) -> int:
+    """Return the most resident memory that a process and its descendants ever had, in bytes."""
+    return _memory(pid, "VmHWM", proc)
+
+
+def _memory(pid: int, name: str, proc: Path) -> int:
+    statuses = ((proc / str(each) / "status").read_text() for each in tree(pid, proc))
+    return sum(parse_memory(status, name) for status in statuses)
 
 
 def _tasks(pid: int, proc: Path) -> list[Path]:

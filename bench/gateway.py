@@ -16,11 +16,14 @@ import yaml
 
 from bench import cpu
 from bench.processes import BenchError, Child
-from bench.traffic import MODEL, PROVIDER_MODEL
+from bench.target import SLOW, TLS, WHOLE
+from bench.traffic import PROVIDER_MODEL
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
+
+    from bench.target import Case, Ports
 
 PROGRAM = Path(sys.executable).with_name("tollhouse")
 _START_SECONDS = 60.0
@@ -40,19 +43,30 @@ class Keys:
 class Gateway:
     """A running `tollhouse serve`; as a context manager it is ended on the way out."""
 
-    def __init__(self, folder: Path, config: Path, keys: Keys | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: Path,
+        keys: Keys | None = None,
+        *,
+        authority: Path | None = None,
+    ) -> None:
         """Start it and wait until it is ready.
 
         Args:
             folder: Its data folder, which it makes where it is not there.
             config: Its configuration file.
             keys: Those of the folder's first start; None for a new folder.
+            authority: Certificate authority that it trusts; the system's where it is None.
 
         Raises:
             BenchError: It does not start.
         """
         command = [str(PROGRAM), "serve", "--data-dir", str(folder), "--config", str(config)]
-        self.child = Child("the gateway", [*command, "--port", "0", "--json"])
+        environment = {} if authority is None else {"SSL_CERT_FILE": str(authority)}
+        self.child = Child(
+            "the gateway", [*command, "--port", "0", "--json"], environment=environment
+        )
         try:
             said = self.child.hear(_START_SECONDS)
             self.port = _port(said)
@@ -97,27 +111,46 @@ class Gateway:
             sleep(0.002)
 
 
-def write_config(path: Path, upstream: int | None) -> Path:
+def write_config(path: Path, ports: Ports | None) -> Path:
     """Write a configuration file and return its path.
 
     Args:
         path: Where.
-        upstream: Port of the upstream; None for the simulated provider alone.
+        ports: Those of the upstream; None for the simulated provider alone.
     """
     settings: dict[str, object] = {
-        "server": {"max_requests_per_address_per_minute": _UNLIMITED},
+        "server": {
+            "max_requests_per_address_per_minute": _UNLIMITED,
+            "max_connections_per_address": _PLENTY,
+        },
         "accounting": {"initial_grant": str(_PLENTY)},
+        "upstream": {"connections_per_host": _PLENTY},
     }
-    if upstream is not None:
-        pricing = {"prompt": "0.000001", "completion": "0.000002"}
-        endpoint = {"provider": "bench", "model": PROVIDER_MODEL, "pricing": pricing}
-        base_url = f"http://127.0.0.1:{upstream}/v1"
-        settings["providers"] = [
-            {"slug": "bench", "kind": "openai_compatible", "base_url": base_url, "api_key": "none"}
-        ]
-        settings["models"] = [{"id": MODEL, "context_length": 128_000, "endpoints": [endpoint]}]
+    if ports is not None:
+        listed = (
+            (WHOLE, "bench", f"http://127.0.0.1:{ports.plain}/v1"),
+            (TLS, "bench-tls", f"https://127.0.0.1:{ports.tls}/v1"),
+            (SLOW, "bench-slow", f"http://127.0.0.1:{ports.slow}/v1"),
+        )
+        settings["providers"] = [_provider(slug, url) for _, slug, url in listed]
+        settings["models"] = [_model(case, slug) for case, slug, _ in listed]
     path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     return path
+
+
+def _provider(slug: str, base_url: str) -> dict[str, str]:
+    return {
+        "slug": slug,
+        "kind": "openai_compatible",
+        "base_url": base_url,
+        "api_key": "none",
+    }
+
+
+def _model(case: Case, provider: str) -> dict[str, object]:
+    pricing = {"prompt": "0.000001", "completion": "0.000002"}
+    endpoint = {"provider": provider, "model": PROVIDER_MODEL, "pricing": pricing}
+    return {"id": case.model, "context_length": 128_000, "endpoints": [endpoint]}
 
 
 def booked(folder: Path) -> int:

@@ -8,7 +8,9 @@
     "go"     ──>                sends the measured requests
              <── {"requests": ...}
 
-Every reply is checked to its last byte: a server that cuts or invents does not look fast.
+Every reply is checked to its last byte: a server that cuts or invents does not look fast. With a
+rate, requests begin when their time has come, and a latency counts from then, so that a server that
+stalls cannot hide it by being asked less (coordinated omission).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import argparse
 import asyncio
 import json
 import sys
-from collections import Counter
+import time
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -25,7 +28,7 @@ from typing import TYPE_CHECKING
 import httptools
 import uvloop
 
-from bench.traffic import PATH, Truncated, check_stream, check_whole, request_body
+from bench.traffic import PATH, Truncated, check_stream, check_whole, request_body, stamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +42,8 @@ class Plan:
 
     request: bytes
     check: Callable[[bytes], None]
+    rate: float = 0.0
+    stream: bool = False
     left: int = 0
     running: int = 0
     good: int = 0
@@ -46,6 +51,10 @@ class Plan:
     """Reads that brought bytes: tells whether streams still came chunk by chunk."""
     failures: Counter[str] = field(default_factory=Counter[str])
     latencies: list[float] = field(default_factory=list[float])
+    lags: list[float] = field(default_factory=list[float])
+    """From the write of a chunk to its arrival, in seconds."""
+    idle: deque[Connection] = field(default_factory=deque["Connection"])
+    """Connections that wait for a request's time, where there is a rate."""
     finished: asyncio.Future[None] | None = None
 
     def take(self) -> bool:
@@ -79,15 +88,15 @@ class Connection(asyncio.Protocol):
         self._began = 0.0
         self._busy = False
 
-    def start(self) -> None:
-        """Send the next request, if one is left."""
+    def start(self, due: float | None = None) -> None:
+        """Send the next request, if one is left; its latency counts from when it was due."""
         if self._busy or not self._plan.take():
             return
         if self._transport is None or self._transport.is_closing():
             self._plan.end("the connection was closed between two requests")
             return
         self._busy = True
-        self._began = perf_counter()
+        self._began = perf_counter() if due is None else due
         self._transport.write(self._plan.request)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -103,6 +112,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes of a reply."""
         self._plan.pieces += 1
+        if self._plan.stream:
+            now = time.monotonic_ns()
+            self._plan.lags += [(now - stamp) / 1e9 for stamp in stamps(data)]
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -129,7 +141,10 @@ class Connection(asyncio.Protocol):
         else:
             failure = f"status {status}: {body[:200].decode('utf-8', 'replace')}"
         self._end(failure)
-        self.start()
+        if self._plan.rate:
+            self._plan.idle.append(self)
+        else:
+            self.start()
 
     def _end(self, failure: str | None) -> None:
         if self._busy:
@@ -138,7 +153,7 @@ class Connection(asyncio.Protocol):
 
 
 def _request(options: argparse.Namespace) -> bytes:
-    body = request_body(stream=options.stream)
+    body = request_body(options.model, stream=options.stream)
     head = (
         f"POST {options.prefix}{PATH} HTTP/1.1\r\n"
         f"host: 127.0.0.1:{options.port}\r\n"
@@ -157,17 +172,34 @@ def percentile(values: list[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] if ordered else 0.0
 
 
+async def _begin(plan: Plan, connections: list[Connection]) -> None:
+    """Begin requests: at once on every connection, or each when its time has come."""
+    if not plan.rate:
+        for connection in connections:
+            connection.start()
+        return
+    plan.idle.extend(connections)
+    began = perf_counter()
+    for number in range(plan.left):
+        due = began + number / plan.rate
+        await asyncio.sleep(due - perf_counter())
+        while not plan.idle:
+            await asyncio.sleep(0.0005)
+        plan.idle.popleft().start(due)
+
+
 async def _phase(plan: Plan, connections: list[Connection], requests: int, seconds: float) -> None:
     if not requests:
         return
     plan.left = requests
     plan.good = plan.pieces = 0
     plan.latencies.clear()
+    plan.lags.clear()
+    plan.idle.clear()
     plan.finished = asyncio.get_running_loop().create_future()
-    for connection in connections:
-        connection.start()
     try:
         async with asyncio.timeout(seconds):
+            await _begin(plan, connections)
             await plan.finished
     except TimeoutError:
         plan.failures["no reply in time"] += plan.left + plan.running
@@ -179,7 +211,7 @@ async def _run(options: argparse.Namespace) -> None:
         (check_stream if options.stream else check_whole)(body, priced=options.priced)
 
     loop = asyncio.get_running_loop()
-    plan = Plan(_request(options), check)
+    plan = Plan(_request(options), check, rate=options.rate, stream=options.stream)
     connections: list[Connection] = []
     for _ in range(options.concurrency):
         _, connection = await loop.create_connection(
@@ -199,6 +231,8 @@ async def _run(options: argparse.Namespace) -> None:
         "pieces": plan.pieces,
         "p50_ms": percentile(plan.latencies, 50) * 1000,
         "p99_ms": percentile(plan.latencies, 99) * 1000,
+        "lag_p50_ms": percentile(plan.lags, 50) * 1000,
+        "lag_p99_ms": percentile(plan.lags, 99) * 1000,
         "failures": dict(plan.failures.most_common(5)),
     }
     print(json.dumps(result), flush=True)
@@ -209,13 +243,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.load")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--prefix", default="", help="what stands before the path")
+    parser.add_argument("--model", required=True)
     parser.add_argument("--key", default="none")
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--priced", action="store_true", help="a reply must say its cost")
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--warmup", type=int, default=0)
     parser.add_argument("--concurrency", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=120.0, help="the most that a phase takes")
+    parser.add_argument("--rate", type=float, default=0.0, help="requests begun each second")
+    parser.add_argument("--seconds", type=float, default=240.0, help="the most that a phase takes")
     options = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(options))

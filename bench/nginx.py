@@ -19,8 +19,14 @@ from bench.processes import BenchError, Child
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bench.target import Upstream
+
 UNBUFFERED = "/unbuffered"
 """Requests below this path are relayed as the bytes come."""
+TLS = "/tls"
+"""Requests below this path go to the upstream's TLS port, whose certificate is verified."""
+SLOW = "/slow"
+"""As `UNBUFFERED`, to the upstream's slow port."""
 
 MISSING = "nginx is not installed, so there is no ratio; on Debian: apt-get install nginx-light"
 _START_SECONDS = 10.0
@@ -41,8 +47,18 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     upstream fixed {{
-        server 127.0.0.1:{upstream};
+        server 127.0.0.1:{ports.plain};
         keepalive 256;
+        keepalive_requests 1000000000;
+    }}
+    upstream fixed_tls {{
+        server 127.0.0.1:{ports.tls};
+        keepalive 256;
+        keepalive_requests 1000000000;
+    }}
+    upstream fixed_slow {{
+        server 127.0.0.1:{ports.slow};
+        keepalive 1024;
         keepalive_requests 1000000000;
     }}
     server {{
@@ -53,6 +69,16 @@ http {{
         location {unbuffered}/ {{
             proxy_buffering off;
             proxy_pass http://fixed/;
+        }}
+        location {slow}/ {{
+            proxy_buffering off;
+            proxy_pass http://fixed_slow/;
+        }}
+        location {tls}/ {{
+            proxy_ssl_verify on;
+            proxy_ssl_name localhost;
+            proxy_ssl_trusted_certificate {authority};
+            proxy_pass https://fixed_tls/;
         }}
     }}
 }}
@@ -73,22 +99,28 @@ def version(program: str) -> str:
     return found[1] if found else "unknown"
 
 
-def config(folder: Path, port: int, upstream: int, *, root: bool) -> str:
+def config(folder: Path, port: int, upstream: Upstream, *, root: bool) -> str:
     """Return a configuration.
 
     Args:
         folder: Where it may write.
         port: Where it listens.
-        upstream: Port of the server behind it.
+        upstream: The server behind it.
         root: Whether it is started by root; its worker stays root then, to reach the folder.
     """
-    user = "user root;\n" if root else ""
     return _CONFIG.format(
-        user=user, folder=folder, port=port, upstream=upstream, unbuffered=UNBUFFERED
+        user="user root;\n" if root else "",
+        folder=folder,
+        port=port,
+        ports=upstream.ports,
+        authority=upstream.authority,
+        unbuffered=UNBUFFERED,
+        slow=SLOW,
+        tls=TLS,
     )
 
 
-def start(program: str, folder: Path, upstream: int) -> tuple[Child, int]:
+def start(program: str, folder: Path, upstream: Upstream) -> tuple[Child, int]:
     """Start it before an upstream.
 
     Returns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import IO, Self
 
@@ -33,13 +34,21 @@ class Child:
     Its standard input stays open as long as we live: children of ours end when it closes.
     """
 
-    def __init__(self, name: str, command: Sequence[str], *, seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        seconds: float = 30.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Start it.
 
         Args:
             name: What errors call it.
             command: Program and arguments.
             seconds: How long it may take to say a line.
+            environment: Variables that it gets beside ours.
         """
         self.name = name
         self._seconds = seconds
@@ -52,6 +61,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
+            env={**os.environ, **(environment or {})},
             # Ctrl-C is for us: we end the children in order.
             start_new_session=True,
         )

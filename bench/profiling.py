@@ -11,14 +11,15 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.gateway import Gateway, write_config
 from bench.processes import BenchError, Child
 from bench.report import table
-from bench.suite import Dose, gateway_target, go, measure, say, start_load, start_upstream
+from bench.suite import CASES, Dose, say
+from bench.target import gateway_target, go, measure, start_load, start_upstream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,13 +110,13 @@ def render(profile: Profile, most: int = 40) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def profile(folder: Path, dose: Dose, case: str, *, svg: Path | None, native: bool) -> str:
+def profile(folder: Path, dose: Dose, name: str, *, svg: Path | None, native: bool) -> str:
     """Run one load under py-spy.
 
     Args:
         folder: An empty folder for data and configurations.
         dose: How much is sent.
-        case: `whole` or `stream`.
+        name: One of `CASES`.
         svg: Where a flame graph goes; None for a summary.
         native: Whether frames of C extensions are shown.
 
@@ -128,22 +129,28 @@ def profile(folder: Path, dose: Dose, case: str, *, svg: Path | None, native: bo
     program = shutil.which("py-spy") or shutil.which("py-spy", path=str(_bin()))
     if program is None:
         raise BenchError(_MISSING)
-    upstream, upstream_port = start_upstream(dose)
-    with upstream, Gateway(folder / "data", write_config(folder / "p.yaml", upstream_port)) as gate:
+    case = CASES[name]
+    load = dose.load(case)
+    upstream = start_upstream(folder / "up", dose.chunk_interval_ms, dose.crowd_interval_ms)
+    config = write_config(folder / "p.yaml", upstream.ports)
+    with (
+        upstream.child,
+        Gateway(folder / "data", config, authority=upstream.authority) as gate,
+    ):
         target = gateway_target(gate)
-        measure(target, case, dose)
-        done = measure(target, case, dose)
-        say(f"{case}: {done.microseconds:.1f} us a request without the profiler")
+        measure(target, case, load)
+        done = measure(target, case, load)
+        say(f"{name}: {done.microseconds:.1f} us a request without the profiler")
         output = svg or Path(tempfile.mkstemp(dir=folder, suffix=".txt")[1])
         command = [program, "record", "--pid", str(gate.pid), "--output", str(output)]
         command += ["--format", "flamegraph" if svg else "raw", "--rate", str(_RATE)]
         command += ["--threads", "--nonblocking", "--duration", "100000"]
         command += ["--native"] * native
         with (
-            start_load(target, case, dose, 3 * dose.requests(case)) as load,
+            start_load(target, case, replace(load, requests=3 * load.requests)) as loading,
             Child("py-spy", command) as spy,
         ):
-            go(load)
+            go(loading)
             spy.interrupt()
             spy.wait(60.0)
     if svg is not None:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from bench.statistic import Spread, Verdict, judge, ratios, scaled_limit, spread
+from bench.suite import CASES, RATE
+from bench.traffic import CHUNKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.suite import Figures, Round
+    from bench.suite import Dose, Figures
+    from bench.target import Round
 
 WHOLE_LIMIT_US: Final = 80.0
-"""Set for machines where nginx costs between the next two figures; scaled elsewhere."""
+TLS_LIMIT_US: Final = 110.0
+"""Both set for machines where nginx costs between the next two figures; scaled elsewhere."""
 NGINX_LEAST_US: Final = 10.0
 NGINX_MOST_US: Final = 14.0
 STREAM_LIMIT: Final = 4.0
 READY_LIMIT_SECONDS: Final = 2.0
 IDLE_LIMIT_MB: Final = 150.0
+CROWD_LIMIT_MB: Final = 250.0
+ADDED_LIMIT_MS: Final = 1.0
 
 MB: Final = 1_000_000
-_NAMES: Final = {"whole": "non-streamed", "stream": "50-chunk stream"}
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -39,13 +45,14 @@ def cpu_table(figures: Figures) -> str:
     rows = [["CPU us a request", "median", "min", "max", "in kernel", "requests/s", "p50 ms"]]
     rows[0] += ["p99 ms", "reads"]
     for case, servers in figures.rounds.items():
-        rows += [_row(f"{_NAMES[case]}, {name}", each) for name, each in servers.items()]
+        title = CASES[case].title
+        rows += [_row(f"{title}, {name}", each) for name, each in servers.items()]
         found = ratio(figures, case)
         if found is None:
-            rows.append([f"{_NAMES[case]}, ratio", *["-"] * 8])
+            rows.append([f"{title}, ratio", *["-"] * 8])
         else:
             bounds = [f"{value:.2f}" for value in (found.median, found.least, found.most)]
-            rows.append([f"{_NAMES[case]}, ratio", *bounds, *[""] * 5])
+            rows.append([f"{title}, ratio", *bounds, *[""] * 5])
     return table(rows)
 
 
@@ -57,56 +64,114 @@ def ratio(figures: Figures, case: str) -> Spread | None:
     return spread(found) if found else None
 
 
+def latency_table(figures: Figures) -> str:
+    """Return latency at a steady rate, with what the gateway adds."""
+    rows = [[f"at {RATE:.0f} requests/s", "p50 ms", "p99 ms"]]
+    for name, rounds in figures.paced.items():
+        rows.append([name, *(f"{value:.2f}" for value in _latencies(rounds))])
+    rows.append(["added", *(f"{value:.2f}" for value in added(figures))])
+    return table(rows)
+
+
+def added(figures: Figures) -> tuple[float, float]:
+    """Return the milliseconds that the gateway adds to the median and to the 99th percentile."""
+    ours, theirs = (_latencies(figures.paced[name]) for name in ("gateway", "direct"))
+    return ours[0] - theirs[0], ours[1] - theirs[1]
+
+
+def crowd_table(figures: Figures, dose: Dose) -> str:
+    """Return what many streams at once cost, and how late their chunks are."""
+    rows = [[f"{dose.crowd} streams at once", "CPU us an event", "lag p50 ms", "lag p99 ms"]]
+    rows[0] += ["streams/s"]
+    for name, rounds in figures.crowd.items():
+        cells = [
+            ([each.microseconds / CHUNKS for each in rounds], 1),
+            ([each.lag_p50_ms for each in rounds], 2),
+            ([each.lag_p99_ms for each in rounds], 2),
+            ([each.requests_per_second for each in rounds], 0),
+        ]
+        rows.append([name, *(f"{median(values):.{digits}f}" for values, digits in cells)])
+    return table(rows)
+
+
 def start_table(figures: Figures) -> str:
-    """Return times until ready and memory."""
-    fresh, existing = spread(figures.ready_fresh), spread(figures.ready_existing)
+    """Return times until ready."""
     return table(
         [
-            ["start and memory", "median", "min", "max"],
-            ["ready, fresh folder, s", *_bounds(fresh, 2)],
-            ["ready, existing folder, s", *_bounds(existing, 2)],
+            ["start", "median", "min", "max"],
+            ["ready, fresh folder, s", *_bounds(spread(figures.ready_fresh), 2)],
+            ["ready, existing folder, s", *_bounds(spread(figures.ready_existing), 2)],
             ["CPU until ready, existing, s", *_bounds(spread(figures.ready_cpu), 2)],
-            ["idle RSS, simulated provider, MB", f"{figures.idle_simulated / MB:.0f}", "", ""],
-            ["idle RSS, openai_compatible, MB", f"{figures.idle_provider / MB:.0f}", "", ""],
-            ["RSS after the load, MB", f"{figures.loaded / MB:.0f}", "", ""],
         ]
     )
 
 
-def verdicts(figures: Figures) -> list[Verdict]:
+def memory_table(figures: Figures, dose: Dose) -> str:
+    """Return resident memory."""
+    growth = figures.after_many - figures.after_few
+    rows = [
+        ("idle, simulated provider", figures.idle_simulated),
+        ("idle, openai_compatible", figures.idle_provider),
+        ("after all rounds beside nginx", figures.loaded),
+        (f"the most with {dose.crowd} streams at once", figures.crowded),
+        (f"after {dose.few} requests", figures.after_few),
+        (f"after {dose.many} requests", figures.after_many),
+        ("growth between the two", growth),
+    ]
+    return table([["memory (RSS)", "MB"], *([name, f"{size / MB:.1f}"] for name, size in rows)])
+
+
+def tables(figures: Figures, dose: Dose) -> str:
+    """Return all tables."""
+    parts = [
+        cpu_table(figures),
+        latency_table(figures),
+        crowd_table(figures, dose),
+        memory_table(figures, dose),
+        start_table(figures),
+    ]
+    return "\n\n".join(parts)
+
+
+def verdicts(figures: Figures, dose: Dose) -> list[Verdict]:
     """Return every aim beside its figure."""
-    whole = _median(figures, "whole", "gateway")
-    yardstick = _median(figures, "whole", "nginx")
-    limit = scaled_limit(WHOLE_LIMIT_US, yardstick, NGINX_LEAST_US, NGINX_MOST_US)
-    beside = "nothing" if yardstick is None else f"nginx' {yardstick:.1f} us"
     stream = ratio(figures, "stream")
     ready = max(*figures.ready_fresh, *figures.ready_existing)
     idle = max(figures.idle_simulated, figures.idle_provider) / MB
+    times = None if stream is None else stream.median
     return [
-        judge("non-streamed, where nginx costs 10-14 us", whole, WHOLE_LIMIT_US, " us"),
-        judge(f"non-streamed, scaled to {beside}", whole, limit, " us"),
-        judge(
-            "50-chunk stream over nginx",
-            None if stream is None else stream.median,
-            STREAM_LIMIT,
-            " x",
-            1,
-        ),
+        *_cost_verdicts(figures, "whole", WHOLE_LIMIT_US),
+        *_cost_verdicts(figures, "tls", TLS_LIMIT_US),
+        judge("50-chunk stream over nginx", times, STREAM_LIMIT, " x", 1),
+        judge(f"added p50 at {RATE:.0f} requests/s", added(figures)[0], ADDED_LIMIT_MS, " ms", 2),
+        judge(f"memory, {dose.crowd} streams", figures.crowded / MB, CROWD_LIMIT_MB, " MB"),
         judge("ready after start (slowest)", ready, READY_LIMIT_SECONDS, " s", 2),
         judge("idle memory (larger)", idle, IDLE_LIMIT_MB, " MB"),
     ]
 
 
-def verdict_table(figures: Figures) -> str:
+def _cost_verdicts(figures: Figures, case: str, limit: float) -> list[Verdict]:
+    """Return the aim as it was set, and as it is for this machine's network stack."""
+    title, cost = CASES[case].title, _median(figures, case, "gateway")
+    yardstick = _median(figures, "whole", "nginx")
+    scaled = scaled_limit(limit, yardstick, NGINX_LEAST_US, NGINX_MOST_US)
+    beside = "nothing" if yardstick is None else f"nginx' {yardstick:.1f} us"
+    return [
+        judge(f"{title}, where nginx costs 10-14 us", cost, limit, " us"),
+        judge(f"{title}, scaled to {beside}", cost, scaled, " us"),
+    ]
+
+
+def verdict_table(figures: Figures, dose: Dose) -> str:
     """Return the aims as text."""
     rows = [["aim", "measured", "aim", "verdict"]]
-    rows += [[each.name, each.measured, each.aim, each.verdict] for each in verdicts(figures)]
+    rows += [[each.name, each.measured, each.aim, each.verdict] for each in verdicts(figures, dose)]
     return table(rows)
 
 
-def text(figures: Figures) -> str:
+def text(figures: Figures, dose: Dose) -> str:
     """Return everything."""
-    parts = [cpu_table(figures), start_table(figures), verdict_table(figures)]
+    parts = [tables(figures, dose), verdict_table(figures, dose)]
     parts.append(
         f"{figures.sent} requests were sent to the gateway and booked; the machine's load average "
         f"was {figures.load_average:.1f} before."
@@ -129,6 +194,11 @@ def _row(name: str, rounds: Sequence[Round]) -> list[str]:
 
 def _bounds(found: Spread, digits: int) -> list[str]:
     return [f"{value:.{digits}f}" for value in (found.median, found.least, found.most)]
+
+
+def _latencies(rounds: Sequence[Round]) -> tuple[float, float]:
+    """Return the medians over the rounds of their p50 and p99, in milliseconds."""
+    return median(each.p50_ms for each in rounds), median(each.p99_ms for each in rounds)
 
 
 def _costs(rounds: Sequence[Round]) -> list[float]:

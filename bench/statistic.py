@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import linear_regression, median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +27,17 @@ def spread(values: Sequence[float]) -> Spread:
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """Return the ratio of each round: its two halves saw the same noise."""
     return [mine / other for mine, other in zip(ours, theirs, strict=True) if other > 0]
+
+
+def slope(values: Sequence[float]) -> float:
+    """Return by how much values grow from one to the next: that of the least-squares line.
+
+    Args:
+        values: In the order in which they were measured; 0 is returned for fewer than two.
+    """
+    if len(values) < 2:
+        return 0.0
+    return linear_regression(range(len(values)), values).slope
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,22 @@ Shared by the upstream, which sends these bytes, and the load, which expects wha
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
 
-MODEL: Final = "bench/fixed"
-"""The catalogue's name."""
 PROVIDER_MODEL: Final = "fixed"
 PATH: Final = "/v1/chat/completions"
 CHUNKS: Final = 50
 """Pieces of a stream, each a write of its own; the last holds finish, usage and `[DONE]` too."""
 
+STAMP_DIGITS: Final = 19
+STAMP: Final = b"0" * STAMP_DIGITS
+"""Where each chunk says when it was written, in nanoseconds of the machine's monotonic clock."""
+
+_FINGERPRINT = f"fp_{STAMP.decode()}"
+_STAMPED = re.compile(rb'"fp_([0-9]{19})"')
 _QUESTION_BYTES = 1_880
 _ANSWER_BYTES = 560
 _WORDS = "the quick brown fox jumps over the lazy dog and then it rests for a while in the shade "
@@ -53,11 +58,11 @@ class _Reply(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Reply)
 
 
-def request_body(*, stream: bool) -> bytes:
+def request_body(model: str, *, stream: bool) -> bytes:
     """Return a request of 2 KB, as the client sends it."""
     question = (_WORDS * 30)[:_QUESTION_BYTES]
     body: dict[str, object] = {
-        "model": MODEL,
+        "model": model,
         "messages": [
             {"role": "system", "content": "You are terse."},
             {"role": "user", "content": question},
@@ -82,7 +87,7 @@ def reply_body() -> bytes:
             "model": PROVIDER_MODEL,
             "choices": [choice],
             "usage": _USAGE | {"prompt_tokens_details": details},
-            "system_fingerprint": "fp_bench",
+            "system_fingerprint": _FINGERPRINT,
         }
     )
 
@@ -137,6 +142,11 @@ def check_stream(body: bytes, *, priced: bool) -> None:
     _check_usage(usage, priced=priced)
 
 
+def stamps(data: bytes) -> list[int]:
+    """Return when the chunks in some bytes of a stream were written, in nanoseconds."""
+    return [int(digits) for digits in _STAMPED.findall(data)]
+
+
 def _choice(text: str, finish_reason: str | None) -> dict[str, object]:
     delta = {"role": "assistant", "content": text}
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
@@ -148,7 +158,7 @@ def _event(choices: list[dict[str, object]], usage: dict[str, int] | None = None
         "object": "chat.completion.chunk",
         "created": 1_700_000_000,
         "model": PROVIDER_MODEL,
-        "system_fingerprint": "fp_bench",
+        "system_fingerprint": _FINGERPRINT,
         "choices": choices,
         "usage": usage,
     }

@@ -1,9 +1,12 @@
 """The upstream of the benchmark: fixed bytes for the least CPU, so that it is never the bottleneck.
 
-    python -m bench.upstream [--chunk-interval-ms 5]     prints {"port": N}; ends with its input
+    python -m bench.upstream --certificate FILE [--chunk-interval-ms 5] [--slow-interval-ms 200]
+
+It prints `{"port": N, "tls_port": N, "slow_port": N}` and ends with its input.
 
 A request for a stream (its body says `"stream":true`) gets its chunks one write at a time, so
-that whatever stands between sees them one by one, as a model would produce them.
+that whatever stands between sees them one by one, as a model would produce them. Each says when
+it was written.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import ssl
 import sys
+import time
 from typing import Final
 
 import uvloop
 
-from bench.traffic import reply_body, stream_pieces
+from bench.traffic import STAMP, STAMP_DIGITS, reply_body, stream_pieces
 
 _HEAD_END: Final = b"\r\n\r\n"
 _STREAM: Final = b'"stream":true'
@@ -29,12 +34,14 @@ def _whole_response() -> bytes:
     return head % len(body) + body
 
 
-def _stream_writes() -> tuple[bytes, ...]:
+def _stream_writes() -> tuple[tuple[bytes, ...], ...]:
+    """Return what is written at a time, each cut where the time goes."""
     head = (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     )
     first, *middle, last = (b"%x\r\n%b\r\n" % (len(piece), piece) for piece in stream_pieces())
-    return (head + first, *middle, last + b"0\r\n\r\n")
+    writes = (head + first, *middle, last + b"0\r\n\r\n")
+    return tuple(tuple(write.split(STAMP)) for write in writes)
 
 
 _WHOLE: Final = _whole_response()
@@ -83,7 +90,8 @@ class Upstream(asyncio.Protocol):
     def _write(self, number: int) -> None:
         if self._transport is None:
             return
-        self._transport.write(_WRITES[number])
+        stamp = b"%0*d" % (STAMP_DIGITS, time.monotonic_ns())
+        self._transport.write(stamp.join(_WRITES[number]))
         if number + 1 == len(_WRITES):
             return
         if self._interval:
@@ -92,10 +100,23 @@ class Upstream(asyncio.Protocol):
             self._loop.call_soon(self._write, number + 1)
 
 
-async def _serve(interval: float) -> None:
+async def _serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Upstream(interval), "127.0.0.1", 0, backlog=1024)
-    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(options.certificate)
+
+    async def listen(milliseconds: float, context: ssl.SSLContext | None = None) -> int:
+        server = await loop.create_server(
+            lambda: Upstream(milliseconds / 1000), "127.0.0.1", 0, backlog=2048, ssl=context
+        )
+        return int(server.sockets[0].getsockname()[1])
+
+    ports = {
+        "port": await listen(options.chunk_interval_ms),
+        "tls_port": await listen(options.chunk_interval_ms, tls),
+        "slow_port": await listen(options.slow_interval_ms),
+    }
+    print(json.dumps(ports), flush=True)
     ended = asyncio.Event()
     # The parent holds the other end: when it is gone, however it went, so are we.
     loop.add_reader(sys.stdin, ended.set)
@@ -105,10 +126,11 @@ async def _serve(interval: float) -> None:
 def main() -> None:
     """Serve until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m bench.upstream")
+    parser.add_argument("--certificate", required=True, help="chain and key in one PEM file")
     parser.add_argument("--chunk-interval-ms", type=float, default=5.0)
-    interval = parser.parse_args().chunk_interval_ms / 1000
+    parser.add_argument("--slow-interval-ms", type=float, default=200.0)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(interval))
+        runner.run(_serve(parser.parse_args()))
 
 
 if __name__ == "__main__":

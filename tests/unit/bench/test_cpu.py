@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from bench.cpu import Reading, Ticks, parse_rss, parse_schedstat, parse_stat, read, rss, tree, used
+from bench.cpu import (
+    Reading,
+    Ticks,
+    parse_memory,
+    parse_schedstat,
+    parse_stat,
+    peak_rss,
+    read,
+    rss,
+    tree,
+    used,
+)
 
 STAT = (
     "4242 (a (b) c) S 1 4242 4242 0 -1 4194560 9512 0 12 0 250 130 7 9 20 0 3 0 "
@@ -23,7 +34,9 @@ def process(proc: Path, pid: int, threads: dict[int, int | None], children: str 
         if nanoseconds is not None:
             task.joinpath("schedstat").write_text(f"{nanoseconds} 500 20\n")
     (proc / str(pid) / "stat").write_text(STAT)
-    (proc / str(pid) / "status").write_text("Name:\tx\nVmRSS:\t    2048 kB\nThreads:\t1\n")
+    (proc / str(pid) / "status").write_text(
+        "Name:\tx\nVmHWM:\t    4096 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n"
+    )
 
 
 def test_a_stat_line_is_read_behind_a_command_with_blanks_and_parentheses() -> None:
@@ -37,12 +50,14 @@ def test_schedstat_begins_with_nanoseconds_on_a_cpu() -> None:
 
 
 def test_resident_memory_is_in_bytes() -> None:
-    assert parse_rss("Name:\tx\nVmRSS:\t  1024 kB\n") == 1024 * 1024
+    status = "Name:\tx\nVmHWM:\t  2048 kB\nVmRSS:\t  1024 kB\n"
+    assert parse_memory(status, "VmRSS") == 1024 * 1024
+    assert parse_memory(status, "VmHWM") == 2048 * 1024
 
 
 def test_a_zombie_has_no_memory() -> None:
     with pytest.raises(ValueError, match="ended"):
-        parse_rss("Name:\tx\nState:\tZ (zombie)\n")
+        parse_memory("Name:\tx\nState:\tZ (zombie)\n", "VmRSS")
 
 
 def test_a_tree_is_read_with_all_descendants_and_threads(tmp_path: Path) -> None:
@@ -55,6 +70,7 @@ def test_a_tree_is_read_with_all_descendants_and_threads(tmp_path: Path) -> None
     assert reading.threads == {10: 1_000, 11: 2_000, 20: 4_000, 30: 8_000, 40: 16_000}
     assert reading.ticks.user == pytest.approx(4 * 250 / HERTZ)
     assert rss(10, tmp_path) == 4 * 2048 * 1024
+    assert peak_rss(10, tmp_path) == 4 * 4096 * 1024
 
 
 def test_a_kernel_without_schedstat_leaves_the_ticks(tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ from datetime import date
 
 import pytest
 
-from bench import report, results
-from bench.statistic import Spread, judge, ratios, scaled_limit, spread
-from bench.suite import Dose, Figures, Round
+from bench import endurance, report, results
+from bench.endurance import Endurance
+from bench.statistic import Spread, judge, ratios, scaled_limit, slope, spread
+from bench.suite import Dose, Figures
+from bench.target import Round
 
 
-def round_of(microseconds: float, pieces: float = 1.0) -> Round:
-    return Round(microseconds, 0.25, 0.8, 5_000.0, 1.5, 4.0, pieces)
+def round_of(microseconds: float, pieces: float = 1.0, p50_ms: float = 1.5) -> Round:
+    return Round(microseconds, 0.25, 0.8, 5_000.0, p50_ms, 4.0, pieces, 0.2, 3.0)
 
 
 def measured(*, nginx: bool = True) -> Figures:
@@ -21,14 +23,21 @@ def measured(*, nginx: bool = True) -> Figures:
         idle_simulated=90_000_000,
         idle_provider=100_000_000,
         loaded=120_000_000,
+        crowded=200_000_000,
+        after_few=110_000_000,
+        after_many=111_500_000,
+        crowd={"gateway": [round_of(2_000.0)], "direct": [round_of(500.0)]},
+        paced={"gateway": [round_of(100.0, p50_ms=2.1)], "direct": [round_of(10.0, p50_ms=0.4)]},
         sent=11_000,
         booked=11_000,
     )
     for cost in (100.0, 120.0, 110.0):
         figures.of("whole", "gateway").append(round_of(cost))
+        figures.of("tls", "gateway").append(round_of(cost * 1.2))
         figures.of("stream", "gateway").append(round_of(cost * 20, pieces=49.9))
         if nginx:
             figures.of("whole", "nginx").append(round_of(cost / 10))
+            figures.of("tls", "nginx").append(round_of(cost / 5))
             figures.of("stream", "nginx").append(round_of(cost * 4, pieces=50.0))
     return figures
 
@@ -65,29 +74,50 @@ def test_a_limit_follows_the_yardstick_outside_its_bounds_only() -> None:
     assert scaled_limit(80.0, None, 10.0, 14.0) is None
 
 
+def test_a_slope_is_that_of_the_line_through_all_values() -> None:
+    assert slope([1.0, 3.0, 5.0]) == pytest.approx(2.0)
+    assert slope([5.0, 5.0, 5.0, 5.0]) == 0.0
+    assert slope([5.0]) == 0.0
+
+
+def test_memory_that_grows_after_the_first_sixth_is_a_slope_an_hour() -> None:
+    warming = [90_000_000 + 1_000_000 * number for number in range(10)]
+    steady = [100_000_000 + 5_000 * number for number in range(50)]
+    done = Endurance(60.0, [*warming, *steady], requests=9, rude=2, booked=10)
+    assert done.slope_mb_an_hour == pytest.approx(0.3)
+    assert "+0.30 MB an hour" in endurance.report(done)
+
+
 def test_tables_are_aligned() -> None:
     assert report.table([["a", "b"], ["long", "1"], ["c", "22"]]) == "a      b\nlong   1\nc     22"
 
 
 def test_the_report_holds_every_figure() -> None:
-    text = report.text(measured())
+    text = report.text(measured(), Dose())
     whole = next(line for line in text.splitlines() if line.startswith("non-streamed, gateway"))
     assert whole.split()[2:6] == ["110.0", "100.0", "120.0", "25"]
     lines = [line.split() for line in text.splitlines() if ", ratio" in line]
     assert lines == [
         ["non-streamed,", "ratio", "10.00", "10.00", "10.00"],
+        ["non-streamed,", "TLS", "upstream,", "ratio", "6.00", "6.00", "6.00"],
         ["50-chunk", "stream,", "ratio", "5.00", "5.00", "5.00"],
     ]
     assert "missed by 30 us (38 %)" in text
     assert "missed by 1.0 x (25 %)" in text
-    assert text.count(" met") == 2
+    assert "missed by 22 us (20 %)" in text
+    assert "missed by 0.70 ms (70 %)" in text
+    assert text.count(" met") == 3
+    rows = [line.split() for line in text.splitlines()]
+    assert ["added", "1.70", "0.00"] in rows
+    assert ["gateway", "40.0", "0.20", "3.00", "5000"] in rows
+    assert ["growth", "between", "the", "two", "1.5"] in rows
     assert "11000 requests were sent to the gateway and booked" in text
 
 
 def test_without_nginx_there_is_no_ratio() -> None:
-    text = report.text(measured(nginx=False))
+    text = report.text(measured(nginx=False), Dose())
     assert ["non-streamed,", "ratio", *"--------"] in [line.split() for line in text.splitlines()]
-    assert text.count("not measured") == 2
+    assert text.count("not measured") == 3
 
 
 def test_the_section_names_machine_versions_and_command() -> None:
@@ -114,4 +144,5 @@ def test_a_document_without_the_marks_is_left_alone() -> None:
 
 def test_the_results_file_has_the_marks() -> None:
     document = results.RESULTS.read_text(encoding="utf-8")
-    assert "new" in results.replace_section(document, "new")
+    for mark in (results.BEGIN, results.ENDURANCE_BEGIN):
+        assert "new" in results.replace_section(document, "new", mark)

@@ -1,4 +1,4 @@
-"""The whole benchmark, with a dose that proves nothing but that it works."""
+"""The whole benchmark and its endurance run, with doses that prove nothing but that they work."""
 
 import json
 import subprocess
@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from bench.endurance import endure
+
 ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_endurance_samples_memory_under_polite_and_rude_traffic(tmp_path: Path) -> None:
+    done = endure(tmp_path, 2, sample_seconds=3.0)
+    assert len(done.samples) == 2
+    assert done.booked >= done.requests > 400
+    assert done.rude == 30
 
 
 @pytest.mark.soak
@@ -23,6 +34,9 @@ def test_a_quick_run_measures_everything_and_leaves_nothing(tmp_path: Path) -> N
     assert "50-chunk stream, gateway" in done.stdout
     figures = json.loads(output.read_text())["figures"]
     assert figures["sent"] == figures["booked"] > 0
-    for case in ("whole", "stream"):
+    for case in ("whole", "tls", "stream"):
         assert all(each["microseconds"] > 0 for each in figures["rounds"][case]["gateway"])
+    assert figures["crowd"]["gateway"][0]["lag_p99_ms"] > 0
+    assert figures["paced"]["gateway"][0]["p50_ms"] > figures["paced"]["direct"][0]["p50_ms"]
+    assert figures["crowded"] >= figures["after_few"] > 0
     assert list((tmp_path / "work").iterdir()) == []

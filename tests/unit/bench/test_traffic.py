@@ -1,25 +1,35 @@
 """A reply that is not whole is never taken for one."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from bench import nginx
 from bench.load import percentile
 from bench.profiling import parse, render, summarise
+from bench.target import Ports, Upstream
 from bench.traffic import (
     CHUNKS,
+    STAMP,
     Truncated,
     check_stream,
     check_whole,
     reply_body,
     request_body,
+    stamps,
     stream_pieces,
 )
 
+if TYPE_CHECKING:
+    from bench.processes import Child
+
+FOLDER = Path("/tmp/x")  # noqa: S108 - never opened
+UPSTREAM = Upstream(cast("Child", None), Ports(8002, 8003, 8004), FOLDER / "authority.pem")
+
 
 def test_sizes_are_those_that_the_aims_speak_of() -> None:
-    assert 1_900 < len(request_body(stream=False)) < 2_100
+    assert 1_900 < len(request_body("a/model", stream=False)) < 2_100
     assert 900 < len(reply_body()) < 1_100
     assert len(stream_pieces()) == CHUNKS
 
@@ -56,6 +66,12 @@ def test_a_gateway_has_to_say_the_cost() -> None:
         check_stream(b"".join(stream_pieces()), priced=True)
 
 
+def test_each_chunk_says_when_it_was_written() -> None:
+    stream = b"".join(piece.replace(STAMP, b"%019d" % 42) for piece in stream_pieces())
+    assert stamps(stream) == [42] * (CHUNKS + 1)
+    assert stamps(reply_body()) == [0]
+
+
 def test_percentiles() -> None:
     values = [float(value) for value in range(100, 0, -1)]
     assert percentile(values, 50) == 51.0
@@ -64,7 +80,7 @@ def test_percentiles() -> None:
 
 
 def test_nginx_relays_over_kept_connections_and_a_stream_unbuffered() -> None:
-    text = nginx.config(Path("/tmp/x"), 8001, 8002, root=False)  # noqa: S108 - never opened
+    text = nginx.config(FOLDER, 8001, UPSTREAM, root=False)
     assert "user" not in text.split("events")[0]
     for needed in (
         "worker_processes 1;",
@@ -76,7 +92,14 @@ def test_nginx_relays_over_kept_connections_and_a_stream_unbuffered() -> None:
         "keepalive 256;",
     ):
         assert needed in text
-    assert nginx.config(Path("/tmp/x"), 1, 2, root=True).startswith("user root;\n")  # noqa: S108
+    assert nginx.config(FOLDER, 1, UPSTREAM, root=True).startswith("user root;\n")
+
+
+def test_nginx_verifies_the_upstreams_certificate() -> None:
+    text = nginx.config(FOLDER, 8001, UPSTREAM, root=False)
+    assert "server 127.0.0.1:8003;" in text
+    assert "proxy_ssl_verify on;" in text
+    assert f"proxy_ssl_trusted_certificate {UPSTREAM.authority};" in text
 
 
 def test_a_profile_is_summed_up_by_function() -> None:
