@@ -21,6 +21,7 @@ from tests.faults.raw_client import Answer, chat, post_chat
 from tests.integration.inference.upstream.faults import FAULTS, Fault
 from tollhouse.testing.openai_replies import Reply, stream, usage_of, whole
 from tollhouse.testing.raw_server import RawServer, say
+from tollhouse.testing.script import End
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -34,13 +35,31 @@ providers:
     name: Cutter
     kind: openai_compatible
     base_url: {url}v1
+  - slug: vouched
+    name: Cutter
+    kind: openai_compatible
+    base_url: {url}v1
+    idempotent: true
+  - slug: steady
+    kind: simulated
 models:
   - id: faulty/model
     context_length: 8192
     endpoints:
       - {{provider: faulty, model: m, pricing: {{prompt: "0.000001", completion: "0.000002"}}}}
       - {{provider: faulty, model: m, pricing: {{prompt: "0.000001", completion: "0.000002"}}}}
+  - id: faulty/backed
+    context_length: 8192
+    endpoints:
+      - {{provider: faulty, model: m, pricing: free}}
+      - {{provider: steady, model: echo, pricing: free}}
+  - id: vouched/backed
+    context_length: 8192
+    endpoints:
+      - {{provider: vouched, model: m, pricing: free}}
+      - {{provider: steady, model: echo, pricing: free}}
 """
+AMBIGUOUS = "tollhouse_upstream_ambiguous_sends_total"
 
 
 @dataclass
@@ -48,8 +67,8 @@ class Setup:
     gateway: ServerProcess
     upstream: RawServer
 
-    async def ask(self, *, streamed: bool) -> Answer:
-        body = chat("faulty/model", stream=streamed)
+    async def ask(self, model: str = "faulty/model", *, streamed: bool) -> Answer:
+        body = chat(model, stream=streamed)
         return await post_chat(self.gateway.base_url, self.gateway.api_key, body)
 
     async def get(self, url: str, **params: str) -> httpx2.Response:
@@ -88,17 +107,43 @@ async def setup(
 async def test_a_fault_is_told_booked_and_over(
     setup: Setup, fault: Fault, *, streamed: bool
 ) -> None:
-    requests, ambiguous = setup.upstream.requests, await setup.metric("tollhouse_upstream_amb")
+    requests, ambiguous = setup.upstream.requests, await setup.metric(AMBIGUOUS)
     setup.upstream.behave = fault.behave
     answer = await setup.ask(streamed=streamed)
     if streamed and answer.status == 200:
         assert_error_ending(answer)
     else:
         assert_bad_gateway(answer)
-        assert await setup.metric("tollhouse_upstream_ambiguous") in {ambiguous, ambiguous + 1}
+        assert await setup.metric(AMBIGUOUS) in {ambiguous, ambiguous + 1}
     assert setup.upstream.requests == requests + 1, "it was sent again, to the other endpoint"
     assert (await setup.generation(answer))["finish_reason"] == "error"
     await is_well(setup)
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_what_an_idempotent_provider_may_have_done_is_asked_of_the_next(
+    setup: Setup, *, streamed: bool
+) -> None:
+    requests, ambiguous = setup.upstream.requests, await setup.metric(AMBIGUOUS)
+    setup.upstream.behave = say(End.RST)
+    answer = await setup.ask("vouched/backed", streamed=streamed)
+    assert answer.status == 200
+    assert (await setup.generation(answer))["provider_name"] == "steady"
+    assert setup.upstream.requests == requests + 1
+    assert await setup.metric(AMBIGUOUS) == ambiguous + 1
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_what_may_have_been_done_is_not_asked_of_the_next_provider(
+    setup: Setup, *, streamed: bool
+) -> None:
+    requests, ambiguous = setup.upstream.requests, await setup.metric(AMBIGUOUS)
+    setup.upstream.behave = say(End.RST)
+    answer = await setup.ask("faulty/backed", streamed=streamed)
+    assert_bad_gateway(answer)
+    assert (await setup.generation(answer))["provider_name"] == "Cutter"
+    assert setup.upstream.requests == requests + 1
+    assert await setup.metric(AMBIGUOUS) == ambiguous + 1
 
 
 async def is_well(setup: Setup) -> None:

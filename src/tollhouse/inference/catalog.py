@@ -92,6 +92,7 @@ def _model(
                 provider=each.provider,
                 model=each.model,
                 price=_price(settings.id, each, providers[each.provider], now),
+                idempotent=providers[each.provider].idempotent,
             )
             for each in settings.endpoints
         ),

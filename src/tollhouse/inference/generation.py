@@ -156,7 +156,8 @@ class Generation:
                 failures.append(error)
                 if error.ambiguous:
                     self._services.metrics.ambiguous_sends.inc()
-                if self._exchange.abandoned or not routing.moves_on(error):
+                goes_on = routing.moves_on(error, idempotent=endpoint.idempotent)
+                if self._exchange.abandoned or not goes_on:
                     break
         raise routing.last_word(failures)
 

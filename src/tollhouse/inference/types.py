@@ -24,6 +24,8 @@ class Endpoint:
     model: str
     """The provider's own name of the model."""
     price: Price
+    idempotent: bool = False
+    """Work that the provider does in vain costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)

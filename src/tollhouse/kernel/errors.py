@@ -227,7 +227,7 @@ class ProviderFailure(TollhouseError):
             provider_code: The provider's own code or status, where it gave one.
             retry_after: Whole seconds, from the provider's own hint.
             ambiguous: The request may have left and no answer came: the work may be done and
-                billed, so it must not be asked for again.
+                billed, so it is asked for again only where that costs nothing.
         """
         super().__init__(message, retry_after=retry_after)
         self.ambiguous = ambiguous

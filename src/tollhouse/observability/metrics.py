@@ -32,7 +32,7 @@ class Metrics:
         )
         self.ambiguous_sends = Counter(
             "tollhouse_upstream_ambiguous_sends",
-            "Requests that may have reached a provider and got no answer; they are not repeated.",
+            "Requests that may have reached a provider and got no answer.",
             registry=self.registry,
         )
         self._generations = Counter(

@@ -24,6 +24,7 @@ ANY = "*"
 
 _TYPES: tuple[tuple[type, str], ...] = (
     (IPv4Network, "network"),
+    (bool, "true or false"),
     (int, "whole number"),
     (float, "seconds"),
     (Decimal, "exact decimal"),
@@ -133,4 +134,6 @@ def _default(location: Location, field: FieldInfo) -> str:
     value = cast("object", field.get_default(call_default_factory=False))
     if value is None or value == () or value is PydanticUndefined:
         return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -201,6 +201,11 @@ class ProviderSettings(Section):
         description="When the client hangs up: cancel the call, or (where the provider bills all "
         "the same) drain it to its end.",
     )
+    idempotent: bool = Field(
+        default=False,
+        description="Whether work that it does in vain costs nothing, as with a local model "
+        "server: a request that may have reached it and got no answer goes to the next endpoint.",
+    )
     head_seconds: Seconds | None = Field(
         default=None,
         description="Time from the request being sent to the head of its response.",

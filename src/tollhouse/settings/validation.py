@@ -26,6 +26,8 @@ _SENTENCES: Mapping[str, str] = {
     "model_type": "must be a mapping of names to values",
     "mapping_type": "must be a mapping of names to values",
     "tuple_type": "must be a list",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
     "int_parsing_size": "must be a smaller number",

@@ -138,11 +138,15 @@ class World:
     books: FakeBooks = field(default_factory=FakeBooks)
     clock: FakeClock = field(default_factory=FakeClock)
     metrics: Metrics = field(default_factory=Metrics)
+    idempotent: bool = False
+    """What every endpoint says of its provider."""
     pipeline: Pipeline = field(init=False)
 
     def __post_init__(self) -> None:
         by_slug = {f"p{number}": each for number, each in enumerate(self.providers)}
-        endpoints = tuple(Endpoint(slug, f"{slug}-model", PRICE) for slug in by_slug)
+        endpoints = tuple(
+            Endpoint(slug, f"{slug}-model", PRICE, self.idempotent) for slug in by_slug
+        )
         model = Model(MODEL, "Large", "", 128_000, None, endpoints)
         services = Services(by_slug, self.books, self.clock, self.metrics)
         self.pipeline = Pipeline(Catalog([model]), services, SequentialIds())

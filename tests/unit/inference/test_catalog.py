@@ -1,4 +1,5 @@
 import json
+from collections.abc import Mapping
 from decimal import Decimal
 
 import pytest
@@ -16,7 +17,9 @@ OPENAI = {"slug": "openai", "kind": "openai_compatible", "base_url": "https://ap
 PRICING = {"prompt": "0.000001", "completion": "0.000002"}
 
 
-def catalog(*models: dict[str, object], providers: tuple[dict[str, str], ...] = (ACME,)) -> Catalog:
+def catalog(
+    *models: dict[str, object], providers: tuple[Mapping[str, object], ...] = (ACME,)
+) -> Catalog:
     settings = Settings.model_validate(
         {"providers": providers, "models": models, "data_dir": "/data"}
     )
@@ -54,6 +57,12 @@ def test_endpoints_keep_the_order_of_the_settings() -> None:
     offers = [{"provider": "acme", "model": name, "pricing": PRICING} for name in "zay"]
     found = catalog(model("acme/large", *offers)).find("acme/large")
     assert [endpoint.model for endpoint in found.endpoints] == ["z", "a", "y"]
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_an_endpoint_is_idempotent_if_its_provider_is(*, idempotent: bool) -> None:
+    found = catalog(model(), providers=(ACME | {"idempotent": idempotent},)).find("acme/large")
+    assert found.endpoints[0].idempotent is idempotent
 
 
 def test_models_keep_the_order_of_the_settings() -> None:

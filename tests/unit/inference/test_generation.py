@@ -304,6 +304,38 @@ async def test_a_request_that_may_have_been_worked_on_is_booked_without_a_charge
     assert (record.charge.provider_cost_nano or 0) > 0
 
 
+async def test_a_request_that_an_idempotent_provider_may_have_worked_on_goes_to_the_next() -> None:
+    w = world(CUT, whole_reply(), idempotent=True)
+    await received(w.begin())
+    [record] = w.books.booked
+    assert record.provider_model == "p1-model"
+    assert [each.status for each in record.attempts] == [None, 200]
+    assert w.ambiguous == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_reply_that_broke_off_is_not_asked_of_the_next_though_idempotent(
+    *, stream: bool
+) -> None:
+    second = FakeProvider(whole_reply())
+    body = [replies.chunk({"content": "a"}), CUT] if stream else [b"{", CUT]
+    w = World([FakeProvider(FakeReply(body)), second], idempotent=True)
+    exchange = w.begin(stream=stream)
+    if stream:
+        assert checked(await received(exchange)).failed
+    else:
+        assert await failed(exchange) is CUT
+    assert second.calls == []
+
+
+async def test_work_that_an_earlier_provider_may_have_done_is_booked_after_all_failed() -> None:
+    w = world(CUT, failure("Beta", 500), idempotent=True)
+    await failed(w.begin())
+    [record] = w.books.booked
+    assert [each.status for each in record.attempts] == [None, 500]
+    assert record.charge.cost_nano == 0
+
+
 @pytest.mark.parametrize("error", [UNREACHABLE, failure("Acme", 429), failure("Acme", 400)])
 async def test_a_request_that_nobody_worked_on_is_not_booked(error: ProviderFailure) -> None:
     w = world(error)

@@ -69,6 +69,7 @@ class Plan:
     drains: list[bool]
     waits: list[int]
     """Before which of its steps each reply waits for a `provider` event."""
+    idempotent: bool
     books_break: bool
     slow_close: bool
     events: list[str]
@@ -80,6 +81,7 @@ PLANS = st.builds(
     answers=st.lists(st.sampled_from(PROVIDER_ENDS), min_size=1, max_size=3),
     drains=st.lists(st.booleans(), min_size=3, max_size=3),
     waits=st.lists(st.integers(0, 6), max_size=3),
+    idempotent=st.booleans(),
     books_break=st.sampled_from([False, False, False, True]),
     slow_close=st.booleans(),
     events=st.lists(
@@ -180,7 +182,7 @@ async def run(plan: Plan) -> tuple[World, Reader, list[FakeReply], bool]:
         on_disconnect = "drain" if drain else "cancel"
         providers.append(FakeProvider(each, accepts=accepts, on_disconnect=on_disconnect))  # type: ignore[arg-type]
     books = FakeBooks(ready=gates.books, broken=OSError("x") if plan.books_break else None)
-    w = World(providers, books)
+    w = World(providers, books, idempotent=plan.idempotent)
     reader = Reader(w.begin(stream=plan.stream))
     happens: dict[str, Callable[[], None]] = {
         "tick": lambda: None,
@@ -288,6 +290,7 @@ def test_an_end_after_any_number_of_steps_is_an_end(
                     answers=["unreachable", "text"],
                     drains=[drain, drain, drain],
                     waits=[0, 2],
+                    idempotent=False,
                     books_break=False,
                     slow_close=True,
                     events=[*["provider"] * before, event, *after],

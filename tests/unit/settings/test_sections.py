@@ -101,6 +101,17 @@ def test_a_provider_is_called_by_its_slug_unless_named() -> None:
     assert provider(kind="simulated", name="Acme Inc.").name == "Acme Inc."
 
 
+def test_a_provider_is_idempotent_only_if_it_says_so() -> None:
+    assert not provider(kind="simulated").idempotent
+    assert provider(kind="simulated", idempotent="true").idempotent
+
+
+@pytest.mark.parametrize("written", ["perhaps", "2", "[true]"])
+def test_what_is_neither_true_nor_false_is_refused(problems_of: Problems, written: str) -> None:
+    text = f"providers: [{{slug: acme, kind: anthropic, idempotent: {written}}}]"
+    assert problems_of(text) == ["providers[0].idempotent: must be true or false"]
+
+
 def test_a_base_url_loses_its_last_slash() -> None:
     assert provider(kind="anthropic", base_url="http://h:1/v1/").base_url == "http://h:1/v1"
 
