@@ -14,6 +14,7 @@ import pytest
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.raw_client import Answer, chat, post_chat
 from tests.integration.postgresql_databases import plain_url
+from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.storage.postgresql import connect
 
 if TYPE_CHECKING:
@@ -115,10 +116,18 @@ async def assert_sound(books: Books, whole: list[Answer]) -> None:
     assert await one(doubled) == 0
 
 
+async def recovered(tmp_path: Path, config: str, books: Books) -> None:
+    """Start the server and stop it: the start books what the kill left in the journal."""
+    with start_server(tmp_path, config=config, env=books.env):
+        pass
+    assert Journal(tmp_path / "data" / "journal").leftovers().payloads == []
+
+
 async def kill_repeatedly(
     upstream: UpstreamProcess, tmp_path: Path, books: Books, kills: int
 ) -> None:
-    config, key, hit_work = upstream.config(MODELS), "", 0
+    config, key, hit_work, hit_journal = upstream.config(MODELS), "", 0, 0
+    journal = tmp_path / "data" / "journal"
     whole: list[Answer] = []
     for number in range(kills):
         server = start_server(tmp_path, config=config, env=books.env)
@@ -132,9 +141,12 @@ async def kill_repeatedly(
         whole.extend(received)
         assert all(answer.status == 200 for answer in received)
         hit_work += any(answer.status == 200 for answer in broken)
+        hit_journal += bool(Journal(journal).leftovers().payloads)
+        await recovered(tmp_path, config, books)
         await assert_sound(books, whole)
         assert len(whole) >= CLIENTS * (number + 1)
     assert hit_work, "no kill hit a reply under way: the test proved nothing"
+    assert hit_journal, "no kill hit a charge in the journal: the test proved nothing"
     with start_server(tmp_path, config=config, env=books.env) as server:
         answer = await post_chat(server.base_url, key, chat("cutter/echo", stream=False))
         assert answer.status == 200

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003 - the journal reads the annotations
 from decimal import Decimal
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)

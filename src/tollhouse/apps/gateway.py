@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tollhouse import __version__
 from tollhouse.accounting import endpoints as accounting_endpoints
+from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
@@ -69,14 +70,20 @@ def build_gateway(
 ) -> Gateway:
     """Return the gateway on a database whose schema is there; must run inside the event loop."""
     metrics = Metrics()
-    settler = Settler(_charge_writer(core, folder))
+    settler = Settler(
+        Journal(folder.journal),
+        _charge_writer(core, folder),
+        sync=settings.accounting.journal_sync == "always",
+    )
     providers = build_providers(settings.providers, settings.upstream, partial(_upstream, settings))
     services = Services(providers, settler, core.clock, metrics)
     pipeline = Pipeline(catalog, services, core.ids)
     readiness = Readiness(core.database)
     control = control_app(
         identity_endpoints.router(core.identity, core.database),
-        accounting_endpoints.router(core.accounting, core.identity, core.database, core.clock),
+        accounting_endpoints.router(
+            core.accounting, core.identity, core.database, core.clock, settled=settler.settled
+        ),
         inference_endpoints.router(
             catalog, {slug: provider.name for slug, provider in providers.items()}
         ),

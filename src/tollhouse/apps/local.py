@@ -3,8 +3,9 @@
     local_front        lock, schema, gateway; the command talks to it as to a server's socket
     bootstrap_once     lock, schema, first account; what the first start of a server does
 
-On SQLite the lock on the data folder makes this process the file's one writer. PostgreSQL needs no
-lock: its own transactions keep several processes apart.
+On SQLite the lock on the data folder makes this process the file's one writer, who books what a
+killed server left in the journal first. PostgreSQL needs no lock: its own transactions keep several
+processes apart, and the journal in the folder may be a running server's.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ async def local_front(settings: Settings) -> AsyncGenerator[Front]:
             await core.database.close()
             raise
         try:
+            if _is_ours(url):
+                await gateway.settler.recover()
             yield gateway.local
         finally:
             await gateway.close()
@@ -113,7 +116,12 @@ def _log_errors_alone(settings: Settings) -> None:
 
 
 def _held(folder: DataFolder, url: sa.URL) -> AbstractContextManager[object]:
-    return folder if url.get_backend_name() == "sqlite" else nullcontext()
+    return folder if _is_ours(url) else nullcontext()
+
+
+def _is_ours(url: sa.URL) -> bool:
+    """Tell whether this process is the only one that uses the database and the data folder."""
+    return url.get_backend_name() == "sqlite"
 
 
 async def _require_account(core: Core) -> None:

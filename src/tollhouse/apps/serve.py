@@ -3,7 +3,7 @@
 The order keeps a failed start from leaving anything half-made:
 
     nothing is made      settings, prices, port, lock        -> one clear line, exit code 2
-    the folder is ours   schema, first account
+    the folder is ours   schema, first account, charges that a killed process left in the journal
     serving              until SIGTERM or SIGINT
     stopping             no new requests; running ones finish; charges are settled; exit code 0
                          a second signal: exit code 1 at once
@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -71,8 +72,19 @@ def serve(settings: Settings, ground: Ground, announce: Callable[[Started], None
         StartError: It cannot start; nothing half-made is left behind.
     """
     configure_logging(settings.logging.level, settings.logging.format)
+    _allow_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings, ground, announce))
+
+
+def _allow_open_files() -> None:
+    """Allow as many open files as the system lets us: each stream holds two sockets.
+
+    The usual soft limit of 1,024 is kept low for programs that use `select`.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS has a lower bound than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _run(settings: Settings, ground: Ground, announce: Callable[[Started], None]) -> int:
@@ -84,12 +96,19 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
         await bring_up_to_date(core.database)
         first = await _first_start(core, settings)
         gateway = build_gateway(settings, core, catalog, folder)
+        await _recover(gateway)
         models = [model.id for model in catalog.models]
         started = Started(ground.address, folder, first, models[0] if models else None)
         await _serve_until_stopped(settings, gateway, listener, lambda: announce(started))
     finally:
         await (core.database if gateway is None else gateway).close()
     return 0
+
+
+async def _recover(gateway: Gateway) -> None:
+    recovered = await gateway.settler.recover()
+    if recovered.charges or recovered.damaged:
+        _log.warning("charges_recovered", charges=recovered.charges, damaged=recovered.damaged)
 
 
 async def _first_start(core: Core, settings: Settings) -> Bootstrapped | None:

@@ -12,5 +12,5 @@ class Settlement(Protocol):
     """Books generations."""
 
     async def settle(self, record: GenerationRecord) -> None:
-        """Book a generation; return when that is durable."""
+        """Take a generation into the books; return when its charge cannot be lost any more."""
         ...

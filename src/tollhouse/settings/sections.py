@@ -130,6 +130,11 @@ class AccountingSettings(Section):
         default=Decimal(10),
         description="Credits that the account made on the first start is given; 0 for none.",
     )
+    journal_sync: Lowered[Literal["group", "always"]] = Field(
+        default="group",
+        description="When a charge survives a power failure: with its group, some 30 ms after the "
+        "reply, or always before the reply's last byte. It survives the end of the process anyway.",
+    )
 
 
 class UpstreamSettings(Section):

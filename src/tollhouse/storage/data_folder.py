@@ -1,6 +1,7 @@
 """The data folder: made once, locked by the one process that may write to it.
 
     <data>/tollhouse.db      the SQLite database
+    <data>/journal/          charges on their way to the database
     <data>/.lock             flock'd by the owner; holds its pid and address as JSON
     <data>/control.sock      the owner's door for commands on this machine, mode 0600
 
@@ -64,6 +65,11 @@ class DataFolder:
     def database(self) -> Path:
         """The SQLite file."""
         return self.path / "tollhouse.db"
+
+    @property
+    def journal(self) -> Path:
+        """The folder of charges that are on their way to the database."""
+        return self.path / "journal"
 
     @property
     def control_socket(self) -> Path:

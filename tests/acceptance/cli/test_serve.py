@@ -166,3 +166,11 @@ models:
 def serve(*args: str | Path) -> Done:
     """Try to start a server that is expected to refuse."""
     return tollhouse("serve", *args)
+
+
+def test_a_server_may_open_as_many_files_as_the_system_allows(tmp_path: Path) -> None:
+    with start_server(tmp_path) as server:
+        limits = Path(f"/proc/{server.process.pid}/limits").read_text()
+    line = next(line for line in limits.splitlines() if line.startswith("Max open files"))
+    soft, hard = line.split()[3:5]
+    assert soft == hard

@@ -1,12 +1,14 @@
 """The accounting slice on a real database."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from tests.integration.accounting.books import Books, charge_writer
 from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.storage.database import Database
 from tollhouse.testing.builders import Tenant, add_tenant
@@ -40,8 +42,15 @@ async def writer(database: Database) -> AsyncIterator[ChargeWriter]:
 
 
 @pytest.fixture
-def settler(writer: ChargeWriter) -> Settler:
-    return Settler(writer)
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal")
+
+
+@pytest.fixture
+async def settler(journal: Journal, writer: ChargeWriter) -> AsyncIterator[Settler]:
+    made = Settler(journal, writer)
+    yield made
+    await made.close()
 
 
 @pytest.fixture

@@ -1,13 +1,19 @@
 """The settler alone, with a writer whose moment of writing the test chooses."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from tollhouse.accounting.ports import Unbookable
-from tollhouse.accounting.settlement.settler import Settler
-from tollhouse.accounting.types import GenerationRecord
+from tollhouse.accounting.settlement import settler as module
+from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.accounting.settlement.settler import Recovered, Settler
+from tollhouse.accounting.types import Attribution, GenerationRecord
+from tollhouse.kernel.errors import Unavailable
+from tollhouse.kernel.start import StartError
 from tollhouse.testing.builders import generation_record
 
 
@@ -16,8 +22,10 @@ class Writer:
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
+        self.booked: set[str] = set()
         self.begun = asyncio.Event()
         self.let = asyncio.Event()
+        self.let.set()
         self.failure: Callable[[list[str]], Exception | None] = lambda _: None
         self.closed = False
 
@@ -28,21 +36,16 @@ class Writer:
         await self.let.wait()
         if (failure := self.failure(group)) is not None:
             raise failure
+        self.booked.update(group)
 
     async def close(self) -> None:
         self.closed = True
 
 
-def settle_all(settler: Settler, *ids: str) -> list[asyncio.Task[None]]:
-    return [asyncio.create_task(settler.settle(generation_record(id=id_))) for id_ in ids]
-
-
-async def outcome(waiting: Awaitable[None]) -> str:
-    try:
-        await waiting
-    except (OSError, Unbookable) as error:
-        return type(error).__name__
-    return "booked"
+@pytest.fixture(autouse=True)
+def _gathers_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GATHER_SECONDS", 0.001)
+    monkeypatch.setattr(module, "_FIRST_PAUSE_SECONDS", 0.001)
 
 
 @pytest.fixture
@@ -51,122 +54,275 @@ def writer() -> Writer:
 
 
 @pytest.fixture
-def settler(writer: Writer) -> Settler:
-    return Settler(writer)
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
 
 
-async def test_a_charge_is_waited_for_until_it_is_written(settler: Settler, writer: Writer) -> None:
-    (waiting,) = settle_all(settler, "a")
+@pytest.fixture
+def journal(folder: Path) -> Iterator[Journal]:
+    made = Journal(folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def settler(journal: Journal, writer: Writer) -> Settler:
+    return Settler(journal, writer)
+
+
+async def settle(settler: Settler, *ids: str) -> None:
+    for id_ in ids:
+        await settler.settle(generation_record(id=id_))
+
+
+def left_in(folder: Path) -> list[str]:
+    """Return the ids of the charges that a kill would leave in the journal now."""
+    return sorted(msgspec.json.decode(each)["id"] for each in Journal(folder).leftovers().payloads)
+
+
+async def test_a_charge_is_in_the_journal_when_settle_returns(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    await settle(settler, "a", "b")
+    assert left_in(folder) == ["a", "b"]
+    assert writer.groups == []
+    await settler.close()
+
+
+async def test_charges_gather_to_a_group_that_the_journal_forgets(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    await settle(settler, "a", "b", "c")
+    await settler.settled()
+    assert writer.groups == [["a", "b", "c"]]
+    assert left_in(folder) == []
+    await settler.close()
+
+
+async def test_the_journal_keeps_a_group_until_it_is_booked(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    writer.let.clear()
+    await settle(settler, "a")
     await writer.begun.wait()
-    assert not waiting.done()
+    await settle(settler, "b")
+    assert left_in(folder) == ["a", "b"]
     writer.let.set()
-    await waiting
+    await settler.settled()
+    assert writer.groups == [["a"], ["b"]]
+    assert left_in(folder) == []
+    await settler.close()
 
 
-async def test_charges_that_come_during_a_write_form_the_next_group(
+async def test_who_reads_waits_for_the_charges_so_far_and_no_longer(
     settler: Settler, writer: Writer
 ) -> None:
-    first = settle_all(settler, "a")
+    writer.let.clear()
+    await settle(settler, "a")
     await writer.begun.wait()
-    rest = settle_all(settler, "b", "c", "d")
-    await asyncio.sleep(0)
+    reading = asyncio.create_task(settler.settled())
+    await asyncio.sleep(0.01)
+    assert not reading.done()
+    writer.failure = lambda group: OSError("later") if "b" in group else None
+    await settle(settler, "b")
     writer.let.set()
-    await asyncio.gather(*first, *rest)
-    assert writer.groups == [["a"], ["b", "c", "d"]]
+    await reading
+    assert writer.booked == {"a"}
+    await settler.close()
 
 
-async def test_charges_that_come_right_after_a_write_gather(
+async def test_who_reads_cuts_the_gathering_short(
     settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollhouse.accounting.settlement.settler.GATHER_SECONDS", 0.3)
-    writer.let.set()
-    await asyncio.gather(*settle_all(settler, "a"))
-    early = settle_all(settler, "b")
-    await asyncio.sleep(0.01)
-    late = settle_all(settler, "c")
-    await asyncio.gather(*early, *late)
-    assert writer.groups == [["a"], ["b", "c"]]
+    monkeypatch.setattr(module, "GATHER_SECONDS", 3600)
+    await settle(settler, "a")
+    await settler.settled()
+    assert writer.booked == {"a"}
+    await settler.close()
+
+
+async def test_who_reads_does_not_wait_where_everything_is_booked(settler: Settler) -> None:
+    await settler.settled()
+    await settle(settler, "a")
+    await settler.settled()
+    await settler.settled()
+    await settler.close()
+
+
+async def test_who_reads_is_told_when_the_database_does_not_take_the_charges(
+    journal: Journal, writer: Writer
+) -> None:
+    settler = Settler(journal, writer, patience_seconds=0.01)
+    writer.failure = lambda _: OSError("disk full")
+    await settle(settler, "a")
+    with pytest.raises(Unavailable) as caught:
+        await settler.settled()
+    assert caught.value.retry_after == 1
+    await settler.close()
 
 
 async def test_a_group_has_a_largest_size(settler: Settler, writer: Writer) -> None:
-    writer.let.set()
-    await asyncio.gather(*settle_all(settler, *(str(number) for number in range(1_100))))
+    await settle(settler, *(str(number) for number in range(1_100)))
+    await settler.settled()
     assert [len(group) for group in writer.groups] == [500, 500, 100]
+    await settler.close()
 
 
-async def test_a_failed_write_fails_everyone_who_waits_for_it(
-    settler: Settler, writer: Writer
+async def test_a_failed_write_is_tried_again_until_it_succeeds(
+    settler: Settler, writer: Writer, folder: Path
 ) -> None:
-    writer.failure = lambda _: OSError("disk full")
-    writer.let.set()
-    waiting = settle_all(settler, "a", "b", "c")
-    assert [await outcome(one) for one in waiting] == ["OSError"] * 3
+    writer.failure = lambda _: OSError("disk full") if len(writer.groups) < 4 else None
+    await settle(settler, "a")
+    await settler.settled()
+    assert writer.groups == [["a"]] * 4
+    assert left_in(folder) == []
+    await settler.close()
 
 
-async def test_a_failed_write_is_tried_once(settler: Settler, writer: Writer) -> None:
-    writer.failure = lambda _: OSError("disk full")
-    writer.let.set()
-    await asyncio.gather(*settle_all(settler, "a", "b"), return_exceptions=True)
-    assert writer.groups == [["a", "b"]]
-
-
-async def test_after_a_failed_write_the_next_one_succeeds(settler: Settler, writer: Writer) -> None:
-    writer.failure = lambda group: OSError("disk full") if group == ["a"] else None
-    writer.let.set()
-    assert await outcome(settle_all(settler, "a")[0]) == "OSError"
-    assert await outcome(settle_all(settler, "b")[0]) == "booked"
-
-
-async def test_a_charge_that_cannot_be_stored_fails_alone(settler: Settler, writer: Writer) -> None:
+async def test_a_charge_that_cannot_be_stored_is_set_aside_alone(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
     writer.failure = lambda group: Unbookable("out of range") if "bad" in group else None
-    writer.let.set()
-    waiting = settle_all(settler, "a", "bad", "b")
-    assert [await outcome(one) for one in waiting] == ["booked", "Unbookable", "booked"]
-
-
-async def test_a_cancelled_waiter_is_booked_all_the_same(settler: Settler, writer: Writer) -> None:
-    (waiting,) = settle_all(settler, "a")
-    await writer.begun.wait()
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    writer.let.set()
+    await settle(settler, "a", "bad", "b")
+    await settler.settled()
+    assert writer.booked == {"a", "b"}
+    assert left_in(folder) == []
+    [line] = (folder / "unbookable.log").read_text().splitlines()
+    assert msgspec.json.decode(line[9:])["id"] == "bad"
     await settler.close()
-    assert writer.groups == [["a"]]
 
 
-async def test_a_waiter_that_is_cancelled_before_the_write_begins_is_booked_too(
-    settler: Settler, writer: Writer
+async def test_a_charge_that_finds_no_room_is_refused(
+    settler: Settler, writer: Writer, folder: Path
 ) -> None:
-    first = settle_all(settler, "a")
-    await writer.begun.wait()
-    (late,) = settle_all(settler, "b")
-    await asyncio.sleep(0)
-    late.cancel()
-    writer.let.set()
-    await asyncio.gather(*first)
+    folder.parent.joinpath("journal").write_text("a file where the folder should be")
+    with pytest.raises(OSError, match="exists"):
+        await settle(settler, "a")
     await settler.close()
-    assert writer.groups == [["a"], ["b"]]
+    assert writer.groups == []
 
 
-async def test_a_write_that_fails_after_its_waiter_was_cancelled_is_no_surprise(
-    settler: Settler, writer: Writer
+async def test_too_many_pending_charges_refuse_the_next(
+    settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer.failure = lambda _: OSError("disk full")
-    (waiting,) = settle_all(settler, "a")
-    await writer.begun.wait()
-    waiting.cancel()
+    monkeypatch.setattr(module, "MOST_PENDING", 2)
+    writer.let.clear()
+    await settle(settler, "a", "b")
+    with pytest.raises(Unavailable):
+        await settle(settler, "c")
     writer.let.set()
     await settler.close()
-    assert waiting.cancelled()
+    assert writer.booked == {"a", "b"}
 
 
-async def test_closing_writes_what_is_pending_first(settler: Settler, writer: Writer) -> None:
-    waiting = settle_all(settler, "a", "b")
+async def test_closing_books_what_is_pending_first(settler: Settler, writer: Writer) -> None:
+    writer.let.clear()
+    await settle(settler, "a")
     await writer.begun.wait()
+    await settle(settler, "b")
     closing = asyncio.create_task(settler.close())
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     assert not writer.closed
     writer.let.set()
-    await asyncio.gather(closing, *waiting)
+    await closing
     assert writer.closed
+    assert writer.booked == {"a", "b"}
+
+
+async def test_closing_leaves_in_the_journal_what_cannot_be_booked(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    writer.failure = lambda _: OSError("disk full")
+    await settle(settler, "a", "b")
+    await settler.close()
+    assert left_in(folder) == ["a", "b"]
+
+
+async def test_with_sync_a_charge_waits_for_the_disk(
+    journal: Journal, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(journal, "sync", lambda: synced.append("synced"))
+    settler = Settler(journal, writer, sync=True)
+    await settle(settler, "a")
+    assert synced == ["synced"]
+    await settler.close()
+
+
+async def killed_with(folder: Path, *ids: str) -> None:
+    """Leave charges behind, as a process that was killed before it booked them."""
+    left = Journal(folder)
+    for id_ in ids:
+        left.append(msgspec.json.encode(generation_record(id=id_)))
+    left.close()
+
+
+async def test_what_a_killed_process_left_is_booked_and_forgotten(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    await killed_with(folder, "a", "b")
+    assert await settler.recover() == Recovered(charges=2, damaged=0)
+    assert writer.groups == [["a", "b"]]
+    assert left_in(folder) == []
+    assert await settler.recover() == Recovered(charges=0, damaged=0)
+
+
+async def test_every_field_of_a_charge_survives(
+    journal: Journal, folder: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attribution = Attribution("https://a.example", "App", "agent/1", "someone", "session")
+    record = generation_record(id="whole", attribution=attribution, cost_nano=2**40)
+    seen: list[GenerationRecord] = []
+
+    async def write(records: Sequence[GenerationRecord]) -> None:
+        seen.extend(records)
+
+    monkeypatch.setattr(writer, "write", write)
+    left = Journal(folder)
+    left.append(msgspec.json.encode(record))
+    left.close()
+    await Settler(journal, writer).recover()
+    assert seen == [record]
+
+
+async def test_a_charge_whose_foreign_texts_are_no_unicode_survives_a_kill(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    nasty = "\0 \ud800 \u2028"
+    record = generation_record(id="a", upstream_id=nasty, attribution=Attribution(nasty))
+    await settler.settle(record)
+    assert left_in(folder) == ["a"]
+    assert await Settler(Journal(folder), writer).recover() == Recovered(charges=1, damaged=0)
+    await settler.close()
+
+
+async def test_a_tail_that_the_kill_cut_off_is_counted_and_the_rest_is_booked(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    await killed_with(folder, "a", "b")
+    file = folder / "a.log"
+    file.write_bytes(file.read_bytes()[:-5])
+    assert await settler.recover() == Recovered(charges=1, damaged=1)
+    assert writer.booked == {"a"}
+
+
+async def test_a_recovery_that_fails_loses_nothing(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    await killed_with(folder, "a")
+    writer.failure = lambda _: OSError("disk full")
+    with pytest.raises(StartError, match="not lost"):
+        await settler.recover()
+    assert left_in(folder) == ["a"]
+
+
+async def test_charges_of_another_version_are_not_dropped(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    left = Journal(folder)
+    left.append(b'{"id":"from the future"}')
+    left.close()
+    with pytest.raises(StartError, match="version"):
+        await settler.recover()
+    assert left_in(folder) == ["from the future"]
+    assert writer.groups == []

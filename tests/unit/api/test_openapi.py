@@ -47,11 +47,15 @@ OPERATIONS = {
 }
 
 
+async def not_used() -> None:
+    """No route is called."""
+
+
 @cache
 def rendered() -> bytes:
     app = control_app(
         identity_endpoints.router(NOT_USED, NOT_USED),
-        accounting_endpoints.router(NOT_USED, NOT_USED, NOT_USED, NOT_USED),
+        accounting_endpoints.router(NOT_USED, NOT_USED, NOT_USED, NOT_USED, settled=not_used),
         inference_endpoints.router(Catalog(()), {}),
     )
     return render_openapi(app, HOT_OPERATIONS)

@@ -39,6 +39,7 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_SERVER__CONTROL_BODY_LIMIT_BYTES": _bytes,
     "TOLLHOUSE_SERVER__SHUTDOWN_SECONDS": _seconds,
     "TOLLHOUSE_ACCOUNTING__INITIAL_GRANT": st.decimals(0, 10**9, places=9),
+    "TOLLHOUSE_ACCOUNTING__JOURNAL_SYNC": st.sampled_from(["group", "always"]),
     "TOLLHOUSE_UPSTREAM__CONNECT_SECONDS": _seconds,
     "TOLLHOUSE_UPSTREAM__POOL_SECONDS": _seconds,
     "TOLLHOUSE_UPSTREAM__HEAD_SECONDS": _seconds,

@@ -4,7 +4,9 @@ The text of an endpoint is its description in the OpenAPI document; its refusals
 added. An endpoint opens the transaction and commits it.
 """
 
-from fastapi import APIRouter
+from collections.abc import Awaitable, Callable
+
+from fastapi import APIRouter, Depends
 
 from tollhouse.accounting.endpoints.credits import Credits
 from tollhouse.accounting.endpoints.generation import Generations
@@ -17,10 +19,23 @@ from tollhouse.storage.database import Database
 
 
 def router(
-    accounting: AccountingService, identity: IdentityService, database: Database, clock: Clock
+    accounting: AccountingService,
+    identity: IdentityService,
+    database: Database,
+    clock: Clock,
+    *,
+    settled: Callable[[], Awaitable[None]],
 ) -> APIRouter:
-    """Return the routes of accounting."""
-    routes = APIRouter()
+    """Return the routes of accounting.
+
+    Args:
+        accounting: The slice's own decisions.
+        identity: Whose money it is.
+        database: Where both look.
+        clock: What the time is.
+        settled: Awaited before any of them looks, so that whoever has a reply sees its charge.
+    """
+    routes = APIRouter(dependencies=[Depends(settled)])
     OwnKey(accounting, identity, database).add_to(routes)
     Keys(accounting, identity, database, clock).add_to(routes)
     Generations(accounting, database).add_to(routes)

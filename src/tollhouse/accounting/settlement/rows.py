@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import UTC
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tollhouse.accounting.types import Spend
+from tollhouse.accounting.types import Attribution, Spend
 from tollhouse.storage.tables.base import to_millis
 
 if TYPE_CHECKING:
@@ -67,6 +67,21 @@ def generation_row(record: GenerationRecord) -> Row:
         "session_id": _storable(record.attribution.session_id),
         "created_at": to_millis(record.created_at),
     }
+
+
+def storable(record: GenerationRecord) -> GenerationRecord:
+    """Return a record whose foreign texts are ones that a database and JSON can hold."""
+    attribution = {
+        field.name: _storable(getattr(record.attribution, field.name))
+        for field in fields(Attribution)
+    }
+    return replace(
+        record,
+        provider_model=_storable(record.provider_model),
+        upstream_id=_storable(record.upstream_id),
+        native_finish_reason=_storable(record.native_finish_reason),
+        attribution=Attribution(**attribution),
+    )
 
 
 def _storable(text: str | None) -> str | None:

@@ -1,104 +1,262 @@
-"""The settler: charges that arrive while a group is being written form the next group.
+"""The settler: from a finished reply to the books, without keeping the reply waiting.
 
-    settle(record)  --> pending --+--> writer.write([record, ...])  --> every waiter goes on
-    settle(record)  --> pending --+      one transaction
+    settle(record) ──> journal                                  the reply may leave
+                       └── pending ──> writer.write([...])      a group, one transaction
+                                       └── the journal forgets it
 
-`settle` returns when the charge is durable, so a reply whose last byte waits for it can never
-be received whole and be missing from the books. A charge that the database would never take
-spoils its group: the group is then written one by one, so that it fails alone.
+A charge that is in the journal survives `kill -9`; `recover` books it at the next start. Booking
+twice changes nothing, so a kill between the commit and the forgetting is harmless.
 
-A charge on a quiet gateway is written at once. Right after a group the next one gathers for
-`GATHER_SECONDS`: a transaction costs many times what one more row in it does.
+Groups gather for `GATHER_SECONDS`: a transaction costs many times what one more row in it does.
+Who reads money waits with `settled` for the charges so far, and that cuts the gathering short.
+
+A database that cannot be written is tried again until it can; the charges wait in the journal. A
+charge that no database would take spoils its group: the group is then booked one by one, and that
+one is set aside.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import structlog
 
 from tollhouse.accounting.ports import Unbookable
+from tollhouse.accounting.settlement.flusher import Flusher
+from tollhouse.accounting.settlement.rows import storable
+from tollhouse.accounting.types import GenerationRecord
+from tollhouse.kernel.errors import Unavailable
+from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
-    from tollhouse.accounting.ports import ChargeWriter
-    from tollhouse.accounting.types import GenerationRecord
+    from collections.abc import Sequence
 
-GATHER_SECONDS = 0.002
-_LARGEST_GROUP = 500
-_Waiting = tuple["GenerationRecord", "asyncio.Future[None]"]
+    from tollhouse.accounting.ports import ChargeWriter
+    from tollhouse.accounting.settlement.journal import Journal
+
+GATHER_SECONDS: Final = 0.03
+LARGEST_GROUP: Final = 500
+MOST_PENDING: Final = 100_000
+"""Of 1 KB each in memory, while the database cannot be written."""
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LONGEST_PAUSE_SECONDS: Final = 5.0
 _log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(GenerationRecord).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a start found in the journal."""
+
+    charges: int
+    """Charges that are in the books now."""
+    damaged: int
+    """Places that were no charge; each was logged with its offset."""
 
 
 class Settler:
-    """Writes charges in groups, one group at a time."""
+    """Puts charges in the journal at once and in the books in groups, one group at a time."""
 
-    def __init__(self, writer: ChargeWriter) -> None:
-        """Take the writer; nothing runs until the first charge."""
+    def __init__(
+        self,
+        journal: Journal,
+        writer: ChargeWriter,
+        *,
+        sync: bool = False,
+        patience_seconds: float = 5.0,
+    ) -> None:
+        """Take the two places; nothing is opened and nothing runs before the first charge.
+
+        Args:
+            journal: Where a charge is first.
+            writer: What makes it part of the books.
+            sync: Whether a charge has to survive a power failure before its reply leaves, too; a
+                group that is in the database does in any case.
+            patience_seconds: How long `settled` waits for a database that cannot be written.
+        """
+        self._journal = journal
         self._writer = writer
-        self._pending: list[_Waiting] = []
-        self._flushing: asyncio.Task[None] | None = None
-        self._gathers_until = 0.0
+        self._flusher = Flusher(journal.sync) if sync else None
+        self._patience_seconds = patience_seconds
+        self._pending: list[GenerationRecord] = []
+        self._taken = 0
+        self._booked = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        """Who waits until so many charges are booked."""
+        self._booking: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+        self._closing = asyncio.Event()
 
     async def settle(self, record: GenerationRecord) -> None:
-        """Book a generation; return when that is durable.
+        """Take a charge; return when it is safe.
 
-        Being cancelled ends only the waiting: the charge is written all the same.
+        Being cancelled ends only the waiting: the charge is booked all the same.
 
         Raises:
-            Unbookable: The charge itself cannot be stored.
-            Exception: Whatever else kept the writer from writing; the charge is not booked.
+            OSError: The journal cannot be written; the reply must not leave.
+            Unavailable: Too many charges wait for a database that cannot be written.
         """
+        if len(self._pending) >= MOST_PENDING:
+            raise Unavailable("Too many charges are waiting to be stored.")
+        self._journal.append(_payload(record))
+        self._pending.append(record)
+        self._taken += 1
+        if self._booking is None:
+            self._booking = asyncio.create_task(self._book_pending(), name="settler")
+        if self._flusher is not None:
+            await self._flusher.flushed()
+
+    async def settled(self) -> None:
+        """Return when every charge that was taken so far is in the books.
+
+        Raises:
+            Unavailable: The database has not taken them in time.
+        """
+        if self._booked == self._taken:
+            return
         done = asyncio.get_running_loop().create_future()
-        self._pending.append((record, done))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush(), name="settler")
-        # Cancelling the future is harmless: the writer looks at the record, not at who waits.
-        await done
+        self._waiting.append((self._taken, done))
+        self._hurry.set()
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                await done
+        except TimeoutError:
+            message = "Charges are waiting to be stored; try again in a moment."
+            raise Unavailable(message, retry_after=1) from None
+
+    async def recover(self) -> Recovered:
+        """Book what a process that was killed has left in the journal.
+
+        Call it before the first charge, by the one process that holds the journal's folder.
+
+        Raises:
+            StartError: It cannot be read or booked; nothing of it is lost.
+        """
+        try:
+            left = self._journal.leftovers()
+            for damage in left.damages:
+                _log.error(
+                    "journal_damaged",
+                    file=damage.file,
+                    offset=damage.offset,
+                    bytes=damage.size,
+                    is_tail=damage.is_tail,
+                )
+            records = [_decode(payload) for payload in left.payloads]
+            await self._book(records)
+            self._journal.clear()
+        except msgspec.MsgspecError as error:
+            raise StartError(
+                "the journal holds charges that another version of Tollhouse wrote: "
+                "start that version once, so that it books them"
+            ) from error
+        except Exception as error:
+            raise StartError(
+                f"the charges in the journal cannot be booked ({type(error).__name__}): "
+                "mend the database or the disk, and start again; they are not lost"
+            ) from error
+        return Recovered(len(records), len(left.damages))
 
     async def close(self) -> None:
-        """Write what is pending, then close the writer."""
-        while self._flushing is not None:
-            await asyncio.wait([self._flushing])
-        await self._writer.close()
+        """Book what is pending, then give up the two places.
 
-    async def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
+        Charges that cannot be booked now stay in the journal for the next start.
+        """
+        self._closing.set()
+        self._hurry.set()
+        if self._booking is not None:
+            await asyncio.wait([self._booking])
+        if self._flusher is not None:
+            await self._flusher.close()
+        await self._writer.close()
+        self._journal.close()
+
+    async def _book_pending(self) -> None:
         try:
             while self._pending:
-                if (pause := self._gathers_until - loop.time()) > 0:
-                    await asyncio.sleep(pause)
-                group = self._pending[:_LARGEST_GROUP]
-                del self._pending[:_LARGEST_GROUP]
-                await self._write(group)
-                self._gathers_until = loop.time() + GATHER_SECONDS
+                await self._gather()
+                group, self._pending = self._pending, []
+                self._journal.turn()
+                if not await self._book_patiently(group):
+                    return
+                self._journal.forget()
+                self._booked += len(group)
+                self._tell()
         finally:
-            self._flushing = None
+            self._booking = None
 
-    async def _write(self, group: list[_Waiting]) -> None:
-        try:
-            await self._writer.write([record for record, _ in group])
-        except Exception as error:  # noqa: BLE001 - the edge: every waiter learns what happened
-            if isinstance(error, Unbookable) and len(group) > 1:
-                for waiting in group:
-                    await self._write([waiting])
-                return
-            _fail(group, error)
-        else:
-            for _, done in group:
-                if not done.done():
-                    done.set_result(None)
+    async def _gather(self) -> None:
+        """Let charges come, unless somebody waits for those that are there."""
+        await _wait(self._hurry, GATHER_SECONDS)
+        if not self._closing.is_set():
+            self._hurry.clear()
+
+    async def _book_patiently(self, group: Sequence[GenerationRecord]) -> bool:
+        """Book a group, again and again until that succeeds; false where closing cuts it short."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                await self._book(group)
+            except Exception as error:  # noqa: BLE001 - the edge: whatever it was, nothing is lost
+                # Not its text: a database's error may quote the row.
+                _log.error(
+                    "charges_not_booked_yet",
+                    count=len(group) + len(self._pending),
+                    first_generation=group[0].id,
+                    error=type(error.__cause__ or error).__name__,
+                )
+            else:
+                return True
+            if self._closing.is_set():
+                return False
+            await _wait(self._closing, pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    async def _book(self, group: Sequence[GenerationRecord]) -> None:
+        for start in range(0, len(group), LARGEST_GROUP):
+            part = group[start : start + LARGEST_GROUP]
+            try:
+                await self._writer.write(part)
+            except Unbookable as error:
+                await self._book_singly(part, error)
+
+    async def _book_singly(self, group: Sequence[GenerationRecord], error: Unbookable) -> None:
+        if len(group) > 1:
+            for record in group:
+                await self._book([record])
+            return
+        [record] = group
+        self._journal.set_aside(_payload(record))
+        _log.error(
+            "charge_set_aside",
+            generation=record.id,
+            error=type(error.__cause__ or error).__name__,
+        )
+
+    def _tell(self) -> None:
+        """Let those go on whose charges are all booked."""
+        still = [each for each in self._waiting if each[0] > self._booked]
+        for number, done in self._waiting:
+            if number <= self._booked and not done.done():
+                done.set_result(None)
+        self._waiting = still
 
 
-def _fail(group: list[_Waiting], error: Exception) -> None:
-    _log.error(
-        "charges_not_booked",
-        count=len(group),
-        first_generation=group[0][0].id,
-        error=type(error.__cause__ or error).__name__,
-    )
-    for _, done in group:
-        if not done.done():
-            done.set_exception(error)
-            # A waiter that was cancelled will never look; it was logged above.
-            done.exception()
+def _payload(record: GenerationRecord) -> bytes:
+    try:
+        return _encode(record)
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, from a client or a provider: hardly ever, so looked for last.
+        return _encode(storable(record))
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, but only so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -1,0 +1,161 @@
+"""The journal alone: what is on disk after an append, a turn, a kill and a full disk."""
+
+import resource
+from binascii import crc32
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.accounting.settlement.journal import Journal, parse
+
+ONE, TWO, THREE = b'{"id":"one"}', b'{"id":"two"}', b'{"id":"three"}'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def journal(folder: Path) -> Iterator[Journal]:
+    made = Journal(folder)
+    yield made
+    made.close()
+
+
+def left_in(folder: Path) -> list[bytes]:
+    """Return what another process would find, without the first one having closed anything."""
+    found = Journal(folder).leftovers()
+    assert found.damages == []
+    return found.payloads
+
+
+def test_nothing_is_made_before_the_first_record(journal: Journal, folder: Path) -> None:
+    journal.turn()
+    journal.forget()
+    journal.sync()
+    assert left_in(folder) == []
+    assert not folder.exists()
+
+
+def test_a_record_is_on_disk_when_append_returns(journal: Journal, folder: Path) -> None:
+    journal.append(ONE)
+    assert left_in(folder) == [ONE]
+    journal.append(TWO)
+    assert left_in(folder) == [ONE, TWO]
+
+
+def test_only_the_owner_may_read_it(journal: Journal, folder: Path) -> None:
+    journal.append(ONE)
+    journal.set_aside(TWO)
+    assert folder.stat().st_mode & 0o077 == 0
+    assert [path.stat().st_mode & 0o077 for path in folder.iterdir()] == [0] * 3
+
+
+def test_what_comes_after_a_turn_is_kept_when_the_rest_is_forgotten(
+    journal: Journal, folder: Path
+) -> None:
+    journal.append(ONE)
+    journal.turn()
+    journal.append(TWO)
+    assert sorted(left_in(folder)) == [ONE, TWO]
+    journal.forget()
+    assert left_in(folder) == [TWO]
+
+
+def test_the_files_take_turns_for_ever(journal: Journal, folder: Path) -> None:
+    for number in range(20):
+        payload = b'{"id":%d}' % number
+        journal.append(payload)
+        journal.turn()
+        journal.forget()
+        assert left_in(folder) == []
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_journal_that_was_left_behind_is_appended_to(journal: Journal, folder: Path) -> None:
+    journal.append(ONE)
+    journal.close()
+    again = Journal(folder)
+    again.append(TWO)
+    assert left_in(folder) == [ONE, TWO]
+    again.close()
+
+
+def test_clearing_empties_both_files(journal: Journal, folder: Path) -> None:
+    journal.append(ONE)
+    journal.turn()
+    journal.append(TWO)
+    Journal(folder).clear()
+    assert left_in(folder) == []
+
+
+def test_a_record_set_aside_is_not_found_again(journal: Journal, folder: Path) -> None:
+    journal.set_aside(ONE)
+    journal.set_aside(TWO)
+    assert left_in(folder) == []
+    aside = (folder / "unbookable.log").read_bytes()
+    assert parse("unbookable.log", aside).payloads == [ONE, TWO]
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("room", [0, 5])
+def test_a_record_that_finds_no_room_leaves_nothing_behind(
+    journal: Journal, folder: Path, room: int
+) -> None:
+    journal.append(ONE)
+    size = (folder / "a.log").stat().st_size
+    with largest_file(size + room), pytest.raises(OSError, match=r"space|large"):
+        journal.append(TWO)
+    assert left_in(folder) == [ONE]
+    journal.append(THREE)
+    assert left_in(folder) == [ONE, THREE]
+
+
+def lines_of(*payloads: bytes) -> bytes:
+    """Return the bytes of a journal with these records."""
+    return b"".join(b"%08x %b\n" % (crc32(payload), payload) for payload in payloads)
+
+
+def test_a_tail_that_was_cut_off_is_named_with_its_offset() -> None:
+    whole = lines_of(ONE, TWO)
+    first = len(lines_of(ONE))
+    for end in range(first + 1, len(whole)):
+        found = parse("a.log", whole[:end])
+        assert found.payloads == [ONE]
+        [damage] = found.damages
+        assert (damage.file, damage.offset, damage.size) == ("a.log", first, end - first)
+        assert damage.is_tail
+
+
+@given(st.data())
+def test_one_wrong_byte_costs_at_most_the_records_beside_it(data: st.DataObject) -> None:
+    payloads = [b'{"id":%d}' % number for number in range(6)]
+    whole = bytearray(lines_of(*payloads))
+    place = data.draw(st.integers(0, len(whole) - 1))
+    whole[place] ^= data.draw(st.integers(1, 255))
+    found = parse("a.log", bytes(whole))
+    assert set(found.payloads) <= set(payloads)
+    assert len(found.payloads) >= len(payloads) - 2
+    assert found.damages
+
+
+def test_damage_in_the_middle_is_no_tail() -> None:
+    data = lines_of(ONE) + b"garbage\n" + lines_of(TWO)
+    found = parse("a.log", data)
+    assert found.payloads == [ONE, TWO]
+    assert [damage.is_tail for damage in found.damages] == [False]
