@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.accounting.settlement.journal import Journal, parse
+from tollhouse.accounting.settlement.journal import ROOM, Journal, parse
 
 ONE, TWO, THREE = b'{"id":"one"}', b'{"id":"two"}', b'{"id":"three"}'
 
@@ -34,7 +34,7 @@ def left_in(folder: Path) -> list[bytes]:
     return found.payloads
 
 
-def test_nothing_is_made_before_the_first_record(journal: Journal, folder: Path) -> None:
+def test_nothing_is_touched_before_the_first_record(journal: Journal, folder: Path) -> None:
     journal.turn()
     journal.forget()
     journal.sync()
@@ -90,7 +90,7 @@ def test_clearing_empties_both_files(journal: Journal, folder: Path) -> None:
     journal.append(ONE)
     journal.turn()
     journal.append(TWO)
-    Journal(folder).clear()
+    journal.clear()
     assert left_in(folder) == []
 
 
@@ -113,17 +113,38 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("room", [0, 5])
+@pytest.mark.parametrize("room", [0, 5_000])
 def test_a_record_that_finds_no_room_leaves_nothing_behind(
     journal: Journal, folder: Path, room: int
 ) -> None:
+    large = b'"%b"' % (b"x" * ROOM)
     journal.append(ONE)
     size = (folder / "a.log").stat().st_size
     with largest_file(size + room), pytest.raises(OSError, match=r"space|large"):
-        journal.append(TWO)
+        journal.append(large)
     assert left_in(folder) == [ONE]
-    journal.append(THREE)
-    assert left_in(folder) == [ONE, THREE]
+    assert (folder / "a.log").stat().st_size == size
+    journal.append(large)
+    assert left_in(folder) == [ONE, large]
+
+
+def test_a_record_that_fits_needs_no_room_on_the_disk(journal: Journal, folder: Path) -> None:
+    journal.open()
+    with largest_file(0):
+        journal.append(ONE)
+    assert left_in(folder) == [ONE]
+
+
+def test_a_file_that_grew_gives_its_room_back(journal: Journal, folder: Path) -> None:
+    for _ in range(3):
+        journal.append(b'"%b"' % (b"x" * ROOM))
+    assert (folder / "a.log").stat().st_size > 3 * ROOM
+    journal.turn()
+    journal.forget()
+    assert (folder / "a.log").stat().st_size == ROOM
+    journal.turn()
+    journal.append(ONE)
+    assert left_in(folder) == [ONE]
 
 
 def lines_of(*payloads: bytes) -> bytes:
@@ -135,7 +156,7 @@ def test_a_tail_that_was_cut_off_is_named_with_its_offset() -> None:
     whole = lines_of(ONE, TWO)
     first = len(lines_of(ONE))
     for end in range(first + 1, len(whole)):
-        found = parse("a.log", whole[:end])
+        found = parse("a.log", whole[:end] + bytes(100))
         assert found.payloads == [ONE]
         [damage] = found.damages
         assert (damage.file, damage.offset, damage.size) == ("a.log", first, end - first)
@@ -152,6 +173,14 @@ def test_one_wrong_byte_costs_at_most_the_records_beside_it(data: st.DataObject)
     assert set(found.payloads) <= set(payloads)
     assert len(found.payloads) >= len(payloads) - 2
     assert found.damages
+
+
+def test_a_file_whose_emptying_was_cut_short_holds_no_damage() -> None:
+    whole = lines_of(ONE, TWO, THREE)
+    for zeros in range(1, len(whole)):
+        found = parse("a.log", bytes(zeros) + whole[zeros:])
+        assert found.damages == []
+        assert found.payloads == [ONE, TWO, THREE][3 - len(found.payloads) :]
 
 
 def test_damage_in_the_middle_is_no_tail() -> None:

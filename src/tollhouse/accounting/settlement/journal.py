@@ -1,15 +1,20 @@
 """The journal: charges on disk between the reply's last byte and the database's next transaction.
 
-    append ──> a.log   being written
+    append ──> a.log   being filled
                b.log   being booked     ──> database ──> emptied
 
-The two files take turns: while the charges of one are booked, new ones are appended to the other,
-so that a file is emptied only after all of it was booked. What is found in either at a start was
-left behind by a process that was killed.
+The two files take turns: while the charges of one are booked, new ones are put into the other, so
+that a file is emptied only after all of it was booked. What is found in either at a start was left
+behind by a process that was killed.
+
+A file has its room from the start and is mapped into memory: to append is to copy some hundred
+bytes, and what was copied is the kernel's, whatever becomes of the process. (A `write` costs little
+more, but it lets another thread take the interpreter, and waits until that gives it back; and it
+waits while the file system commits what the database has just flushed.)
 
 A record is a line, `<CRC-32 of the payload as 8 hex digits> <payload>`; the payload is JSON and so
-has no line break of its own. A kill ends the file in the middle of a record at most; the checksum
-finds it, and whatever else is not as it was written.
+has no line break of its own. Zeros follow the last one. A kill leaves half a record at most; the
+checksum finds it, and whatever else is not as it was written.
 
     <folder>/a.log, b.log       the journal
     <folder>/unbookable.log     charges that no database would take, for a person to look at
@@ -18,6 +23,7 @@ finds it, and whatever else is not as it was written.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from binascii import crc32
 from dataclasses import dataclass
@@ -27,9 +33,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
+ROOM: Final = 1024 * 1024
+"""Bytes by which a file grows; one that was emptied has so many again."""
 _NAMES: Final = ("a.log", "b.log")
 _ASIDE: Final = "unbookable.log"
 _CHECKSUM_DIGITS: Final = 8
+_EMPTY: Final = b"\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +61,79 @@ class Leftovers:
     damages: list[Damage]
 
 
+class _File:
+    """One file: records from its beginning, zeros from there to its end."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it, with what is in it, and give it room.
+
+        Raises:
+            OSError: It cannot be opened, there is no room, or the file system cannot map it.
+        """
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._used = len(path.read_bytes().rstrip(_EMPTY))
+            self._size = os.fstat(self._descriptor).st_size
+            self._grow(max(ROOM, self._used))
+            self._map = mmap.mmap(self._descriptor, self._size)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def append(self, line: bytes) -> None:
+        end = self._used + len(line)
+        if end > self._size:
+            self._grow(end + ROOM)
+            self._map.close()
+            self._map = mmap.mmap(self._descriptor, self._size)
+        self._map[self._used : end] = line
+        self._used = end
+
+    def empty(self) -> None:
+        self._map[: self._used] = bytes(self._used)
+        self._used = 0
+        if self._size > ROOM:
+            self._map.close()
+            os.ftruncate(self._descriptor, ROOM)
+            self._size = ROOM
+            self._map = mmap.mmap(self._descriptor, self._size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        self._map.close()
+        os.close(self._descriptor)
+
+    def _grow(self, size: int) -> None:
+        """Reserve room by writing zeros: what is only promised could be missing when it is used."""
+        missing = size - self._size
+        if missing <= 0:
+            return
+        if os.pwrite(self._descriptor, bytes(missing), self._size) != missing:
+            os.ftruncate(self._descriptor, self._size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._size = size
+
+
 class Journal:
-    """Two files that take turns. Nothing is opened before the first append."""
+    """Two files that take turns."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; it is made when the first record comes."""
+        """Name the folder; nothing is touched yet."""
         self._folder = folder
-        self._descriptors: list[int] = []
-        self._sizes = [0, 0]
+        self._files: list[_File] = []
         self._active = 0
+
+    def open(self) -> None:
+        """Make the files and their room; `append` does it otherwise.
+
+        Raises:
+            OSError: They cannot be made, or there is no room.
+        """
+        if not self._files:
+            self._make_folder()
+            self._files = [_File(self._folder / name) for name in _NAMES]
 
     def append(self, payload: bytes) -> None:
         """Write a record; from the return on it survives the end of this process.
@@ -71,31 +144,33 @@ class Journal:
         Raises:
             OSError: The disk is full, or cannot be written. Nothing of the record is left behind.
         """
-        if not self._descriptors:
-            self._open()
-        line = b"%08x %b\n" % (crc32(payload), payload)
-        active = self._active
-        written = os.write(self._descriptors[active], line)
-        if written != len(line):
-            os.ftruncate(self._descriptors[active], self._sizes[active])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._sizes[active] += written
+        if not self._files:
+            self.open()
+        self._files[self._active].append(_line(payload))
 
     def turn(self) -> None:
         """Append to the other file from now on."""
         self._active = 1 - self._active
 
     def forget(self) -> None:
-        """Empty the file that is not written to: all of it is booked."""
-        resting = 1 - self._active
-        if self._sizes[resting]:
-            os.ftruncate(self._descriptors[resting], 0)
-            self._sizes[resting] = 0
+        """Empty the file that is not appended to: all of it is booked."""
+        if self._files:
+            self._files[1 - self._active].empty()
+
+    def clear(self) -> None:
+        """Empty both files: what was left behind is booked.
+
+        Raises:
+            OSError: See `open`.
+        """
+        self.open()
+        for file in self._files:
+            file.empty()
 
     def sync(self) -> None:
         """Make every record so far survive a power failure; blocks while the disk writes."""
-        for descriptor in self._descriptors:
-            os.fdatasync(descriptor)
+        for file in self._files:
+            file.sync()
 
     def set_aside(self, payload: bytes) -> None:
         """Keep a record for a person to look at; the journal may forget it then.
@@ -104,13 +179,13 @@ class Journal:
             OSError: It cannot be written.
         """
         self._make_folder()
-        with _open(self._folder / _ASIDE) as file:
-            file.write(b"%08x %b\n" % (crc32(payload), payload))
+        with _open_to_append(self._folder / _ASIDE) as file:
+            file.write(_line(payload))
             file.flush()
             os.fsync(file.fileno())
 
     def leftovers(self) -> Leftovers:
-        """Return what a process that was killed has left behind.
+        """Return what is in the files: at a start, what a process that was killed left behind.
 
         Raises:
             OSError: A file cannot be read.
@@ -125,24 +200,11 @@ class Journal:
                 damages += found.damages
         return Leftovers(payloads, damages)
 
-    def clear(self) -> None:
-        """Empty both files: what was left behind is booked."""
-        for name in _NAMES:
-            path = self._folder / name
-            if path.exists():
-                os.truncate(path, 0)
-
     def close(self) -> None:
         """Give up the files; a later append opens them again."""
-        descriptors, self._descriptors = self._descriptors, []
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-    def _open(self) -> None:
-        self._make_folder()
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._descriptors = [os.open(self._folder / name, flags, 0o600) for name in _NAMES]
-        self._sizes = [os.fstat(descriptor).st_size for descriptor in self._descriptors]
+        files, self._files = self._files, []
+        for file in files:
+            file.close()
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -157,16 +219,23 @@ def parse(name: str, data: bytes) -> Leftovers:
     """
     payloads: list[bytes] = []
     damages: list[Damage] = []
-    offset = 0
-    for line in data.splitlines(keepends=True):
+    used = data.rstrip(_EMPTY)
+    # A kill while the file was emptied: all of it is booked, whatever is left.
+    begin = len(used) - len(used.lstrip(_EMPTY))
+    offset = begin
+    for line in used[begin:].splitlines(keepends=True):
         payload = _payload(line)
-        if payload is None:
-            is_tail = offset + len(line) == len(data)
-            damages.append(Damage(name, offset, len(line), is_tail))
-        else:
+        if payload is not None:
             payloads.append(payload)
+        elif not begin or offset > begin:
+            is_tail = offset + len(line) == len(used)
+            damages.append(Damage(name, offset, len(line), is_tail))
         offset += len(line)
     return Leftovers(payloads, damages)
+
+
+def _line(payload: bytes) -> bytes:
+    return b"%08x %b\n" % (crc32(payload), payload)
 
 
 def _payload(line: bytes) -> bytes | None:
@@ -176,6 +245,6 @@ def _payload(line: bytes) -> bytes | None:
     return payload if whole and checksum == b"%08x" % crc32(payload) else None
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open_to_append(path: Path) -> IO[bytes]:
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     return os.fdopen(descriptor, "ab")
