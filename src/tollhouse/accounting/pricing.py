@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.types import Charge, Cost, CostState
-from tollhouse.kernel.money import exactly, round_to_nano
+from tollhouse.kernel.money import divide_half_up
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Price, Rates, Usage
@@ -41,20 +41,21 @@ def cost(usage: Usage, price: Price, factor: Decimal = _ONE) -> Cost:
     Returns:
         The cost in nano-credits, its total rounded once, half up.
     """
-    rates = rates_for(price, usage)
-    with exactly():
-        prompt = factor * (
-            usage.input_tokens * rates.prompt
-            + usage.cache_read_tokens * rates.cache_read
-            + usage.cache_write_tokens * rates.cache_write
-            + usage.cache_write_1h_tokens * rates.cache_write_1h
-        )
-        completion = factor * (usage.output_tokens * rates.completion)
-        total = prompt + completion + rates.request
+    units = rates_for(price, usage).units
+    numerator, denominator = factor.as_integer_ratio()
+    prompt = numerator * (
+        usage.input_tokens * units.prompt
+        + usage.cache_read_tokens * units.cache_read
+        + usage.cache_write_tokens * units.cache_write
+        + usage.cache_write_1h_tokens * units.cache_write_1h
+    )
+    completion = numerator * usage.output_tokens * units.completion
+    total = prompt + completion + denominator * units.request
+    per_nano = denominator * units.per_nano
     return Cost(
-        total_nano=round_to_nano(total),
-        prompt_nano=round_to_nano(prompt),
-        completion_nano=round_to_nano(completion),
+        total_nano=divide_half_up(total, per_nano),
+        prompt_nano=divide_half_up(prompt, per_nano),
+        completion_nano=divide_half_up(completion, per_nano),
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003 - the journal reads the annotations
 from decimal import Decimal
 from enum import StrEnum
+from typing import NamedTuple
+
+from tollhouse.kernel.money import NANO_DIGITS, decimals, scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,33 @@ class Rates:
     cache_write: Decimal
     cache_write_1h: Decimal
     request: Decimal = Decimal(0)
+    units: Units = field(init=False, repr=False, compare=False)
+    """The same as whole numbers, for sums that cost a tenth."""
+
+    def __post_init__(self) -> None:
+        """Count the units."""
+        object.__setattr__(self, "units", Units.of(self))
+
+
+class Units(NamedTuple):
+    """Rates as whole numbers of one unit, a decimal fraction of a nano-credit."""
+
+    per_nano: int
+    """How many units are a nano-credit."""
+    prompt: int
+    completion: int
+    cache_read: int
+    cache_write: int
+    cache_write_1h: int
+    request: int
+
+    @classmethod
+    def of(cls, rates: Rates) -> Units:
+        """Return rates in the largest unit that they are all whole numbers of."""
+        given = [getattr(rates, name) for name in cls._fields if name != "per_nano"]
+        digits = max(NANO_DIGITS, *(decimals(rate) for rate in given))
+        counts = [scaled(rate, digits) for rate in given]
+        return cls(10 ** (digits - NANO_DIGITS), *counts)
 
 
 @dataclass(frozen=True, slots=True)

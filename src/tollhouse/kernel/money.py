@@ -8,35 +8,47 @@ half up, here. Floats appear only when a number is written to the wire.
 from __future__ import annotations
 
 import re
-from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from decimal import Decimal
 
 NANO_PER_CREDIT = 1_000_000_000
 MAX_NANO = 2**62
 """Larger amounts are refused on entry: they would overflow the database's 64-bit sums."""
 
-_WHOLE = Decimal(1)
-_NANO = Decimal(NANO_PER_CREDIT)
-_NANO_DIGITS = 9
-_WHOLE_DIGITS = len(str(MAX_NANO)) - _NANO_DIGITS
-_EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
+NANO_DIGITS = 9
+_WHOLE_DIGITS = len(str(MAX_NANO)) - NANO_DIGITS
 _PLAIN = re.compile(r"[+-]?(?P<whole>\d+)(?:\.(?P<fraction>\d+))?", re.ASCII)
 
 
-def exactly() -> AbstractContextManager[object]:
-    """Return a context in which sums and products of prices and counts keep every digit.
+def decimals(amount: Decimal) -> int:
+    """Return how many digits a finite amount has behind the point."""
+    return max(0, -int(amount.as_tuple().exponent))
 
-    Python's own rounds to 28 digits.
-    """
-    return localcontext(_EXACT)
+
+def scaled(amount: Decimal, digits: int) -> int:
+    """Return a finite amount times 10 to the power of `digits`, which must make it whole."""
+    sign, figures, exponent = amount.as_tuple()
+    number = int("".join(map(str, figures))) * 10 ** (int(exponent) + digits)
+    return -number if sign else number
 
 
 def round_to_nano(credits_: Decimal) -> int:
-    """Return an exact amount of credits as nano-credits, rounded half up (away from zero)."""
-    return int(_EXACT.quantize(_EXACT.multiply(credits_, _NANO), _WHOLE))
+    """Return a finite amount of credits as nano-credits, rounded half up (away from zero)."""
+    digits = max(NANO_DIGITS, decimals(credits_))
+    return divide_half_up(scaled(credits_, digits), 10 ** (digits - NANO_DIGITS))
+
+
+def divide_half_up(number: int, divisor: int) -> int:
+    """Return a quotient, rounded half up (away from zero).
+
+    Args:
+        number: What is divided.
+        divisor: At least 1.
+    """
+    rounded = (2 * abs(number) + divisor) // (2 * divisor)
+    return rounded if number >= 0 else -rounded
 
 
 def nano_to_float(nano: int) -> float:
@@ -65,12 +77,12 @@ def parse_credits(text: str) -> int:
     if text.strip().startswith("-") or not (whole or fraction):
         message = "the amount must be a positive number of credits"
         raise ValueError(message)
-    if len(fraction) > _NANO_DIGITS:
+    if len(fraction) > NANO_DIGITS:
         message = "the amount is finer than a billionth of a credit"
         raise ValueError(message)
     if (
         len(whole) > _WHOLE_DIGITS
-        or (nano := int(whole + fraction.ljust(_NANO_DIGITS, "0"))) > MAX_NANO
+        or (nano := int(whole + fraction.ljust(NANO_DIGITS, "0"))) > MAX_NANO
     ):
         message = "the amount is too large"
         raise ValueError(message)

@@ -1,4 +1,5 @@
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -7,11 +8,13 @@ from hypothesis import strategies as st
 from tollhouse.kernel.money import (
     MAX_NANO,
     NANO_PER_CREDIT,
-    exactly,
+    decimals,
+    divide_half_up,
     format_credits,
     nano_to_float,
     parse_credits,
     round_to_nano,
+    scaled,
 )
 
 amounts = st.decimals(
@@ -38,15 +41,12 @@ class TestRounding:
 
     @given(amounts)
     def test_is_off_by_half_a_nano_credit_at_most(self, amount: Decimal) -> None:
-        with exactly():
-            off = abs(round_to_nano(amount) - amount * NANO_PER_CREDIT)
-        assert off <= Decimal("0.5")
+        off = abs(round_to_nano(amount) - Fraction(amount) * NANO_PER_CREDIT)
+        assert off <= Fraction(1, 2)
 
     @given(st.integers(-MAX_NANO, MAX_NANO))
     def test_leaves_whole_nano_credits_alone(self, nano: int) -> None:
-        with exactly():
-            amount = Decimal(nano) / NANO_PER_CREDIT
-        assert round_to_nano(amount) == nano
+        assert round_to_nano(Decimal(nano).scaleb(-9)) == nano
 
     @given(amounts, amounts)
     def test_keeps_order(self, one: Decimal, other: Decimal) -> None:
@@ -54,11 +54,26 @@ class TestRounding:
         assert round_to_nano(low) <= round_to_nano(high)
 
 
-def test_sums_and_products_keep_every_digit() -> None:
-    price = Decimal("0.1234567890123456789012345678901234567")
-    with exactly():
-        total = 10**15 * price + Decimal("1E-30")
-    assert total == Decimal("123456789012345.678901234567890123456700000001")
+@given(st.integers(), st.integers(1, 10**30))
+def test_a_quotient_is_rounded_half_up_away_from_zero(number: int, divisor: int) -> None:
+    rounded, exact = divide_half_up(number, divisor), Fraction(number, divisor)
+    assert abs(rounded - exact) <= Fraction(1, 2)
+    if abs(rounded - exact) == Fraction(1, 2):
+        assert abs(rounded) > abs(exact)
+    assert divide_half_up(-number, divisor) == -rounded
+
+
+@given(amounts, st.integers(0, 20))
+def test_a_scaled_amount_keeps_every_digit(amount: Decimal, more: int) -> None:
+    digits = decimals(amount) + more
+    assert scaled(amount, digits) == Fraction(amount) * 10**digits
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"), [("0", 0), ("10", 0), ("1E+3", 0), ("0.50", 2), ("1E-18", 18)]
+)
+def test_decimals_are_the_digits_behind_the_point(text: str, digits: int) -> None:
+    assert decimals(Decimal(text)) == digits
 
 
 class TestParsing:
