@@ -91,8 +91,14 @@ def checked_fields(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return checked
 
 
+@lru_cache(maxsize=256)
+def _field_lines(fields: tuple[tuple[str, str], ...]) -> str:
+    """Return the checked fields as they are written; a provider sends the same ones every time."""
+    return "".join([f"{name}: {value}\r\n" for name, value in checked_fields(fields)])
+
+
 def request_head(
-    method: str, target: Target, fields: Iterable[tuple[str, str]], body_size: int
+    method: str, target: Target, fields: tuple[tuple[str, str], ...], body_size: int
 ) -> bytes:
     """Return the request line and the fields, up to and with the empty line.
 
@@ -108,7 +114,7 @@ def request_head(
     if not method.isalpha() or not method.isascii():
         message = "the request's method is no word"
         raise ProtocolViolation(message, sent=False)
-    lines = "".join([f"{name}: {value}\r\n" for name, value in checked_fields(fields)])
+    lines = _field_lines(fields)
     length = f"Content-Length: {body_size}\r\n" if body_size or method in _BODY_EXPECTED else ""
     head = f"{method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{lines}{length}\r\n"
     return head.encode("ascii")

@@ -55,7 +55,7 @@ def test_what_is_no_url_of_ours_is_refused_without_being_shown(url: str) -> None
 @given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=4))
 def test_fields_can_add_no_line_of_their_own(fields: list[tuple[str, str]]) -> None:
     with suppress(ProtocolViolation):
-        head = request_head("GET", read_url("http://a.example/"), fields, 0)
+        head = request_head("GET", read_url("http://a.example/"), tuple(fields), 0)
         lines = head.count(b"\r\n")
         assert lines == head.count(b"\n") == head.count(b"\r") <= len(fields) + 3
 

@@ -51,13 +51,15 @@ class OpenAICompatibleProvider:
         self._limits = limits
         self._largest_reply = largest_reply
         credentials = () if api_key is None else (("authorization", f"Bearer {api_key.reveal()}"),)
-        self._headers = (
+        headers = (
             ("content-type", "application/json"),
             ("accept-encoding", "identity"),
             ("user-agent", "tollhouse"),
             *credentials,
             *extra_headers,
         )
+        self._whole_headers = (*headers, ("accept", "application/json"))
+        self._stream_headers = (*headers, ("accept", "text/event-stream"))
 
     async def open(self, call: ProviderCall) -> OpenAICompatibleReply:
         """Send a chat request; return once the provider accepted it.
@@ -65,11 +67,10 @@ class OpenAICompatibleProvider:
         Raises:
             ProviderFailure: It could not be reached, or answered with an error status.
         """
-        accept = "text/event-stream" if call.request.stream else "application/json"
         request = UpstreamRequest(
             method="POST",
             url=self._url,
-            headers=(*self._headers, ("accept", accept)),
+            headers=self._stream_headers if call.request.stream else self._whole_headers,
             body=provider_request(call.request, call.endpoint.model),
             limits=self._limits,
         )
