@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from tollhouse.accounting.types import Attribution
-from tollhouse.api.asgi import JSON, ON_GONE
+from tollhouse.api.asgi import JSON, ON_GONE, SINK
 from tollhouse.api.limits import read_body
 from tollhouse.identity.access import billed_to
 from tollhouse.inference.formats.chat_completions.parse import parse_request
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tollhouse.api.asgi import Receive, Scope, Send
-    from tollhouse.inference.exchange import Exchange
+    from tollhouse.inference.exchange import Exchange, Sink
     from tollhouse.inference.pipeline import Pipeline
     from tollhouse.kernel.clock import Clock
 
@@ -75,7 +75,7 @@ class ChatCompletions:
         scope[ON_GONE] = exchange.abandon
         try:
             if request.stream:
-                await _send_stream(exchange, send)
+                await _send_stream(exchange, send, scope.get(SINK))
             else:
                 await _send_whole(exchange, send)
         finally:
@@ -112,11 +112,14 @@ async def _send_whole(exchange: Exchange, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_stream(exchange: Exchange, send: Send) -> None:
+async def _send_stream(exchange: Exchange, send: Send, sink: Sink | None) -> None:
     data = await exchange.read()
     headers = [*_EVENT_STREAM, (b"x-generation-id", exchange.generation_id.encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    while data:
+    while not exchange.drained:
+        # This waits while the client is behind; the sink does not.
         await send({"type": "http.response.body", "body": data, "more_body": True})
+        if sink is not None:
+            await exchange.pour(sink)
         data = await exchange.read()
-    await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.body", "body": data})

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from tollhouse.api.asgi import ON_GONE
+from tollhouse.api.asgi import ON_GONE, SINK
 
 if TYPE_CHECKING:
     import socket
@@ -42,10 +42,53 @@ closing at once would reset the connection under it."""
 LINGER_SECONDS: Final = 2.0
 """How long a refused connection is still read, for the same reason."""
 
+_HEAD_BEGINS: Final = b"HTTP/1.1 "
 _BAD_REQUEST = 400
 _TOO_MANY = 429
 _HEAD_TOO_LARGE = 431
 _TIMEOUT = 408
+
+
+class Corked:
+    """A connection's transport, which holds a response's head until its first bytes of body.
+
+    uvicorn writes them one by one, and each write is a system call and a packet of its own. A head
+    that nothing follows in the same turn of the event loop leaves in the next one.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        """Take the transport, and the loop that it belongs to."""
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Write, now or together with what comes next."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(_HEAD_BEGINS):
+            self._head = data
+            self._loop.call_soon(self._uncork)
+            return
+        self._transport.write(data)
+
+    def write_eof(self) -> None:
+        """Close the sending half, after what is held."""
+        self._uncork()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        """Close the connection, after what is held."""
+        self._uncork()
+        self._transport.close()
+
+    def _uncork(self) -> None:
+        head, self._head = self._head, b""
+        if head:
+            self._transport.write(head)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else a transport can
+        return getattr(self._transport, name)
 
 
 class GatewayProtocol(HttpToolsProtocol):
@@ -64,6 +107,7 @@ class GatewayProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, unless its address holds too many."""
         super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", Corked(transport, self.loop))
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_expired)
         if self.client is None:
             return
@@ -122,6 +166,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._stop_head_timer()
         super().on_headers_complete()
+        cast("Scope", self.scope)[SINK] = self._write_chunk
 
     def on_message_complete(self) -> None:
         """End it; the next one begins with a head again."""
@@ -137,6 +182,12 @@ class GatewayProtocol(HttpToolsProtocol):
         if self.cycle.response_complete:
             self._throw_away(body)
         super().on_body(body)
+
+    def _write_chunk(self, data: bytes) -> bool:
+        """Write a chunk of the response under way; false while the client is behind."""
+        if not self.transport.is_closing():
+            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return not self.flow.write_paused
 
     def _throw_away(self, data: bytes) -> None:
         self._unread += len(data)

@@ -2,6 +2,7 @@
 
     producer                       reader
     write(bytes) ... end()         read() -> bytes ... b"" at the end
+                                   pour(sink)       ... or straight into a sink that has room
     fail(error)                    read() raises it, if nothing was written
                                    abandon()        the client went away
 
@@ -12,14 +13,15 @@ becomes of the call. A slow reader stops the producer at `HIGH_WATER` bytes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tollhouse.kernel.errors import TollhouseError
 
 HIGH_WATER = 256 * 1024
+Sink = Callable[[bytes], bool]
+"""Takes bytes at once; false says that it should be given no more for now."""
 
 
 class Exchange:
@@ -40,6 +42,7 @@ class Exchange:
         self._error: TollhouseError | None = None
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
 
     async def read(self) -> bytes:
         """Return what has been written since the last call; empty at the end, or once abandoned.
@@ -58,6 +61,26 @@ class Exchange:
         self._drop()
         return data
 
+    async def pour(self, sink: Sink) -> None:
+        """Let what is written go straight to a sink: no task has to wake up for it.
+
+        Returns:
+            Once the sink is full, the reply is over, or there is something to read instead.
+        """
+        if self._pieces or self.ended or self.abandoned:
+            return
+        self._reader = asyncio.get_running_loop().create_future()
+        self._sink = sink
+        try:
+            await self._reader
+        finally:
+            self._sink = None
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything was read: further reads are empty."""
+        return not self._pieces and (self.ended or self.abandoned)
+
     def abandon(self) -> None:
         """Say that the client went away; what is written from now on is thrown away."""
         if self.abandoned or self.ended:
@@ -72,6 +95,11 @@ class Exchange:
         """Hand bytes to the reader; wait while it is far behind."""
         self.begun = True
         if self.abandoned:
+            return
+        if self._sink is not None:
+            if not self._sink(data):
+                self._sink = None
+                _wake(self._reader)
             return
         self._pieces.append(data)
         self._size += len(data)

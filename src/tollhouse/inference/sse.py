@@ -37,6 +37,8 @@ class EventParser:
         Raises:
             EventTooLarge: An event is larger than the parser may hold.
         """
+        if (whole := self._whole_events(piece)) is not None:
+            return whole
         events: list[bytes] = []
         for line in self._lines(piece):
             self._check_size(len(line))
@@ -47,6 +49,22 @@ class EventParser:
                 self._data.clear()
                 self._size = 0
         self._check_size(len(self._rest))
+        return events
+
+    def _whole_events(self, piece: bytes) -> list[bytes] | None:
+        """Return the events of a piece that is nothing but whole ones of one line; None otherwise.
+
+        Nearly every piece is one: providers write an event at a time.
+        """
+        if self._rest or self._data or self._at_start or len(piece) > self._largest:
+            return None
+        if not piece.endswith(b"\n\n") or b"\r" in piece or self._after_cr:
+            return None
+        events: list[bytes] = []
+        for block in piece[:-2].split(b"\n\n"):
+            if not block.startswith(b"data: ") or b"\n" in block:
+                return None
+            events.append(block[6:])
         return events
 
     def _check_size(self, line: int) -> None:

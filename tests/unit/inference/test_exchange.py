@@ -132,3 +132,79 @@ async def test_a_reader_that_was_cancelled_can_be_followed_by_another() -> None:
     await steps()
     await exchange.write(b"a")
     assert await exchange.read() == b"a"
+
+
+class Pipe:
+    """A sink with room for so many writes."""
+
+    def __init__(self, room: int) -> None:
+        self.got: list[bytes] = []
+        self._room = room
+
+    def __call__(self, data: bytes) -> bool:
+        self.got.append(data)
+        return len(self.got) < self._room
+
+
+async def test_what_is_written_goes_straight_into_a_sink() -> None:
+    exchange, sink = Exchange("gen-1"), Pipe(room=9)
+    pouring = asyncio.create_task(exchange.pour(sink))
+    await steps()
+    await exchange.write(b"a")
+    await exchange.write(b"b")
+    assert sink.got == [b"a", b"b"]
+    assert not pouring.done()
+    exchange.finish(b"c")
+    await pouring
+    assert sink.got == [b"a", b"b"]
+    assert await received(exchange) == b"c"
+
+
+async def test_what_follows_a_full_sink_waits_to_be_read() -> None:
+    exchange, sink = Exchange("gen-1"), Pipe(room=2)
+    pouring = asyncio.create_task(exchange.pour(sink))
+    await steps()
+    for piece in (b"a", b"b", b"c"):
+        await exchange.write(piece)
+    await pouring
+    assert sink.got == [b"a", b"b"]
+    assert await exchange.read() == b"c"
+
+
+async def test_nothing_is_poured_past_what_waits_to_be_read() -> None:
+    exchange, sink = Exchange("gen-1"), Pipe(room=9)
+    await exchange.write(b"a")
+    await exchange.pour(sink)
+    assert sink.got == []
+    assert await exchange.read() == b"a"
+
+
+async def test_pouring_ends_when_the_client_goes_away() -> None:
+    exchange, sink = Exchange("gen-1"), Pipe(room=9)
+    pouring = asyncio.create_task(exchange.pour(sink))
+    await steps()
+    exchange.abandon()
+    await pouring
+    await exchange.write(b"a")
+    assert sink.got == []
+    assert exchange.drained
+
+
+async def test_a_cancelled_pouring_leaves_what_follows_to_be_read() -> None:
+    exchange, sink = Exchange("gen-1"), Pipe(room=9)
+    pouring = asyncio.create_task(exchange.pour(sink))
+    await steps()
+    pouring.cancel()
+    await asyncio.wait([pouring])
+    await exchange.write(b"a")
+    assert sink.got == []
+    assert await exchange.read() == b"a"
+
+
+async def test_an_exchange_is_drained_once_its_last_bytes_were_read() -> None:
+    exchange = Exchange("gen-1")
+    assert not exchange.drained
+    exchange.finish(b"a")
+    assert not exchange.drained
+    await exchange.read()
+    assert exchange.drained

@@ -54,6 +54,30 @@ def test_any_stream_is_read_as_the_standard_says(stream: bytes) -> None:
     assert parse(stream) == reference(stream)
 
 
+# What providers write: an event at a time, hardly ever anything else in between.
+EVENTS = st.sampled_from(
+    [
+        b"data: x\n\n",
+        b"data: \n\n",
+        b"data:  y\n\n",
+        b"data:z\n\n",
+        b"data: a\ndata: b\n\n",
+        b"data: x\r\n\r\n",
+        b"id: 1\ndata: c\n\n",
+        b": ping\n\n",
+        b"data: cu",
+        b"t\n\n",
+        b"\n",
+    ]
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.lists(EVENTS, max_size=3).map(b"".join), max_size=12))
+def test_pieces_that_end_where_events_end_are_read_the_same(pieces: list[bytes]) -> None:
+    assert parse(*pieces) == reference(b"".join(pieces))
+
+
 @settings(deadline=None, max_examples=150)
 @given(STREAMS, st.lists(st.integers(0, 500), max_size=8))
 def test_cuts_do_not_change_the_events(stream: bytes, cuts: list[int]) -> None:
