@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import httptools
 import uvloop
 
+from bench.statistic import percentile
 from bench.traffic import PATH, Truncated, check_stream, check_whole, request_body, stamps
 
 if TYPE_CHECKING:
@@ -164,12 +165,6 @@ def _request(options: argparse.Namespace) -> bytes:
         f"content-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
-
-
-def percentile(values: list[float], percent: float) -> float:
-    """Return the value that so many percent of the values do not exceed; 0 of none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] if ordered else 0.0
 
 
 async def _begin(plan: Plan, connections: list[Connection]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from bench.statistic import Spread, Verdict, judge, ratios, scaled_limit, spread
+from bench.statistic import Spread, Verdict, judge, percentile, ratios, scaled_limit, spread
 from bench.suite import CASES, RATE
 from bench.traffic import CHUNKS
 
@@ -25,6 +25,7 @@ READY_LIMIT_SECONDS: Final = 2.0
 IDLE_LIMIT_MB: Final = 150.0
 CROWD_LIMIT_MB: Final = 250.0
 ADDED_LIMIT_MS: Final = 1.0
+HANG_UP_LIMIT_MS: Final = 10.0
 
 MB: Final = 1_000_000
 
@@ -79,6 +80,18 @@ def added(figures: Figures) -> tuple[float, float]:
     return ours[0] - theirs[0], ours[1] - theirs[1]
 
 
+def hang_up_table(figures: Figures) -> str:
+    """Return how soon a provider learns that the client has gone."""
+    times = figures.hang_ups
+    cells = [percentile(times, 50), percentile(times, 99), max(times)]
+    return table(
+        [
+            ["a client's hang-up reaches the provider", "p50 ms", "p99 ms", "max ms"],
+            [f"{len(times)} times", *(f"{value:.2f}" for value in cells)],
+        ]
+    )
+
+
 def crowd_table(figures: Figures, dose: Dose) -> str:
     """Return what many streams at once cost, and how late their chunks are."""
     rows = [[f"{dose.crowd} streams at once", "CPU us an event", "lag p50 ms", "lag p99 ms"]]
@@ -127,6 +140,7 @@ def tables(figures: Figures, dose: Dose) -> str:
         cpu_table(figures),
         latency_table(figures),
         crowd_table(figures, dose),
+        hang_up_table(figures),
         memory_table(figures, dose),
         start_table(figures),
     ]
@@ -139,12 +153,14 @@ def verdicts(figures: Figures, dose: Dose) -> list[Verdict]:
     ready = max(*figures.ready_fresh, *figures.ready_existing)
     idle = max(figures.idle_simulated, figures.idle_provider) / MB
     times = None if stream is None else stream.median
+    hang_up = percentile(figures.hang_ups, 99)
     return [
         *_cost_verdicts(figures, "whole", WHOLE_LIMIT_US),
         *_cost_verdicts(figures, "tls", TLS_LIMIT_US),
         judge("50-chunk stream over nginx", times, STREAM_LIMIT, " x", 1),
         judge(f"added p50 at {RATE:.0f} requests/s", added(figures)[0], ADDED_LIMIT_MS, " ms", 2),
         judge(f"memory, {dose.crowd} streams", figures.crowded / MB, CROWD_LIMIT_MB, " MB"),
+        judge("hang-up to provider, p99", hang_up, HANG_UP_LIMIT_MS, " ms", 1),
         judge("ready after start (slowest)", ready, READY_LIMIT_SECONDS, " s", 2),
         judge("idle memory (larger)", idle, IDLE_LIMIT_MB, " MB"),
     ]

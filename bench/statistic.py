@@ -29,6 +29,12 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     return [mine / other for mine, other in zip(ours, theirs, strict=True) if other > 0]
 
 
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the value that so many percent of the values do not exceed; 0 of none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] if ordered else 0.0
+
+
 def slope(values: Sequence[float]) -> float:
     """Return by how much values grow from one to the next: that of the least-squares line.
 

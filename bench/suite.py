@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench import cpu, nginx
 from bench.gateway import Gateway, booked, write_config
+from bench.hangups import hang_ups
 from bench.processes import BenchError
 from bench.target import (
     SLOW,
@@ -52,6 +53,7 @@ class Dose:
     paced: int = 500
     """Requests of a round at a steady rate."""
     paced_rounds: int = 4
+    hang_ups: int = 300
     few: int = 1_000
     """Requests before memory is measured first, and before it is measured again."""
     many: int = 100_000
@@ -73,6 +75,7 @@ QUICK = Dose(
     crowd_rounds=1,
     paced=25,
     paced_rounds=1,
+    hang_ups=5,
     few=100,
     many=400,
     starts=1,
@@ -92,6 +95,8 @@ class Figures:
     """Server -> its rounds with many streams at once."""
     paced: dict[str, list[Round]] = field(default_factory=dict)
     """Server -> its rounds at a steady rate."""
+    hang_ups: list[float] = field(default_factory=list)
+    """Milliseconds from a client's hang-up until the provider sees it."""
     ready_fresh: list[float] = field(default_factory=list)
     ready_existing: list[float] = field(default_factory=list)
     ready_cpu: list[float] = field(default_factory=list)
@@ -162,6 +167,7 @@ class Suite:
                 self._crowd(running, upstream)
             with gateway() as running:
                 self._grow(running)
+        figures.hang_ups = hang_ups(self._folder / "hang-ups", dose.hang_ups)
         figures.booked = booked(self._folder / "data")
         if figures.booked != figures.sent:
             raise BenchError(f"{figures.sent} requests were answered, {figures.booked} are booked")

@@ -93,8 +93,17 @@ class Load:
         return 2 * self.concurrency if self.warmup is None else self.warmup
 
 
-def start_upstream(folder: Path, chunk_interval_ms: float, slow_interval_ms: float) -> Upstream:
-    """Start the upstream; its certificates are written to the folder."""
+def start_upstream(
+    folder: Path, chunk_interval_ms: float, slow_interval_ms: float, *, tell: bool = False
+) -> Upstream:
+    """Start the upstream; its certificates are written to the folder.
+
+    Args:
+        folder: Where they go.
+        chunk_interval_ms: Between two chunks of a stream.
+        slow_interval_ms: The same on the slow port.
+        tell: Whether it says a line for each stream that its client cut.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     authority, certificate = folder / "authority.pem", folder / "certificate.pem"
     issuer = trustme.CA()
@@ -104,7 +113,7 @@ def start_upstream(folder: Path, chunk_interval_ms: float, slow_interval_ms: flo
     )
     command = [sys.executable, "-m", "bench.upstream", "--certificate", str(certificate)]
     command += ["--chunk-interval-ms", str(chunk_interval_ms)]
-    command += ["--slow-interval-ms", str(slow_interval_ms)]
+    command += ["--slow-interval-ms", str(slow_interval_ms)] + ["--tell"] * tell
     child = Child("the upstream", command)
     try:
         said = child.hear()

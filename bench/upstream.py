@@ -2,7 +2,8 @@
 
     python -m bench.upstream --certificate FILE [--chunk-interval-ms 5] [--slow-interval-ms 200]
 
-It prints `{"port": N, "tls_port": N, "slow_port": N}` and ends with its input.
+It prints `{"port": N, "tls_port": N, "slow_port": N}` and ends with its input. With `--tell` it
+prints `{"lost_ns": N}` when a connection is closed in mid-stream, by the machine's monotonic clock.
 
 A request for a stream (its body says `"stream":true`) gets its chunks one write at a time, so
 that whatever stands between sees them one by one, as a model would produce them. Each says when
@@ -51,9 +52,11 @@ _WRITES: Final = _stream_writes()
 class Upstream(asyncio.Protocol):
     """One connection; requests come one after the other."""
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, interval: float, *, tell: bool = False) -> None:
         """Take the seconds between two chunks; 0 is one turn of the event loop."""
         self._interval = interval
+        self._tell = tell
+        self._streaming = False
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
         self._wanted = 0
@@ -67,6 +70,8 @@ class Upstream(asyncio.Protocol):
         """Forget the connection; a stream under way ends with it."""
         del exc
         self._transport = None
+        if self._tell and self._streaming:
+            print(json.dumps({"lost_ns": time.monotonic_ns()}), flush=True)
 
     def data_received(self, data: bytes) -> None:
         """Answer as soon as a request is whole."""
@@ -92,7 +97,8 @@ class Upstream(asyncio.Protocol):
             return
         stamp = b"%0*d" % (STAMP_DIGITS, time.monotonic_ns())
         self._transport.write(stamp.join(_WRITES[number]))
-        if number + 1 == len(_WRITES):
+        self._streaming = number + 1 < len(_WRITES)
+        if not self._streaming:
             return
         if self._interval:
             self._loop.call_later(self._interval, self._write, number + 1)
@@ -107,7 +113,11 @@ async def _serve(options: argparse.Namespace) -> None:
 
     async def listen(milliseconds: float, context: ssl.SSLContext | None = None) -> int:
         server = await loop.create_server(
-            lambda: Upstream(milliseconds / 1000), "127.0.0.1", 0, backlog=2048, ssl=context
+            lambda: Upstream(milliseconds / 1000, tell=options.tell),
+            "127.0.0.1",
+            0,
+            backlog=2048,
+            ssl=context,
         )
         return int(server.sockets[0].getsockname()[1])
 
@@ -129,6 +139,7 @@ def main() -> None:
     parser.add_argument("--certificate", required=True, help="chain and key in one PEM file")
     parser.add_argument("--chunk-interval-ms", type=float, default=5.0)
     parser.add_argument("--slow-interval-ms", type=float, default=200.0)
+    parser.add_argument("--tell", action="store_true", help="say when a stream is cut")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(parser.parse_args()))
 

@@ -24,6 +24,7 @@ def measured(*, nginx: bool = True) -> Figures:
         idle_provider=100_000_000,
         loaded=120_000_000,
         crowded=200_000_000,
+        hang_ups=[1.0, 2.0, 12.5],
         after_few=110_000_000,
         after_many=111_500_000,
         crowd={"gateway": [round_of(2_000.0)], "direct": [round_of(500.0)]},
@@ -106,9 +107,11 @@ def test_the_report_holds_every_figure() -> None:
     assert "missed by 1.0 x (25 %)" in text
     assert "missed by 22 us (20 %)" in text
     assert "missed by 0.70 ms (70 %)" in text
+    assert "missed by 2.5 ms (25 %)" in text
     assert text.count(" met") == 3
     rows = [line.split() for line in text.splitlines()]
     assert ["added", "1.70", "0.00"] in rows
+    assert ["3", "times", "2.00", "12.50", "12.50"] in rows
     assert ["gateway", "40.0", "0.20", "3.00", "5000"] in rows
     assert ["growth", "between", "the", "two", "1.5"] in rows
     assert "11000 requests were sent to the gateway and booked" in text

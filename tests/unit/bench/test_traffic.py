@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from bench import nginx
-from bench.load import percentile
 from bench.profiling import parse, render, summarise
+from bench.statistic import percentile
 from bench.target import Ports, Upstream
 from bench.traffic import (
     CHUNKS,
