@@ -1,0 +1,254 @@
+"""A provider fails: at first the next one is asked, after the first byte the reply ends legally."""
+
+import json
+
+import pytest
+
+from tests.unit.inference import replies
+from tests.unit.inference.fakes import (
+    PRICE,
+    FakeProvider,
+    FakeReply,
+    World,
+    failed,
+    received,
+    stream_reply,
+    whole_reply,
+)
+from tests.unit.inference.generation.worlds import COST, CUT, UNREACHABLE, world
+from tests.unit.inference.legal_stream import checked
+from tollhouse.accounting.pricing import cost
+from tollhouse.accounting.types import CostState
+from tollhouse.inference.providers.failures import failure
+from tollhouse.kernel.envelope import status_of
+from tollhouse.kernel.errors import (
+    Bug,
+    ProviderFailure,
+    ProviderRefused,
+    ProviderTimeout,
+)
+
+# Failures before the first byte
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429, 500, 502, 503, 504, 529])
+async def test_a_provider_that_failed_is_followed_by_the_next(status: int) -> None:
+    w = world(failure("Acme", status), whole_reply())
+    await received(w.begin())
+    [record] = w.books.booked
+    assert record.provider_model == "p1-model"
+    assert [each.status for each in record.attempts] == [status, 200]
+
+
+async def test_a_provider_that_was_never_reached_is_followed_by_the_next() -> None:
+    w = world(UNREACHABLE, whole_reply())
+    await received(w.begin())
+    assert [each.status for each in w.books.booked[0].attempts] == [None, 200]
+    assert w.ambiguous == 0
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_request_that_was_refused_is_not_asked_again(status: int) -> None:
+    second = FakeProvider(whole_reply())
+    w = World([FakeProvider(failure("Acme", status, message="too long")), second])
+    error = await failed(w.begin())
+    assert isinstance(error, ProviderRefused)
+    assert error.message == "Acme refused the request: too long."
+    assert second.calls == []
+    assert w.books.records == []
+
+
+async def test_a_request_that_may_have_been_worked_on_is_not_asked_again() -> None:
+    second = FakeProvider(whole_reply())
+    w = World([FakeProvider(CUT), second])
+    assert await failed(w.begin()) is CUT
+    assert second.calls == []
+    assert w.ambiguous == 1
+
+
+async def test_a_request_that_may_have_been_worked_on_is_booked_without_a_charge() -> None:
+    w = world(CUT)
+    exchange = w.begin()
+    await failed(exchange)
+    [record] = w.books.booked
+    assert exchange.booked
+    assert record.finish_reason == "error"
+    assert record.charge.state is CostState.ESTIMATED
+    assert record.charge.cost_nano == 0
+    assert (record.charge.provider_cost_nano or 0) > 0
+
+
+async def test_a_request_that_an_idempotent_provider_may_have_worked_on_goes_to_the_next() -> None:
+    w = world(CUT, whole_reply(), idempotent=True)
+    await received(w.begin())
+    [record] = w.books.booked
+    assert record.provider_model == "p1-model"
+    assert [each.status for each in record.attempts] == [None, 200]
+    assert w.ambiguous == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_reply_that_broke_off_is_not_asked_of_the_next_though_idempotent(
+    *, stream: bool
+) -> None:
+    second = FakeProvider(whole_reply())
+    body = [replies.chunk({"content": "a"}), CUT] if stream else [b"{", CUT]
+    w = World([FakeProvider(FakeReply(body)), second], idempotent=True)
+    exchange = w.begin(stream=stream)
+    if stream:
+        assert checked(await received(exchange)).failed
+    else:
+        assert await failed(exchange) is CUT
+    assert second.calls == []
+
+
+async def test_work_that_an_earlier_provider_may_have_done_is_booked_after_all_failed() -> None:
+    w = world(CUT, failure("Beta", 500), idempotent=True)
+    await failed(w.begin())
+    [record] = w.books.booked
+    assert [each.status for each in record.attempts] == [None, 500]
+    assert record.charge.cost_nano == 0
+
+
+@pytest.mark.parametrize("error", [UNREACHABLE, failure("Acme", 429), failure("Acme", 400)])
+async def test_a_request_that_nobody_worked_on_is_not_booked(error: ProviderFailure) -> None:
+    w = world(error)
+    assert await failed(w.begin()) is error
+    assert w.books.records == []
+
+
+async def test_after_all_failed_the_last_error_is_the_answer() -> None:
+    last = failure("Beta", 500)
+    assert await failed(world(failure("Acme", 429), UNREACHABLE, last).begin()) is last
+
+
+@pytest.mark.parametrize(
+    ("hints", "answer"),
+    [
+        ([(429, 7)], 7),
+        ([(503, 7)], 7),
+        ([(429, None)], None),
+        ([(429, 9), (503, 4), (429, 6)], 4),
+        ([(429, 9), (503, None)], None),
+        ([(429, None), (503, 4)], None),
+        ([(500, 3)], None),
+        ([(429, 3), (500, 3)], None),
+        ([(504, 3)], None),
+        ([(400, 3)], None),
+        ([(429, 3), (400, 3)], None),
+        ([(500, 3), (429, 5)], 3),
+    ],
+)
+async def test_retry_after_is_the_smallest_hint_of_a_429_or_503_if_all_gave_one(
+    hints: list[tuple[int, int | None]], answer: int | None
+) -> None:
+    errors = [failure("Acme", status, retry_after=hint) for status, hint in hints]
+    assert (await failed(world(*errors).begin())).retry_after == answer
+
+
+async def test_an_unexpected_error_of_a_provider_shows_nothing() -> None:
+    w = world(RuntimeError("the secret is 42"))
+    error = await failed(w.begin())
+    assert isinstance(error, Bug)
+    assert "42" not in error.message
+
+
+@pytest.mark.parametrize("code", [429, "rate_limited"])
+async def test_an_error_under_a_success_status_is_the_providers_error(code: object) -> None:
+    body = json.dumps({"error": {"message": "slow down", "code": code}}).encode()
+    w = world(FakeReply([body]))
+    error = await failed(w.begin())
+    assert isinstance(error, ProviderFailure)
+    assert error.provider_code == code
+    assert status_of(error) == (429 if code == 429 else 502)
+    assert len(w.books.booked) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"choices":[]}'])
+async def test_a_whole_reply_of_garbage_is_a_502_that_names_the_provider(body: bytes) -> None:
+    error = await failed(world(FakeReply([body])).begin())
+    assert status_of(error) == 502
+    assert error.metadata["provider_name"] == "Acme"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_reply_that_breaks_before_its_first_byte_is_an_error(stream: bool) -> None:  # noqa: FBT001
+    w = world(FakeReply([ProviderTimeout("late", provider_name="Acme", ambiguous=True)]))
+    assert status_of(await failed(w.begin(stream=stream))) == 504
+    assert len(w.books.booked) == 1
+
+
+@pytest.mark.parametrize("name", ["no done", "text"])
+async def test_a_stream_that_ends_before_its_first_chunk_is_a_502(name: str) -> None:
+    reply = stream_reply(name)
+    reply.body = [b": only a comment\n\n"]
+    assert status_of(await failed(world(reply).begin(stream=True))) == 502
+
+
+async def test_a_failure_of_an_accepted_request_is_booked_even_if_it_looks_unsent() -> None:
+    w = world(FakeReply([UNREACHABLE]))
+    await failed(w.begin())
+    assert len(w.books.booked) == 1
+
+
+# Failures in mid-stream
+
+
+async def test_a_stream_that_breaks_ends_with_an_error_and_is_free() -> None:
+    w = world(FakeReply([replies.chunk({"content": "Hello, hello"}), CUT]))
+    seen = checked(await received(w.begin(stream=True)))
+    assert seen.text == "Hello, hello"
+    assert seen.last["error"]["message"] == "Acme closed the connection."
+    [record] = w.books.booked
+    assert record.finish_reason == "error"
+    assert record.charge.state is CostState.ESTIMATED
+    assert record.charge.usage.output_tokens == 3
+    assert record.charge.cost_nano == 0
+    assert record.charge.provider_cost_nano == cost(record.charge.usage, PRICE).total_nano > 0
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"data: garbage\n\n",
+        replies.event({"error": {"message": "x", "code": 500}}),
+        replies.event({"error": "x"}),
+    ],
+)
+async def test_a_stream_that_goes_wrong_ends_with_an_error(piece: bytes) -> None:
+    w = world(FakeReply([replies.chunk({"content": "a"}), piece, replies.DONE]))
+    seen = checked(await received(w.begin(stream=True)))
+    assert (seen.text, seen.failed) == ("a", True)
+
+
+async def test_what_came_in_one_piece_with_an_error_is_passed_on_before_it() -> None:
+    piece = replies.chunk({"content": "a"}) + replies.chunk({"content": "b"})
+    error = replies.event({"error": {"message": "x", "code": 500}})
+    w = world(FakeReply([piece + error]))
+    seen = checked(await received(w.begin(stream=True)))
+    assert (seen.text, seen.failed) == ("ab", True)
+
+
+async def test_a_stream_without_done_that_finished_is_whole() -> None:
+    w = world(stream_reply("no done"))
+    assert not checked(await received(w.begin(stream=True))).failed
+
+
+async def test_a_stream_that_broke_after_its_usage_is_booked_from_it() -> None:
+    reply = FakeReply([replies.chunk({"content": "a"}), replies.USAGE_CHUNK, CUT])
+    w = world(reply)
+    assert checked(await received(w.begin(stream=True))).failed
+    charge = w.books.booked[0].charge
+    assert (charge.state, charge.cost_nano, charge.provider_cost_nano) == (
+        CostState.EXACT,
+        0,
+        COST,
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_reply_that_cannot_be_closed_is_booked_all_the_same(stream: bool) -> None:  # noqa: FBT001
+    reply = FakeReply([CUT], closing=OSError("already closed"))
+    w = world(reply)
+    assert await failed(w.begin(stream=stream)) is CUT
+    assert len(w.books.booked) == 1

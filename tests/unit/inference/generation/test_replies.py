@@ -1,0 +1,233 @@
+"""A reply that goes well, and its money: relayed, booked, priced, settled before its last byte."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.unit.inference import replies
+from tests.unit.inference.fakes import (
+    MODEL,
+    FakeBooks,
+    FakeProvider,
+    FakeReply,
+    World,
+    failed,
+    received,
+    steps,
+    stream_reply,
+    whole_reply,
+)
+from tests.unit.inference.generation.worlds import COST, CUT, USAGE, world
+from tests.unit.inference.legal_stream import checked
+from tollhouse.accounting.types import CostState
+from tollhouse.kernel.envelope import status_of
+from tollhouse.kernel.errors import (
+    NotFound,
+)
+
+# A reply that goes well
+
+
+async def test_a_whole_reply_is_relayed_and_booked() -> None:
+    w = world(whole_reply())
+    reply = json.loads(await received(w.begin()))
+    assert reply["choices"][0]["message"]["content"] == "Hello! How can I assist you today?"
+    [record] = w.books.booked
+    assert (record.charge.state, record.charge.usage) == (CostState.EXACT, USAGE)
+    assert (record.charge.cost_nano, record.charge.provider_cost_nano) == (COST, COST)
+    assert reply["usage"]["cost"] == COST / 1e9
+
+
+async def test_a_stream_is_relayed_and_booked() -> None:
+    w = world(stream_reply())
+    seen = checked(await received(w.begin(stream=True)))
+    assert seen.text == "Hello w\N{LATIN SMALL LETTER O WITH DIAERESIS}rld \N{GRINNING FACE}"
+    [record] = w.books.booked
+    assert (record.charge.state, record.charge.usage) == (CostState.EXACT, USAGE)
+    assert seen.last["usage"]["cost"] == record.charge.cost_nano / 1e9
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_record_says_what_happened(stream: bool) -> None:  # noqa: FBT001
+    provider = FakeProvider(stream_reply() if stream else whole_reply(), name="Acme")
+    w = World([provider])
+    await received(w.begin(stream=stream))
+    [record] = w.books.booked
+    assert (record.model, record.provider, record.provider_model) == (MODEL, "Acme", "p0-model")
+    assert (record.account_id, record.workspace_id) == ("account", "workspace")
+    assert (record.key_hash, record.api_type) == ("a" * 64, "completions")
+    assert (record.streamed, record.cancelled) == (stream, False)
+    assert (record.finish_reason, record.native_finish_reason) == ("stop", "stop")
+    assert (record.upstream_id or "").startswith("chatcmpl-")
+    assert [(each.provider, each.status) for each in record.attempts] == [("Acme", 200)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_times_are_measured(stream: bool) -> None:  # noqa: FBT001
+    head, end = asyncio.Event(), asyncio.Event()
+    body = stream_reply() if stream else whole_reply()
+    body.body.insert(1 if stream else 0, end)
+    w = World([FakeProvider(body, accepts=head)])
+    exchange = w.begin(stream=stream)
+    await steps()
+    w.clock.advance(0.5)
+    head.set()
+    await steps()
+    w.clock.advance(0.25)
+    end.set()
+    await received(exchange)
+    [record] = w.books.booked
+    assert record.attempts[0].latency_ms == 500
+    assert (record.latency_ms, record.generation_ms) == ((500, 250) if stream else (750, 0))
+
+
+async def test_the_id_of_a_whole_reply_is_the_id_that_is_booked() -> None:
+    w = world(whole_reply())
+    exchange = w.begin()
+    assert json.loads(await received(exchange))["id"] == exchange.generation_id
+    assert w.books.booked[0].id == exchange.generation_id
+    assert exchange.booked
+
+
+async def test_the_id_of_every_chunk_is_the_id_that_is_booked() -> None:
+    w = world(stream_reply())
+    exchange = w.begin(stream=True)
+    seen = checked(await received(exchange))
+    assert {each["id"] for each in [*seen.chunks, seen.last]} == {exchange.generation_id}
+    assert w.books.booked[0].id == exchange.generation_id
+
+
+async def test_the_model_of_every_reply_is_the_catalogues() -> None:
+    w = world(whole_reply())
+    assert json.loads(await received(w.begin()))["model"] == MODEL
+    w = world(stream_reply())
+    seen = checked(await received(w.begin(stream=True)))
+    assert {each["model"] for each in [*seen.chunks, seen.last]} == {MODEL}
+
+
+async def test_the_provider_gets_the_request_once() -> None:
+    provider = FakeProvider(whole_reply())
+    w = World([provider, FakeProvider(whole_reply())])
+    await received(w.begin())
+    assert [call.endpoint.model for call in provider.calls] == ["p0-model"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_providers_reply_is_closed(stream: bool) -> None:  # noqa: FBT001
+    reply = stream_reply() if stream else whole_reply()
+    await received(world(reply).begin(stream=stream))
+    await steps()
+    assert reply.closed == 1
+
+
+async def test_a_stream_is_read_past_its_done_to_the_end_of_its_body() -> None:
+    tail = b": the last bytes of the connection\n\n"
+    reply = stream_reply(then=[tail])
+    w = world(reply)
+    checked(await received(w.begin(stream=True)))
+    await steps()
+    assert reply.read[-1] == tail
+
+
+async def test_what_fails_after_done_changes_nothing() -> None:
+    w = world(stream_reply(then=[CUT]))
+    assert not checked(await received(w.begin(stream=True))).failed
+    assert len(w.books.records) == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("x"), OSError("x")])
+async def test_whatever_happens_after_done_the_reply_is_closed(error: Exception) -> None:
+    reply = stream_reply(then=[error])
+    w = world(reply)
+    assert not checked(await received(w.begin(stream=True))).failed
+    await steps()
+    assert (reply.closed, w.in_flight) == (1, 0)
+
+
+async def test_an_unknown_model_is_refused_and_nothing_runs() -> None:
+    w = world(whole_reply())
+    with pytest.raises(NotFound):
+        w.begin(model="acme/small")
+    assert w.in_flight == 0
+
+
+# Money
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_without_usage_the_cost_is_unknown_and_nothing_is_charged(stream: bool) -> None:  # noqa: FBT001
+    w = world(stream_reply("no usage") if stream else whole_reply(usage=None))
+    reply = await received(w.begin(stream=stream))
+    shown = checked(reply).last if stream else json.loads(reply)
+    assert shown["usage"]["cost"] is None
+    [record] = w.books.booked
+    assert record.charge.state is CostState.UNKNOWN
+    assert (record.charge.cost_nano, record.charge.provider_cost_nano) == (0, None)
+
+
+async def test_an_explicit_usage_of_zero_is_exactly_nothing() -> None:
+    w = world(whole_reply(usage={"prompt_tokens": 0, "completion_tokens": 0}))
+    assert json.loads(await received(w.begin()))["usage"]["cost"] == 0.0
+    assert w.books.booked[0].charge.state is CostState.EXACT
+    assert w.books.booked[0].charge.provider_cost_nano == 0
+
+
+async def test_a_reply_that_finished_with_an_error_is_free_and_costs_the_provider() -> None:
+    w = world(whole_reply(choices=[replies.choice("half", "error")]))
+    assert json.loads(await received(w.begin()))["usage"]["cost"] == 0.0
+    charge = w.books.booked[0].charge
+    assert (charge.cost_nano, charge.provider_cost_nano) == (0, COST)
+
+
+# Settlement
+
+
+async def test_a_whole_reply_waits_for_its_settlement() -> None:
+    w = world(whole_reply(), books=FakeBooks(ready=(ready := asyncio.Event())))
+    read = asyncio.create_task(received(exchange := w.begin()))
+    await steps()
+    assert len(w.books.records) == 1
+    assert not read.done()
+    assert not exchange.begun
+    ready.set()
+    assert json.loads(await read)["id"] == exchange.generation_id
+
+
+async def test_the_last_bytes_of_a_stream_wait_for_its_settlement() -> None:
+    w = world(stream_reply(), books=FakeBooks(ready=(ready := asyncio.Event())))
+    exchange = w.begin(stream=True)
+    await steps()
+    first = await exchange.read()
+    assert b'"finish_reason":"stop"' in first
+    assert b'"usage"' not in first
+    assert b"[DONE]" not in first
+    rest = asyncio.create_task(received(exchange))
+    await steps()
+    assert not rest.done()
+    ready.set()
+    assert not checked(first + await rest).failed
+
+
+async def test_a_settlement_that_fails_withholds_a_whole_reply() -> None:
+    w = world(whole_reply(), books=FakeBooks(broken=OSError("disk full")))
+    exchange = w.begin()
+    error = await failed(exchange)
+    assert status_of(error) == 503
+    assert "disk full" not in error.message
+    assert error.retry_after is None
+    assert not exchange.booked
+
+
+async def test_a_settlement_that_fails_ends_a_stream_with_an_error() -> None:
+    w = world(stream_reply(), books=FakeBooks(broken=OSError("disk full")))
+    exchange = w.begin(stream=True)
+    seen = checked(await received(exchange))
+    assert seen.last["error"]["code"] == 503
+    assert not exchange.booked
+
+
+async def test_a_settlement_that_fails_after_a_failure_ends_legally_too() -> None:
+    reply = FakeReply([replies.chunk(replies.ROLE), CUT])
+    w = world(reply, books=FakeBooks(broken=OSError("disk full")))
+    assert checked(await received(w.begin(stream=True))).last["error"]["code"] == 503
