@@ -161,7 +161,10 @@ async def test_who_reads_is_told_when_the_database_does_not_take_the_charges(
     await settler.close()
 
 
-async def test_a_group_has_a_largest_size(settler: Settler, writer: Writer) -> None:
+async def test_a_group_has_a_largest_size(
+    settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CROWDED", 2_000)
     await settle(settler, *(str(number) for number in range(1_100)))
     await settler.settled()
     assert [len(group) for group in writer.groups] == [500, 500, 100]
@@ -200,6 +203,34 @@ async def test_a_charge_that_finds_no_room_is_refused(
         await settle(settler, "a")
     await settler.close()
     assert writer.groups == []
+
+
+async def test_a_reply_waits_for_a_database_that_does_not_keep_up(
+    settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CROWDED", 2)
+    writer.let.clear()
+    await settle(settler, "a")
+    await writer.begun.wait()
+    await settle(settler, "b", "c")
+    waiting = asyncio.create_task(settle(settler, "d"))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    writer.let.set()
+    await waiting
+    await settler.close()
+    assert writer.booked == {"a", "b", "c", "d"}
+
+
+async def test_a_reply_does_not_wait_for_ever_since_its_charge_is_safe(
+    journal: Journal, writer: Writer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CROWDED", 0)
+    settler = Settler(journal, writer, patience_seconds=0.01)
+    writer.failure = lambda _: OSError("disk full")
+    await settle(settler, "a", "b")
+    assert left_in(folder) == ["a", "b"]
+    await settler.close()
 
 
 async def test_too_many_pending_charges_refuse_the_next(

@@ -10,9 +10,10 @@ twice changes nothing, so a kill between the commit and the forgetting is harmle
 Groups gather for `GATHER_SECONDS`: a transaction costs many times what one more row in it does.
 Who reads money waits with `settled` for the charges so far, and that cuts the gathering short.
 
-A database that cannot be written is tried again until it can; the charges wait in the journal. A
-charge that no database would take spoils its group: the group is then booked one by one, and that
-one is set aside.
+Where charges come faster than the database books them, a reply waits until no more than `CROWDED`
+are pending. A database that cannot be written is tried again until it can; the charges wait in the
+journal. A charge that no database would take spoils its group: the group is then booked one by one,
+and that one is set aside.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 GATHER_SECONDS: Final = 0.03
 LARGEST_GROUP: Final = 500
+CROWDED: Final = 250
+"""Pending charges from which a reply waits for the books to catch up."""
 MOST_PENDING: Final = 100_000
 """Of 1 KB each in memory, while the database cannot be written."""
 _FIRST_PAUSE_SECONDS: Final = 0.1
@@ -77,7 +80,7 @@ class Settler:
             writer: What makes it part of the books.
             sync: Whether a charge has to survive a power failure before its reply leaves, too; a
                 group that is in the database does in any case.
-            patience_seconds: How long `settled` waits for a database that cannot be written.
+            patience_seconds: How long anybody waits for a database that does not keep up.
         """
         self._journal = journal
         self._writer = writer
@@ -110,6 +113,10 @@ class Settler:
             self._booking = asyncio.create_task(self._book_pending(), name="settler")
         if self._flusher is not None:
             await self._flusher.flushed()
+        if len(self._pending) > CROWDED:
+            # Its charge is safe: this is for those who come faster than the database books.
+            with suppress(TimeoutError):
+                await self._until_booked(self._taken - CROWDED)
 
     async def settled(self) -> None:
         """Return when every charge that was taken so far is in the books.
@@ -119,15 +126,23 @@ class Settler:
         """
         if self._booked == self._taken:
             return
-        done = asyncio.get_running_loop().create_future()
-        self._waiting.append((self._taken, done))
         self._hurry.set()
         try:
-            async with asyncio.timeout(self._patience_seconds):
-                await done
+            await self._until_booked(self._taken)
         except TimeoutError:
             message = "Charges are waiting to be stored; try again in a moment."
             raise Unavailable(message, retry_after=1) from None
+
+    async def _until_booked(self, number: int) -> None:
+        """Wait until so many of the charges that were taken are in the books.
+
+        Raises:
+            TimeoutError: They are not in time.
+        """
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append((number, done))
+        async with asyncio.timeout(self._patience_seconds):
+            await done
 
     async def recover(self) -> Recovered:
         """Book what a process that was killed has left in the journal.
@@ -191,7 +206,9 @@ class Settler:
             self._booking = None
 
     async def _gather(self) -> None:
-        """Let charges come, unless somebody waits for those that are there."""
+        """Let charges come, unless somebody waits for those that are there or they are many."""
+        if len(self._pending) >= LARGEST_GROUP:
+            return
         await _wait(self._hurry, GATHER_SECONDS)
         if not self._closing.is_set():
             self._hurry.clear()
