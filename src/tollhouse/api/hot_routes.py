@@ -13,8 +13,9 @@ from tollhouse.accounting.types import Attribution
 from tollhouse.api.asgi import JSON, ON_GONE, SINK
 from tollhouse.api.limits import read_body
 from tollhouse.identity.access import billed_to
+from tollhouse.inference.call import Call
 from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.types import Call
+from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,14 @@ class ChatCompletions:
         body = await read_body(receive, headers, self._body_limit)
         request = parse_request(body)
         exchange = self._pipeline.begin(
-            Call(request, subject, attribution(headers), received_at, received_monotonic)
+            Call(
+                request,
+                (ChatRelay(request),),
+                subject,
+                attribution(headers),
+                received_at,
+                received_monotonic,
+            )
         )
         scope["tollhouse.exchange"] = exchange
         scope[ON_GONE] = exchange.abandon

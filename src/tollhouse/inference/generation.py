@@ -20,15 +20,8 @@ import structlog
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
 from tollhouse.inference import routing
-from tollhouse.inference.formats.chat_completions.errors import ErrorEvent
-from tollhouse.inference.formats.chat_completions.render import (
-    Unreadable,
-    WholeReply,
-    parse_whole,
-    render_whole,
-)
-from tollhouse.inference.formats.chat_completions.stream import ChatStream
-from tollhouse.inference.formats.chat_completions.usage import estimated_tokens
+from tollhouse.inference.formats.base import ErrorEvent, Unreadable
+from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.types import ReplyIdentity
@@ -36,6 +29,7 @@ from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.envelope import STATUS, status_of
 from tollhouse.kernel.errors import (
     Bug,
+    NotFound,
     ProviderFailure,
     ProviderUnavailable,
     TollhouseError,
@@ -45,10 +39,12 @@ from tollhouse.kernel.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from tollhouse.inference.call import Call
     from tollhouse.inference.exchange import Exchange
+    from tollhouse.inference.formats.base import Relay, Stream, Whole
     from tollhouse.inference.ports import Settlement
     from tollhouse.inference.providers.base import Provider, ProviderReply
-    from tollhouse.inference.types import Call, Endpoint, Model
+    from tollhouse.inference.types import Endpoint, Model
     from tollhouse.kernel.clock import Clock
     from tollhouse.observability.metrics import Metrics
 
@@ -80,8 +76,9 @@ class Generation:
         self._attempts: list[Attempt] = []
         self._endpoint: Endpoint | None = None
         self._identity: ReplyIdentity | None = None
-        self._stream: ChatStream | None = None
-        self._whole: WholeReply | None = None
+        self._relay: Relay | None = None
+        self._stream: Stream | None = None
+        self._whole: Whole | None = None
         self._reply: ProviderReply | None = None
         self._events: AsyncIterator[Sequence[bytes]] | None = None
         self._first_byte: float | None = None
@@ -115,7 +112,7 @@ class Generation:
     async def _run(self) -> None:
         error: TollhouseError | None = None
         try:
-            await self._relay()
+            await self._serve()
         except asyncio.CancelledError:
             error = self._interruption or Unavailable("The gateway is stopping.")
         except TollhouseError as failed:
@@ -139,19 +136,22 @@ class Generation:
 
     # The call and the relay
 
-    async def _relay(self) -> None:
+    async def _serve(self) -> None:
         self._reply = reply = await self._open()
+        if self._relay is None or self._identity is None:
+            message = "a reply without a relay"
+            raise Bug(message)
         if self._call.request.stream:
-            await self._relay_stream(reply)
+            await self._relay_stream(reply, self._relay.stream(self._identity))
         else:
-            await self._relay_whole(reply)
+            await self._relay_whole(reply, self._relay)
 
     async def _open(self) -> ProviderReply:
         failures: list[ProviderFailure] = []
-        for endpoint in routing.order(self._model):
-            self._endpoint = endpoint
+        for endpoint, relay in self._ways():
+            self._endpoint, self._relay = endpoint, relay
             try:
-                return await self._try(endpoint)
+                return await self._try(endpoint, relay)
             except ProviderFailure as error:
                 failures.append(error)
                 if error.ambiguous:
@@ -161,12 +161,29 @@ class Generation:
                     break
         raise routing.last_word(failures)
 
-    async def _try(self, endpoint: Endpoint) -> ProviderReply:
+    def _ways(self) -> list[tuple[Endpoint, Relay]]:
+        """Return the endpoints that can be asked, first to last, and how each is asked.
+
+        Raises:
+            NotFound: None of the model's providers speaks anything that would do.
+        """
+        ways: list[tuple[Endpoint, Relay]] = []
+        for endpoint in routing.order(self._model):
+            spoken = self._services.providers[endpoint.provider].dialects
+            relay = next((each for each in self._call.relays if each.dialect in spoken), None)
+            if relay is not None:
+                ways.append((endpoint, relay))
+        if not ways:
+            raise NotFound(f"{self._model.id} does not answer requests of this kind.")
+        return ways
+
+    async def _try(self, endpoint: Endpoint, relay: Relay) -> ProviderReply:
         provider = self._services.providers[endpoint.provider]
         started = self._services.clock.monotonic()
         status: int | None = None
         try:
-            reply = await provider.open(ProviderCall(endpoint, self._call.request))
+            body, stream = relay.ask(endpoint.model), self._call.request.stream
+            reply = await provider.open(ProviderCall(endpoint, relay.dialect, stream, body))
             status = _OK
         except ProviderFailure as error:
             code = error.provider_code
@@ -182,21 +199,18 @@ class Generation:
         )
         return reply
 
-    async def _relay_whole(self, reply: ProviderReply) -> None:
+    async def _relay_whole(self, reply: ProviderReply, relay: Relay) -> None:
         body = await reply.whole()
         self._note_first_byte()
         try:
-            self._whole = parse_whole(body, self._call.request)
+            self._whole = relay.whole(body)
         except Unreadable as error:
             raise self._unreadable() from error
         except ErrorEvent as error:
             raise self._reported(error) from error
 
-    async def _relay_stream(self, reply: ProviderReply) -> None:
-        if self._identity is None:
-            message = "a stream without an identity"
-            raise Bug(message)
-        self._stream = stream = ChatStream(self._identity, self._call.request)
+    async def _relay_stream(self, reply: ProviderReply, stream: Stream) -> None:
+        self._stream = stream
         self._events = reply.events()
         try:
             async for events in self._events:
@@ -210,7 +224,7 @@ class Generation:
         if not stream.complete:
             raise self._unreadable()
 
-    async def _pass_on(self, events: Sequence[bytes], stream: ChatStream) -> None:
+    async def _pass_on(self, events: Sequence[bytes], stream: Stream) -> None:
         out: list[bytes] = []
         try:
             for data in events:
@@ -276,7 +290,7 @@ class Generation:
         elif self._stream is not None:
             self._exchange.finish(self._stream.end(charge))
         elif self._whole is not None and self._identity is not None:
-            self._exchange.finish(render_whole(self._whole, self._identity, charge))
+            self._exchange.finish(self._whole.render(self._identity, charge))
 
     def _owes_a_record(self, error: TollhouseError | None) -> bool:
         """Tell whether a provider may have done work: then there is a generation to book."""
@@ -313,7 +327,7 @@ class Generation:
             account_id=subject.account_id,
             workspace_id=subject.workspace_id,
             key_hash=subject.key_hash,
-            api_type="completions",
+            api_type=self._call.request.api_type,
             model=self._model.id,
             provider=self._attempts[-1].provider if self._attempts else None,
             provider_model=None if endpoint is None else endpoint.model,

@@ -19,8 +19,8 @@ from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
+    from tollhouse.inference.call import Call
     from tollhouse.inference.catalog import Catalog
-    from tollhouse.inference.types import Call
     from tollhouse.kernel.ids import IdSource
 
 _log = structlog.get_logger(__name__)

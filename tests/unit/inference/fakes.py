@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from tests.unit.inference import replies
 from tollhouse.accounting.types import Attribution, Price
 from tollhouse.identity.types import KeyKind, Subject
+from tollhouse.inference.call import Call
 from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.generation import Services
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
 from tollhouse.inference.sse import EventParser
-from tollhouse.inference.types import Call, Endpoint, Model
+from tollhouse.inference.types import Endpoint, Model
 from tollhouse.kernel.errors import TollhouseError
 from tollhouse.observability.metrics import Metrics
 from tollhouse.testing.clock import START, FakeClock
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.inference.exchange import Exchange
+    from tollhouse.inference.formats.chat_completions.request import ChatRequest
     from tollhouse.inference.providers.base import ProviderCall
 
 MODEL = "acme/large"
@@ -99,6 +103,7 @@ class FakeProvider:
     accepts: asyncio.Event | None = None
     """What `open` waits for."""
     calls: list[ProviderCall] = field(default_factory=list)
+    dialects: frozenset[Dialect] = frozenset({Dialect.CHAT})
     accepted: int = 0
 
     async def open(self, call: ProviderCall) -> FakeReply:
@@ -130,6 +135,11 @@ class FakeBooks:
         self.booked.append(record)
 
 
+def call(request: ChatRequest, received_monotonic: float = 0.0) -> Call:
+    """Return a chat request on its way."""
+    return Call(request, (ChatRelay(request),), SUBJECT, Attribution(), START, received_monotonic)
+
+
 @dataclass
 class World:
     """A pipeline over fakes."""
@@ -155,9 +165,7 @@ class World:
         """Start a generation."""
         body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "hi"}]}
         request = parse_request(json.dumps(body | fields).encode())
-        return self.pipeline.begin(
-            Call(request, SUBJECT, Attribution(), START, self.clock.monotonic())
-        )
+        return self.pipeline.begin(call(request, received_monotonic=self.clock.monotonic()))
 
     @property
     def in_flight(self) -> float:

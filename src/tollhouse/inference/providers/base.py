@@ -2,7 +2,7 @@
 
     reply = await provider.open(call)          # the provider accepted; nothing read yet
     try:
-        body = await reply.whole()             # a whole chat completion ...
+        body = await reply.whole()             # a whole reply in the call's dialect ...
         async for events in reply.events():    # ... or the data of its events as they come
             ...
     finally:
@@ -13,13 +13,14 @@ Whatever goes wrong is a `ProviderFailure`: each provider translates foreign err
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Sequence
 
-    from tollhouse.inference.types import ChatRequest, Endpoint
+    from tollhouse.inference.formats.base import Dialect
+    from tollhouse.inference.types import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,9 @@ class ProviderCall:
     """One request to one provider."""
 
     endpoint: Endpoint
-    request: ChatRequest
+    dialect: Dialect
+    stream: bool
+    body: bytes = field(repr=False)
 
 
 class ProviderReply(Protocol):
@@ -60,6 +63,11 @@ class Provider(Protocol):
     @property
     def name(self) -> str:
         """The name that replies and errors show."""
+        ...
+
+    @property
+    def dialects(self) -> Collection[Dialect]:
+        """What it speaks."""
         ...
 
     @property

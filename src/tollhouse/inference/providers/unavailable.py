@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from tollhouse.inference.formats.base import Dialect
 from tollhouse.kernel.errors import ProviderOverloaded
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tollhouse.inference.providers.base import ProviderCall
 
 
 class UnavailableProvider:
     """Refuses every call, saying why."""
 
+    dialects: Collection[Dialect] = frozenset(Dialect)
     on_disconnect: Literal["cancel", "drain"] = "cancel"
 
     def __init__(self, name: str, reason: str) -> None:

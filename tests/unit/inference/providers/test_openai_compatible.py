@@ -12,7 +12,9 @@ import pytest
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import PRICE, FakeProvider, World, failed, outcome, steps
 from tests.unit.inference.legal_stream import checked
+from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.openai_compatible.provider import OpenAICompatibleProvider
 from tollhouse.inference.types import Endpoint
@@ -110,7 +112,9 @@ def call(body: dict[str, Any] | None = None, *, stream: bool = False) -> Provide
         "messages": [{"role": "user", "content": "a"}],
     }
     request = parse_request(json.dumps(fields | (body or {})).encode())
-    return ProviderCall(Endpoint("acme", "large-2026", PRICE), request)
+    asked = ChatRelay(request).ask("large-2026")
+    endpoint = Endpoint("acme", "large-2026", PRICE)
+    return ProviderCall(endpoint, Dialect.CHAT, request.stream, asked)
 
 
 async def refusal(answer: FakeResponse | UpstreamError) -> ProviderFailure:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from tests.unit.inference.fakes import PRICE
-from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.registry import build_providers
 from tollhouse.inference.types import Endpoint
@@ -50,9 +50,7 @@ def test_every_provider_is_found_by_its_slug_and_has_its_name() -> None:
 
 async def test_a_provider_that_cannot_be_called_yet_answers_503() -> None:
     [provider] = build_providers([settings("b", "anthropic")], LIMITS, no_transport).values()
-    call = ProviderCall(
-        Endpoint("b", "claude", PRICE), parse_request(b'{"model":"m","messages":[1]}')
-    )
+    call = ProviderCall(Endpoint("b", "claude", PRICE), Dialect.CHAT, stream=False, body=b"{}")
     with pytest.raises(ProviderOverloaded) as caught:
         await provider.open(call)
     assert status_of(caught.value) == 503

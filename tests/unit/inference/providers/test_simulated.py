@@ -6,18 +6,19 @@ import pytest
 from tests.unit.inference import fakes
 from tests.unit.inference.legal_stream import checked
 from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.generation import Services
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.simulated import provider as simulated
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, SLUG, models
 from tollhouse.inference.providers.simulated.provider import NAME, SimulatedProvider
-from tollhouse.inference.types import Call
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
 from tollhouse.observability.metrics import Metrics
-from tollhouse.testing.clock import START, FakeClock
+from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
 
 PROVIDER = SimulatedProvider(NAME, "cancel")
@@ -29,7 +30,9 @@ def asked(content: object, **fields: Any) -> dict[str, Any]:
 
 async def opened(body: dict[str, Any], model: str = "echo") -> simulated.SimulatedReply:
     [endpoint] = [each.endpoints[0] for each in models() if each.id == f"{SLUG}/{model}"]
-    return await PROVIDER.open(ProviderCall(endpoint, parse_request(json.dumps(body).encode())))
+    request = parse_request(json.dumps(body).encode())
+    asked_ = ChatRelay(request).ask(endpoint.model)
+    return await PROVIDER.open(ProviderCall(endpoint, Dialect.CHAT, request.stream, asked_))
 
 
 async def whole(body: dict[str, Any], model: str = "echo") -> dict[str, Any]:
@@ -210,9 +213,7 @@ async def test_every_model_ends_well_through_the_pipeline(
     services = Services({SLUG: PROVIDER}, books, FakeClock(), Metrics())
     pipeline = Pipeline(Catalog(models()), services, SequentialIds())
     body = json.dumps(asked("hello there", model=f"simulated/{model}", stream=stream)).encode()
-    exchange = pipeline.begin(
-        Call(parse_request(body), fakes.SUBJECT, fakes.Attribution(), START, 0.0)
-    )
+    exchange = pipeline.begin(fakes.call(parse_request(body)))
     reply = await fakes.outcome(exchange)
     if not isinstance(reply, bytes):
         assert model in {"broken", "limited", "overloaded"}

@@ -12,21 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tollhouse.inference.formats.base import ErrorEvent
 from tollhouse.kernel.envelope import error_object
 
 if TYPE_CHECKING:
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
-
-
-class ErrorEvent(Exception):
-    """A provider's own error, in the body of a reply or in the middle of its stream."""
-
-    def __init__(self, code: str | int | None, message: str | None) -> None:
-        """Take the provider's code and text, where it gave them."""
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 class _ProviderError(msgspec.Struct):

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
+from tollhouse.inference.formats.chat_completions.request import ChatRequest
 from tollhouse.inference.formats.chat_completions.wire import Fields, fields_decoder
-from tollhouse.inference.types import ChatRequest
 from tollhouse.kernel.errors import Invalid
 
 T = TypeVar("T")

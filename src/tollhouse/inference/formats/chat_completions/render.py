@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
 from tollhouse.inference.formats.chat_completions.usage import (
-    estimated_tokens,
     message_bytes,
     parse_usage,
     render_usage,
@@ -26,6 +26,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
     raw,
     well_formed,
 )
+from tollhouse.inference.formats.tokens import estimated_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,15 +34,12 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from tollhouse.accounting.types import Charge
-    from tollhouse.inference.types import ChatRequest, ReplyIdentity
+    from tollhouse.inference.formats.chat_completions.request import ChatRequest
+    from tollhouse.inference.types import ReplyIdentity
 
 _INCLUDE_USAGE = raw({"include_usage": True})
 _text = msgspec.json.Decoder(str | None)
 _options = msgspec.json.Decoder(Fields | None)
-
-
-class Unreadable(ValueError):
-    """A provider's reply is not what its format promises."""
 
 
 @dataclass(slots=True)
@@ -55,6 +53,21 @@ class WholeReply:
     finish_reason: str | None
     native_finish_reason: str | None
     upstream_id: str | None
+
+    def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
+        """Return the client's body: the provider's fields, with ours in place of its own."""
+        fields: Mapping[str, object] = {
+            "system_fingerprint": NULL,
+            **self.fields,
+            "id": identity.id,
+            "object": "chat.completion",
+            "created": identity.created,
+            "model": identity.model,
+            "provider": identity.provider,
+            "choices": self.choices,
+            "usage": render_usage(charge, is_byok=False),
+        }
+        return encoder.encode(fields)
 
 
 def provider_request(request: ChatRequest, model: str) -> bytes:
@@ -133,19 +146,3 @@ def _choice(choice: Fields, index: int) -> Fields:
         "finish_reason": raw(normal_finish_reason(_text.decode(native))),
         "native_finish_reason": choice.get("native_finish_reason", native),
     }
-
-
-def render_whole(reply: WholeReply, identity: ReplyIdentity, charge: Charge) -> bytes:
-    """Return the client's body: the provider's fields, with ours in place of its own."""
-    fields: Mapping[str, object] = {
-        "system_fingerprint": NULL,
-        **reply.fields,
-        "id": identity.id,
-        "object": "chat.completion",
-        "created": identity.created,
-        "model": identity.model,
-        "provider": identity.provider,
-        "choices": reply.choices,
-        "usage": render_usage(charge, is_byok=False),
-    }
-    return encoder.encode(fields)

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.chat_completions.errors import error_chunk, parse_error_event
-from tollhouse.inference.formats.chat_completions.render import Unreadable
 from tollhouse.inference.formats.chat_completions.usage import (
-    estimated_tokens,
     parse_usage,
     render_usage,
     spoken_bytes,
@@ -35,13 +34,15 @@ from tollhouse.inference.formats.chat_completions.wire import (
     raw,
     well_formed,
 )
+from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.sse import event
 from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.chat_completions.request import ChatRequest
     from tollhouse.inference.formats.chat_completions.wire import ChunkChoice
-    from tollhouse.inference.types import ChatRequest, ReplyIdentity
+    from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
 DONE = b"[DONE]"

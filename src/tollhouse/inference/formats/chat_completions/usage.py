@@ -1,4 +1,4 @@
-"""Token counts between the chat format and ours, and a count of our own where none comes."""
+"""Token counts between the chat format and ours."""
 
 from __future__ import annotations
 
@@ -8,22 +8,12 @@ import msgspec
 
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.chat_completions.wire import NULL, message_decoder, usage_decoder
+from tollhouse.inference.formats.tokens import MOST_TOKENS
 from tollhouse.kernel.money import nano_to_float
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.chat_completions.wire import Delta, ProviderUsage
-
-BYTES_PER_TOKEN = 4
-"""The usual rule of thumb for English text; good enough for an estimate that says it is one."""
-
-MOST_TOKENS = 2**31 - 1
-"""No reply has more; the price of far more could not be stored."""
-
-
-def estimated_tokens(size: int) -> int:
-    """Return about how many tokens a text of `size` bytes has: at least one if there is any."""
-    return -(-size // BYTES_PER_TOKEN)
 
 
 def spoken_bytes(delta: Delta) -> int:

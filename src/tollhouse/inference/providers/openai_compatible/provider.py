@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tollhouse.inference.formats.chat_completions.render import provider_request
+from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.providers.openai_compatible.errors import (
     from_status,
     from_transport,
@@ -18,7 +18,7 @@ from tollhouse.inference.upstream.errors import UpstreamError
 from tollhouse.inference.upstream.port import TimeLimits, UpstreamRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Sequence
 
     from tollhouse.inference.providers.base import ProviderCall
     from tollhouse.inference.upstream.port import Upstream, UpstreamResponse
@@ -30,6 +30,8 @@ _LARGEST_ERROR = 64 * 1024
 
 class OpenAICompatibleProvider:
     """One configured server."""
+
+    dialects: Collection[Dialect] = frozenset({Dialect.CHAT})
 
     def __init__(  # noqa: PLR0913 - each is a setting of the provider
         self,
@@ -46,7 +48,7 @@ class OpenAICompatibleProvider:
         """Prepare what is the same for every request."""
         self.name = name
         self.on_disconnect: Literal["cancel", "drain"] = on_disconnect
-        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._urls = {each: f"{base_url.rstrip('/')}/{each}" for each in self.dialects}
         self._upstream = upstream
         self._limits = limits
         self._largest_reply = largest_reply
@@ -62,16 +64,16 @@ class OpenAICompatibleProvider:
         self._stream_headers = (*headers, ("accept", "text/event-stream"))
 
     async def open(self, call: ProviderCall) -> OpenAICompatibleReply:
-        """Send a chat request; return once the provider accepted it.
+        """Send a request; return once the provider accepted it.
 
         Raises:
             ProviderFailure: It could not be reached, or answered with an error status.
         """
         request = UpstreamRequest(
             method="POST",
-            url=self._url,
-            headers=self._stream_headers if call.request.stream else self._whole_headers,
-            body=provider_request(call.request, call.endpoint.model),
+            url=self._urls[call.dialect],
+            headers=self._stream_headers if call.stream else self._whole_headers,
+            body=call.body,
             limits=self._limits,
         )
         try:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.providers.simulated import reply
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, Behaviour
 from tollhouse.kernel.errors import ProviderRefused, ProviderUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Sequence
 
     from tollhouse.inference.providers.base import ProviderCall
 
@@ -27,6 +28,8 @@ _PIECES_BEFORE_FAILURE = 2
 
 class SimulatedProvider:
     """Answers without a network."""
+
+    dialects: Collection[Dialect] = frozenset({Dialect.CHAT})
 
     def __init__(self, name: str, on_disconnect: Literal["cancel", "drain"]) -> None:
         """Take the settings that every provider has."""
@@ -43,7 +46,7 @@ class SimulatedProvider:
         if behaviour.refuses is not None:
             raise failure(self.name, behaviour.refuses)
         try:
-            script = reply.script(call.request.fields)
+            script = reply.script(call.body)
         except reply.NotUnderstood as error:
             raise ProviderRefused(str(error), provider_name=self.name) from None
         return SimulatedReply(self.name, call.endpoint.model, behaviour, script)

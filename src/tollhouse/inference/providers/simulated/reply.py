@@ -32,6 +32,7 @@ class _Message(msgspec.Struct):
         return "".join(part.text for part in self.content or ())
 
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _messages = msgspec.json.Decoder(list[_Message])
 _limit = msgspec.json.Decoder(int | None)
 
@@ -49,12 +50,13 @@ class Script:
     prompt_words: int
 
 
-def script(fields: Mapping[str, msgspec.Raw]) -> Script:
+def script(body: bytes) -> Script:
     """Return the reply to a request: its last user message, at most `max_tokens` words of it.
 
     Raises:
         NotUnderstood: The messages or the limit are not of the chat format.
     """
+    fields = _fields.decode(body)
     try:
         messages = _messages.decode(fields["messages"])
     except (msgspec.DecodeError, RecursionError) as error:

@@ -15,7 +15,6 @@ from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.render import (
     Unreadable,
     parse_whole,
-    render_whole,
 )
 from tollhouse.inference.formats.chat_completions.stream import ChatStream
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
@@ -376,4 +375,4 @@ def test_a_streamed_reply_costs_what_the_whole_one_costs(
     stream = fed(chunk(ROLE), *events, chunk({}, finish_reason), chunk(None, usage=usage), DONE)
     assert charge(stream) == whole_charge
     ended = checked(stream.end(charge(stream))).last["usage"]
-    assert ended == json.loads(render_whole(read, IDENTITY, whole_charge))["usage"]
+    assert ended == json.loads(read.render(IDENTITY, whole_charge))["usage"]

@@ -12,7 +12,6 @@ from tollhouse.inference.formats.chat_completions.render import (
     Unreadable,
     WholeReply,
     parse_whole,
-    render_whole,
 )
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
 from tollhouse.inference.types import ReplyIdentity
@@ -38,7 +37,7 @@ def charged(reply: WholeReply) -> Charge:
 
 def relayed(reply: object) -> dict[str, Any]:
     read = parsed(reply)
-    answer: dict[str, Any] = json.loads(render_whole(read, IDENTITY, charged(read)))
+    answer: dict[str, Any] = json.loads(read.render(IDENTITY, charged(read)))
     return answer
 
 
@@ -68,7 +67,7 @@ def test_what_is_not_ours_keeps_its_bytes() -> None:
         b'"big":123456789012345678901234567890}'
     )
     read = parse_whole(body, REQUEST)
-    answer = render_whole(read, IDENTITY, charged(read))
+    answer = read.render(IDENTITY, charged(read))
     for piece in (
         b'"x":1e999',
         b'"content":"\\u0041"',
@@ -82,7 +81,7 @@ def test_what_is_not_ours_keeps_its_bytes() -> None:
 def test_bytes_that_are_no_utf8_are_replaced() -> None:
     body = json.dumps(replies.whole(x="?")).encode().replace(b"?", b"\xff")
     read = parse_whole(body, REQUEST)
-    answer = json.loads(render_whole(read, IDENTITY, charged(read)))
+    answer = json.loads(read.render(IDENTITY, charged(read)))
     assert answer["x"] == "\N{REPLACEMENT CHARACTER}"
 
 

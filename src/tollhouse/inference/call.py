@@ -1,0 +1,26 @@
+"""A request on its way through the pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tollhouse.accounting.types import Attribution
+    from tollhouse.identity.types import Subject
+    from tollhouse.inference.formats.base import ClientRequest, Relay
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was asked, in which ways it can be asked, and who pays."""
+
+    request: ClientRequest
+    relays: tuple[Relay, ...]
+    """The ways in which it can be asked, best first: each dialect once."""
+    subject: Subject
+    attribution: Attribution
+    received_at: datetime
+    received_monotonic: float

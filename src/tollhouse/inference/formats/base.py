@@ -1,0 +1,157 @@
+"""What stands between a client's format and a provider's dialect, for one request.
+
+    relay.ask(model)          -> the provider's body
+    relay.whole(body)         -> a whole reply, read    .render(identity, charge) -> the client's
+    relay.stream(identity)    -> a stream on its way    .feed(event) ... .end(charge) | .fail(error)
+
+The pipeline knows these and no format: a call brings the relays that its request has.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.kernel.errors import TollhouseError
+
+
+class Dialect(StrEnum):
+    """What a provider speaks; the value is the path below its base URL."""
+
+    CHAT = "chat/completions"
+    EMBEDDINGS = "embeddings"
+
+
+class Unreadable(ValueError):
+    """A provider's reply is not what its dialect promises."""
+
+
+class ErrorEvent(Exception):
+    """A provider's own error, in the body of a reply or in the middle of its stream."""
+
+    def __init__(self, code: str | int | None, message: str | None) -> None:
+        """Take the provider's code and text, where it gave them."""
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Reading(Protocol):
+    """What is known of a reply, whole or as far as it came."""
+
+    @property
+    def reported(self) -> Usage | None:
+        """The usage that the provider reported; None where none came."""
+        ...
+
+    @property
+    def seen(self) -> Usage:
+        """The tokens that passed by, estimated from their bytes."""
+        ...
+
+    @property
+    def finish_reason(self) -> str | None:
+        """How it ended, in the wire's five words; None while it has not."""
+        ...
+
+    @property
+    def native_finish_reason(self) -> str | None:
+        """The same in the provider's word."""
+        ...
+
+    @property
+    def upstream_id(self) -> str | None:
+        """The provider's own id of it."""
+        ...
+
+
+class Whole(Reading, Protocol):
+    """A whole reply."""
+
+    def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
+        """Return the client's body."""
+        ...
+
+
+class Stream(Reading, Protocol):
+    """A stream on its way through; whatever the provider sends, the client's is legal."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the provider's own end event came."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether a clean end of the body is an end of the reply, too."""
+        ...
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the data of one of the provider's events; return what the client gets of it.
+
+        Raises:
+            Unreadable: It is none of its dialect.
+            ErrorEvent: The provider says that it failed.
+        """
+        ...
+
+    def end(self, charge: Charge) -> bytes:
+        """Return the end of a stream that came to its end."""
+        ...
+
+    def fail(self, error: TollhouseError) -> bytes:
+        """Return the end of a stream that broke."""
+        ...
+
+
+class Relay(Protocol):
+    """One request in one dialect."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """What is spoken with the provider."""
+        ...
+
+    def ask(self, model: str) -> bytes:
+        """Return the body for a provider, which calls the model so."""
+        ...
+
+    def whole(self, body: bytes) -> Whole:
+        """Read a provider's whole reply.
+
+        Raises:
+            Unreadable: It is none.
+            ErrorEvent: It is the provider's error, under a success status.
+        """
+        ...
+
+    def stream(self, identity: ReplyIdentity) -> Stream:
+        """Begin to relay a stream."""
+        ...
+
+
+class ClientRequest(Protocol):
+    """A parsed request in a client's format."""
+
+    @property
+    def api_type(self) -> str:
+        """What its generation calls the format."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The model that is asked for."""
+        ...
+
+    @property
+    def stream(self) -> bool:
+        """Whether the reply is to be streamed."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body."""
+        ...

@@ -1,0 +1,23 @@
+"""A chat request, as far as the gateway reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tollhouse.inference.formats.chat_completions.wire import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """The fields that the gateway understands, and all the others untouched."""
+
+    api_type = "completions"
+
+    model: str
+    stream: bool
+    fields: Fields = field(repr=False)
+    """The body's top-level fields as they came; what a provider gets is made from these."""
+    size: int
+    """Bytes of the body."""
