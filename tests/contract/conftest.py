@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 class Gateway:
     """A running gateway, and the model that the clients ask it for."""
 
-    def __init__(self, server: ServerProcess, model: str) -> None:
+    def __init__(self, server: ServerProcess, model: str, embedding_model: str) -> None:
         self.server = server
         self.model = model
+        self.embedding_model = embedding_model
 
     def run(self, client: str) -> dict:
         """Return what a client's script saw of this gateway."""
@@ -34,6 +35,7 @@ class Gateway:
                 "API_KEY": self.server.api_key,
                 "MANAGEMENT_KEY": self.server.management_key,
                 "MODEL": self.model,
+                "EMBEDDING_MODEL": self.embedding_model,
             },
         )
 
@@ -52,13 +54,13 @@ def gateway(
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == SIMULATED:
         with start_server(folder) as server:
-            yield Gateway(server, "simulated/echo")
+            yield Gateway(server, "simulated/echo", "simulated/embedding")
         return
     with start_upstream() as upstream:
-        config = upstream.config({"acme/large": "large-2026"})
+        config = upstream.config({"acme/large": "large-2026", "acme/embedding": "embedding-2026"})
         env: dict[str, str] = {}
         if request.param == POSTGRESQL:
             databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
             env["TOLLHOUSE_DATABASE_URL"] = plain_url(databases.take())
         with start_server(folder, config=config, env=env) as server:
-            yield Gateway(server, "acme/large")
+            yield Gateway(server, "acme/large", "acme/embedding")

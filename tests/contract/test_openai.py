@@ -83,3 +83,23 @@ def test_refusals_are_the_library_s_own_errors(
     refusal = seen["sync"][case]
     assert (refusal["class"], refusal["status"]) == (kind, status)
     assert refusal["body"]["code"] == status
+
+
+def test_embeddings_are_the_same_however_they_travel(
+    gateway: Gateway, seen: dict[str, Any]
+) -> None:
+    packed, floats = seen["sync"]["packed"], seen["sync"]["floats"]
+    assert packed["model"] == floats["model"] == gateway.embedding_model
+    assert packed["indexes"] == floats["indexes"] == [0, 1]
+    for one, other in zip(packed["vectors"], floats["vectors"], strict=True):
+        assert one == pytest.approx(other, rel=1e-6)
+    assert floats["vectors"][0] != floats["vectors"][1]
+
+
+def test_embeddings_cost_what_they_take_in(seen: dict[str, Any]) -> None:
+    assert seen["sync"]["floats"]["total_tokens"] == 3
+    assert seen["sync"]["floats"]["cost"] == pytest.approx(3 * 0.000_001, rel=1e-12)
+
+
+def test_embeddings_of_nothing_are_a_bad_request(seen: dict[str, Any]) -> None:
+    assert seen["sync"]["no_input"]["class"] == "BadRequestError"

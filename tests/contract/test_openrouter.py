@@ -86,3 +86,12 @@ def test_a_workspace_is_made_found_changed_and_deleted(sync: dict[str, Any]) -> 
     assert spaces["fetched"] is True
     assert spaces["updated"] == "Lab"
     assert True in spaces["deleted"].values()
+
+
+def test_embeddings_are_vectors_at_their_cost(gateway: Gateway, sync: dict[str, Any]) -> None:
+    reply = sync["embeddings"]
+    assert reply["model"] == gateway.embedding_model
+    assert [item["index"] for item in reply["data"]] == [0, 1]
+    assert all(len(item["embedding"]) >= 4 for item in reply["data"])
+    assert reply["usage"]["prompt_tokens"] == reply["usage"]["total_tokens"] == 3
+    assert reply["usage"]["cost"] == pytest.approx(3 * 0.000_001, rel=1e-12)

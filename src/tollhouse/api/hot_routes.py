@@ -7,19 +7,21 @@ document like all others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tollhouse.accounting.types import Attribution
 from tollhouse.api.asgi import JSON, ON_GONE, SINK
 from tollhouse.api.limits import read_body
 from tollhouse.identity.access import billed_to
 from tollhouse.inference.call import Call
-from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.base import ClientRequest, Relay
+from tollhouse.inference.formats.chat_completions import parse as chat_completions
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
+from tollhouse.inference.formats.embeddings import request as embeddings
+from tollhouse.inference.formats.embeddings.relay import EmbeddingsRelay
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tollhouse.api.asgi import Receive, Scope, Send
     from tollhouse.inference.exchange import Exchange, Sink
     from tollhouse.inference.pipeline import Pipeline
@@ -48,11 +50,35 @@ class HotRoute(Protocol):
         ...
 
 
-class ChatCompletions:
-    """`POST /chat/completions`."""
+Read = Callable[[bytes], tuple[ClientRequest, tuple[Relay, ...]]]
+"""Parses a body in a client's format; raises `Invalid`."""
 
-    def __init__(self, pipeline: Pipeline, clock: Clock, body_limit: int) -> None:
-        """Take what the route needs."""
+
+def read_chat(body: bytes) -> tuple[ClientRequest, tuple[Relay, ...]]:
+    """Read the body of `POST /chat/completions`."""
+    request = chat_completions.parse_request(body)
+    return request, (ChatRelay(request),)
+
+
+def read_embeddings(body: bytes) -> tuple[ClientRequest, tuple[Relay, ...]]:
+    """Read the body of `POST /embeddings`."""
+    request = embeddings.parse_request(body)
+    return request, (EmbeddingsRelay(request),)
+
+
+READERS: Final[Mapping[str, Read]] = {
+    "/chat/completions": read_chat,
+    "/embeddings": read_embeddings,
+}
+"""Path to format."""
+
+
+class Inference:
+    """`POST` of a request to a model, in one format."""
+
+    def __init__(self, read: Read, pipeline: Pipeline, clock: Clock, body_limit: int) -> None:
+        """Take the format and what the route needs."""
+        self._read = read
         self._pipeline = pipeline
         self._clock = clock
         self._body_limit = body_limit
@@ -60,7 +86,7 @@ class ChatCompletions:
     async def __call__(
         self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
     ) -> None:
-        """Relay a chat request.
+        """Relay a request.
 
         Raises:
             TollhouseError: The request is refused, or failed before its first byte.
@@ -68,11 +94,11 @@ class ChatCompletions:
         subject = billed_to(scope)
         received_at, received_monotonic = self._clock.now(), self._clock.monotonic()
         body = await read_body(receive, headers, self._body_limit)
-        request = parse_request(body)
+        request, relays = self._read(body)
         exchange = self._pipeline.begin(
             Call(
                 request,
-                (ChatRelay(request),),
+                relays,
                 subject,
                 attribution(headers),
                 received_at,

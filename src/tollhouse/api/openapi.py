@@ -41,6 +41,7 @@ status.
 """
 _TAGS: Final = {
     "Chat": "Inference in the chat format.",
+    "Embeddings": "Texts to vectors.",
     "Models": "What this installation offers.",
     "Keys": "The calling key, and the keys of an account.",
     "Generations": "What is known of one reply.",

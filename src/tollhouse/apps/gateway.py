@@ -15,9 +15,9 @@ from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
 from tollhouse.api.control import control_app
 from tollhouse.api.docs import render_docs
 from tollhouse.api.front import Front, Routes
-from tollhouse.api.hot_operations import HOT_OPERATIONS
-from tollhouse.api.hot_routes import ChatCompletions
+from tollhouse.api.hot_routes import READERS, Inference
 from tollhouse.api.openapi import render_openapi
+from tollhouse.api.operations import HOT_OPERATIONS
 from tollhouse.api.readiness import Readiness
 from tollhouse.api.system import SystemRoutes
 from tollhouse.identity import endpoints as identity_endpoints
@@ -90,10 +90,11 @@ def build_gateway(
     )
     routes = Routes(
         hot={
-            "/chat/completions": (
+            path: (
                 "POST",
-                ChatCompletions(pipeline, core.clock, settings.server.body_limit_bytes),
+                Inference(read, pipeline, core.clock, settings.server.body_limit_bytes),
             )
+            for path, read in READERS.items()
         },
         control=control,
         system=SystemRoutes(

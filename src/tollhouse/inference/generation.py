@@ -169,7 +169,7 @@ class Generation:
         """
         ways: list[tuple[Endpoint, Relay]] = []
         for endpoint in routing.order(self._model):
-            spoken = self._services.providers[endpoint.provider].dialects
+            spoken = endpoint.dialects or self._services.providers[endpoint.provider].dialects
             relay = next((each for each in self._call.relays if each.dialect in spoken), None)
             if relay is not None:
                 ways.append((endpoint, relay))

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Price
+
+
+class Dialect(StrEnum):
+    """What a provider speaks; the value is the path below its base URL."""
+
+    CHAT = "chat/completions"
+    EMBEDDINGS = "embeddings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +28,8 @@ class Endpoint:
     price: Price
     idempotent: bool = False
     """Work that the provider does in vain costs nothing."""
+    dialects: frozenset[Dialect] | None = None
+    """What the model can be asked in; None for all that its provider speaks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ import msgspec
 
 from tollhouse.testing import openai_replies as replies
 from tollhouse.testing.openai_behaviours import BEHAVIOURS, chat_completion
+from tollhouse.testing.openai_embeddings import embeddings
 from tollhouse.testing.script import End, Pause, Script
 
 if TYPE_CHECKING:
@@ -60,6 +61,12 @@ if TYPE_CHECKING:
 
 _HEAD_END: Final = b"\r\n\r\n"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+_MODEL_ROUTES: Final = {
+    ("POST", "/v1/chat/completions"): chat_completion,
+    ("POST", "/v1/embeddings"): embeddings,
+}
 
 
 @dataclass(slots=True)
@@ -220,12 +227,12 @@ class _Connection(asyncio.Protocol):
         route = (request.method, request.path.partition("?")[0])
         if not request.quiet:
             self._seen.raw_body = request.body
-        if route == ("POST", "/v1/chat/completions"):
+        if route in _MODEL_ROUTES:
             try:
                 body = msgspec.json.decode(request.body)
             except msgspec.DecodeError:
                 body = None
-            return chat_completion(body)
+            return _MODEL_ROUTES[route](body)
         if route == ("GET", "/v1/models"):
             return (replies.model_list(BEHAVIOURS),)
         if route == ("GET", "/_seen"):

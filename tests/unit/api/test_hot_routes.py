@@ -19,7 +19,7 @@ from tests.unit.inference.fakes import (
 )
 from tests.unit.inference.legal_stream import checked
 from tollhouse.accounting.types import Attribution
-from tollhouse.api.hot_routes import ChatCompletions, attribution
+from tollhouse.api.hot_routes import Inference, attribution, read_chat
 from tollhouse.identity.access import set_caller
 from tollhouse.inference.exchange import HIGH_WATER
 from tollhouse.kernel.errors import (
@@ -36,7 +36,7 @@ def request(w: World, client: Client, **fields: Any) -> asyncio.Task[None]:
     client.body = json.dumps(body).encode()
     inner = client.scope = scope("POST", "/v1/chat/completions")
     set_caller(inner, SUBJECT)
-    route = ChatCompletions(w.pipeline, w.clock, 10_000)
+    route = Inference(read_chat, w.pipeline, w.clock, 10_000)
     return asyncio.ensure_future(route(inner, dict(inner["headers"]), client.receive, client.send))
 
 

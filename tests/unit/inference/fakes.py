@@ -12,14 +12,13 @@ from tollhouse.accounting.types import Attribution, Price
 from tollhouse.identity.types import KeyKind, Subject
 from tollhouse.inference.call import Call
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.generation import Services
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
 from tollhouse.inference.sse import EventParser
-from tollhouse.inference.types import Endpoint, Model
+from tollhouse.inference.types import Dialect, Endpoint, Model
 from tollhouse.kernel.errors import TollhouseError
 from tollhouse.observability.metrics import Metrics
 from tollhouse.testing.clock import START, FakeClock

@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import Field
 
 from tollhouse.accounting.types import Price, Tier
-from tollhouse.inference.types import Endpoint, Model
+from tollhouse.inference.types import Dialect, Endpoint, Model
 from tollhouse.kernel.wire import Reply
 
 PASSED_ON: Final = (
@@ -38,6 +38,8 @@ PASSED_ON: Final = (
 Every one is passed on untouched, and clients offer only what stands here; whether a provider
 honours it, it has to say itself.
 """
+EMBEDDINGS_PASSED_ON: Final = ("dimensions", "encoding_format")
+"""The same for embeddings."""
 
 
 class Architecture(Reply):
@@ -273,9 +275,24 @@ class EndpointsReply(Reply):
     """The model and who serves it."""
 
 
+def architecture(model: Model) -> Architecture:
+    """Return what goes into a model and comes out of it."""
+    if all(endpoint.dialects == frozenset({Dialect.EMBEDDINGS}) for endpoint in model.endpoints):
+        return Architecture(output_modalities=("embeddings",), modality="text->embeddings")
+    return Architecture()
+
+
+def parameters(model: Model) -> Sequence[str]:
+    """Return the parameters that a model's clients may offer."""
+    embeds = architecture(model).output_modalities == ("embeddings",)
+    return EMBEDDINGS_PASSED_ON if embeds else PASSED_ON
+
+
 def model_reply(model: Model) -> ModelReply:
     """Return a model as it is shown."""
     return ModelReply(
+        architecture=architecture(model),
+        supported_parameters=parameters(model),
         id=model.id,
         canonical_slug=model.id,
         name=model.name,
@@ -293,6 +310,7 @@ def model_reply(model: Model) -> ModelReply:
 def endpoint_reply(model: Model, endpoint: Endpoint, provider_name: str) -> EndpointReply:
     """Return an endpoint as it is shown."""
     return EndpointReply(
+        supported_parameters=parameters(model),
         name=f"{provider_name} | {model.id}",
         model_id=model.id,
         model_name=model.name,

@@ -9,20 +9,12 @@ The pipeline knows these and no format: a call brings the relays that its reques
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge, Usage
-    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.inference.types import Dialect, ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
-
-
-class Dialect(StrEnum):
-    """What a provider speaks; the value is the path below its base URL."""
-
-    CHAT = "chat/completions"
-    EMBEDDINGS = "embeddings"
 
 
 class Unreadable(ValueError):

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Sequence
 
-    from tollhouse.inference.formats.base import Dialect
-    from tollhouse.inference.types import Endpoint
+    from tollhouse.inference.types import Dialect, Endpoint
 
 
 @dataclass(frozen=True, slots=True)

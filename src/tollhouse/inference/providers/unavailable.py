@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from tollhouse.inference.formats.base import Dialect
+from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import ProviderOverloaded
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Chats, streams and lists models with the `openai` library; prints what it saw as JSON.
 
-Environment: BASE_URL, API_KEY, MODEL.
+Environment: BASE_URL, API_KEY, MODEL, EMBEDDING_MODEL.
 """
 
 import asyncio
@@ -12,6 +12,8 @@ import openai
 MESSAGES = [{"role": "user", "content": "one two three"}]
 OPTIONS = {"base_url": os.environ["BASE_URL"], "api_key": os.environ["API_KEY"], "max_retries": 0}
 MODEL = os.environ["MODEL"]
+EMBEDDING_MODEL = os.environ["EMBEDDING_MODEL"]
+TEXTS = ["one two", "three"]
 
 
 def whole(reply) -> dict:
@@ -44,6 +46,17 @@ def streamed(chunks) -> dict:
     }
 
 
+def embedded(reply) -> dict:
+    return {
+        "id": reply.model_extra["id"],
+        "model": reply.model,
+        "vectors": [item.embedding for item in reply.data],
+        "indexes": [item.index for item in reply.data],
+        "total_tokens": reply.usage.total_tokens,
+        "cost": reply.usage.model_extra["cost"],
+    }
+
+
 def refusal(ask) -> dict:
     try:
         ask()
@@ -64,7 +77,15 @@ def synchronous() -> dict:
             "generation_header": raw.headers["x-generation-id"],
             "streamed": streamed(list(chat.create(model=MODEL, messages=MESSAGES, stream=True))),
             "helper_content": final.choices[0].message.content,
+            # The library asks for base64 unless it is told otherwise.
+            "packed": embedded(client.embeddings.create(model=EMBEDDING_MODEL, input=TEXTS)),
+            "floats": embedded(
+                client.embeddings.create(
+                    model=EMBEDDING_MODEL, input=TEXTS, encoding_format="float"
+                )
+            ),
             "models": [model.id for model in client.models.list()],
+            "no_input": refusal(lambda: client.embeddings.create(model=EMBEDDING_MODEL, input=[])),
             "unknown_model": refusal(lambda: chat.create(model="no/such", messages=MESSAGES)),
             "wrong_key": refusal(
                 lambda: stranger.chat.completions.create(model=MODEL, messages=MESSAGES)

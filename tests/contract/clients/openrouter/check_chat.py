@@ -1,6 +1,6 @@
 """Chats, lists models, reads keys, credits and a generation with `openrouter`; prints JSON.
 
-Environment: BASE_URL, API_KEY, MANAGEMENT_KEY, MODEL.
+Environment: BASE_URL, API_KEY, MANAGEMENT_KEY, MODEL, EMBEDDING_MODEL.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from openrouter.utils import RetryConfig
 
 MESSAGES = [{"role": "user", "content": "one two three"}]
 MODEL = os.environ["MODEL"]
+EMBEDDING_MODEL = os.environ["EMBEDDING_MODEL"]
 
 
 def client(key: str) -> OpenRouter:
@@ -66,6 +67,9 @@ def synchronous() -> dict:
         found = {
             "whole": whole(reply),
             "streamed": streamed(chunks),
+            "embeddings": dump(
+                caller.embeddings.generate(model=EMBEDDING_MODEL, input=["one two", "three"])
+            ),
             "models": [model.id for model in models.result.data],
             "model_count": caller.models.count().data.count,
             "key": dump(caller.api_keys.get_current_key_metadata().data),

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
+    MODEL,
     PRICE,
     FakeProvider,
     FakeReply,
@@ -20,9 +21,11 @@ from tests.unit.inference.legal_stream import checked
 from tollhouse.accounting.pricing import cost
 from tollhouse.accounting.types import CostState
 from tollhouse.inference.providers.failures import failure
+from tollhouse.inference.types import Dialect
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import (
     Bug,
+    NotFound,
     ProviderFailure,
     ProviderRefused,
     ProviderTimeout,
@@ -252,3 +255,25 @@ async def test_a_reply_that_cannot_be_closed_is_booked_all_the_same(stream: bool
     w = world(reply)
     assert await failed(w.begin(stream=stream)) is CUT
     assert len(w.books.booked) == 1
+
+
+# What nobody speaks
+
+
+async def test_a_model_that_speaks_nothing_that_would_do_is_not_asked() -> None:
+    provider = FakeProvider(whole_reply(), dialects=frozenset({Dialect.EMBEDDINGS}))
+    w = World([provider])
+    error = await failed(w.begin())
+    assert isinstance(error, NotFound)
+    assert MODEL in error.message
+    assert provider.calls == []
+    assert w.books.booked == []
+
+
+async def test_an_endpoint_that_speaks_nothing_that_would_do_is_passed_over() -> None:
+    first = FakeProvider(whole_reply(), dialects=frozenset({Dialect.EMBEDDINGS}))
+    second = FakeProvider(whole_reply())
+    w = World([first, second])
+    await received(w.begin())
+    assert first.calls == []
+    assert [call.dialect for call in second.calls] == [Dialect.CHAT]

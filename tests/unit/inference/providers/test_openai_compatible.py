@@ -12,12 +12,11 @@ import pytest
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import PRICE, FakeProvider, World, failed, outcome, steps
 from tests.unit.inference.legal_stream import checked
-from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.openai_compatible.provider import OpenAICompatibleProvider
-from tollhouse.inference.types import Endpoint
+from tollhouse.inference.types import Dialect, Endpoint
 from tollhouse.inference.upstream.errors import (
     ClientClosed,
     ConnectFailed,

@@ -3,10 +3,9 @@ from typing import Any
 import pytest
 
 from tests.unit.inference.fakes import PRICE
-from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.registry import build_providers
-from tollhouse.inference.types import Endpoint
+from tollhouse.inference.types import Dialect, Endpoint
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import ProviderOverloaded
 from tollhouse.settings.sections import ProviderSettings, UpstreamSettings

@@ -6,7 +6,6 @@ import pytest
 from tests.unit.inference import fakes
 from tests.unit.inference.legal_stream import checked
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.generation import Services
@@ -15,6 +14,7 @@ from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.simulated import provider as simulated
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, SLUG, models
 from tollhouse.inference.providers.simulated.provider import NAME, SimulatedProvider
+from tollhouse.inference.types import Dialect
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
 from tollhouse.observability.metrics import Metrics
@@ -198,7 +198,7 @@ def test_every_behaviour_is_a_model_of_the_catalogue() -> None:
     assert {each.endpoints[0].provider for each in models("pretend")} == {"pretend"}
 
 
-@pytest.mark.parametrize("model", BEHAVIOURS)
+@pytest.mark.parametrize("model", [name for name in BEHAVIOURS if name != "embedding"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_every_model_ends_well_through_the_pipeline(
     model: str,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.formats.chat_completions.render import parse_whole, provider_request
 from tollhouse.inference.formats.chat_completions.stream import ChatStream
+from tollhouse.inference.types import Dialect
 
 if TYPE_CHECKING:
     from tollhouse.inference.formats.chat_completions.render import WholeReply

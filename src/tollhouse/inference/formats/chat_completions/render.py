@@ -17,15 +17,13 @@ from tollhouse.inference.formats.chat_completions.usage import (
 )
 from tollhouse.inference.formats.chat_completions.wire import (
     NULL,
-    OURS,
-    Fields,
     choices_decoder,
     encoder,
-    fields_decoder,
     normal_finish_reason,
     raw,
     well_formed,
 )
+from tollhouse.inference.formats.fields import OURS, Fields, fields_decoder
 from tollhouse.inference.formats.tokens import estimated_tokens
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tollhouse.inference.formats.chat_completions.wire import Fields
+    from tollhouse.inference.formats.fields import Fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,14 @@ from tollhouse.inference.formats.chat_completions.usage import (
 )
 from tollhouse.inference.formats.chat_completions.wire import (
     NULL,
-    Fields,
     choices_decoder,
     chunk_choices_decoder,
     encoder,
-    fields_decoder,
     normal_finish_reason,
     raw,
     well_formed,
 )
+from tollhouse.inference.formats.fields import Fields, fields_decoder
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.sse import event
 from tollhouse.kernel.errors import Bug

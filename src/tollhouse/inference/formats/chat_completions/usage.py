@@ -72,24 +72,31 @@ def _disjoint(reported: ProviderUsage) -> Usage | None:
 
 
 def render_usage(charge: Charge, *, is_byok: bool) -> dict[str, object]:
-    """Return the `usage` object of a reply; its `cost` is null where nobody knows it."""
+    """Return the `usage` object of a reply."""
     usage = charge.usage
-    rendered: dict[str, object] = {
+    return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,
-        "cost": None if charge.cost is None else nano_to_float(charge.cost_nano),
-        "is_byok": is_byok,
         "prompt_tokens_details": {
             "cached_tokens": usage.cache_read_tokens,
             "cache_write_tokens": usage.cache_write_tokens + usage.cache_write_1h_tokens,
         },
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        **render_costs(charge, is_byok=is_byok),
     }
-    if charge.cost is not None:
-        rendered["cost_details"] = {
+
+
+def render_costs(charge: Charge, *, is_byok: bool) -> dict[str, object]:
+    """Return what a `usage` says of money; `cost` is null where nobody knows it."""
+    if charge.cost is None:
+        return {"cost": None, "is_byok": is_byok}
+    return {
+        "cost": nano_to_float(charge.cost_nano),
+        "is_byok": is_byok,
+        "cost_details": {
             "upstream_inference_cost": None,
             "upstream_inference_prompt_cost": nano_to_float(charge.cost.prompt_nano),
             "upstream_inference_completions_cost": nano_to_float(charge.cost.completion_nano),
-        }
-    return rendered
+        },
+    }

@@ -11,10 +11,9 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-NULL: Final = Raw(b"null")
+from tollhouse.inference.formats.fields import Fields
 
-Fields = dict[str, Raw]
-"""A JSON object of which only the top level was read."""
+NULL: Final = Raw(b"null")
 
 FINISH_REASONS: Final = {
     "stop": "stop",
@@ -31,21 +30,6 @@ FINISH_REASONS: Final = {
     "tool_use": "tool_calls",
 }
 """Providers' words to the wire's five; a word that is not here counts as `stop`."""
-
-OURS: Final = frozenset(
-    {
-        "models",
-        "provider",
-        "route",
-        "plugins",
-        "transforms",
-        "session_id",
-        "trace",
-        "usage",
-        "debug",
-    }
-)
-"""Request fields that speak to the gateway; a provider would refuse them."""
 
 
 class PromptDetails(msgspec.Struct):
@@ -90,7 +74,6 @@ class ChunkChoice(msgspec.Struct):
     finish_reason: str | UnsetType | None = UNSET
 
 
-fields_decoder: Final = msgspec.json.Decoder(Fields)
 choices_decoder: Final = msgspec.json.Decoder(list[Fields])
 chunk_choices_decoder: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
 message_decoder: Final = msgspec.json.Decoder(Delta)

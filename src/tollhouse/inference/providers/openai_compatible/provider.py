@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.providers.openai_compatible.errors import (
     from_status,
     from_transport,
     unreadable,
 )
 from tollhouse.inference.sse import EventParser, EventTooLarge
+from tollhouse.inference.types import Dialect
 from tollhouse.inference.upstream.errors import UpstreamError
 from tollhouse.inference.upstream.port import TimeLimits, UpstreamRequest
 
@@ -31,7 +31,7 @@ _LARGEST_ERROR = 64 * 1024
 class OpenAICompatibleProvider:
     """One configured server."""
 
-    dialects: Collection[Dialect] = frozenset({Dialect.CHAT})
+    dialects: Collection[Dialect] = frozenset({Dialect.CHAT, Dialect.EMBEDDINGS})
 
     def __init__(  # noqa: PLR0913 - each is a setting of the provider
         self,

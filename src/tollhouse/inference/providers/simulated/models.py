@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from tollhouse.accounting.types import FREE, Price, Rates
-from tollhouse.inference.types import Endpoint, Model
+from tollhouse.inference.types import Dialect, Endpoint, Model
 
 SLUG = "simulated"
 """The author of the simulated models, and their provider where none is configured."""
@@ -35,6 +35,7 @@ class Behaviour:
     refuses: int | None = None
     """The HTTP status with which every request is refused."""
     price: Price = _PRICE
+    dialect: Dialect = Dialect.CHAT
 
 
 BEHAVIOURS: dict[str, Behaviour] = {
@@ -44,6 +45,10 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "broken": Behaviour("Breaks off every reply, as a provider does that dies.", fails=True),
     "limited": Behaviour("Refuses every request with a rate limit (429).", refuses=429),
     "overloaded": Behaviour("Refuses every request as overloaded (503).", refuses=503),
+    "embedding": Behaviour(
+        "Turns a text into a vector that says nothing but which text it was.",
+        dialect=Dialect.EMBEDDINGS,
+    ),
 }
 
 
@@ -56,7 +61,14 @@ def models(provider: str = SLUG) -> tuple[Model, ...]:
             description=behaviour.description,
             context_length=_CONTEXT,
             max_completion_tokens=None,
-            endpoints=(Endpoint(provider=provider, model=name, price=behaviour.price),),
+            endpoints=(
+                Endpoint(
+                    provider=provider,
+                    model=name,
+                    price=behaviour.price,
+                    dialects=frozenset({behaviour.dialect}),
+                ),
+            ),
         )
         for name, behaviour in BEHAVIOURS.items()
     )

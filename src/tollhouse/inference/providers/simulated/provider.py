@@ -1,6 +1,6 @@
 """The simulated provider: deterministic replies, and faults on request.
 
-It speaks the chat format to the pipeline, so that every reply takes the way that a real
+It speaks a provider's dialects to the pipeline, so that every reply takes the way that a real
 provider's reply takes.
 """
 
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from tollhouse.inference.formats.base import Dialect
 from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.providers.simulated import reply
+from tollhouse.inference.providers.simulated.embedding import embeddings
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, Behaviour
+from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import ProviderRefused, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ _PIECES_BEFORE_FAILURE = 2
 class SimulatedProvider:
     """Answers without a network."""
 
-    dialects: Collection[Dialect] = frozenset({Dialect.CHAT})
+    dialects: Collection[Dialect] = frozenset(Dialect)
 
     def __init__(self, name: str, on_disconnect: Literal["cancel", "drain"]) -> None:
         """Take the settings that every provider has."""
         self.name = name
         self.on_disconnect: Literal["cancel", "drain"] = on_disconnect
 
-    async def open(self, call: ProviderCall) -> SimulatedReply:
+    async def open(self, call: ProviderCall) -> SimulatedReply | SimulatedEmbeddings:
         """Begin a reply.
 
         Raises:
@@ -46,6 +47,8 @@ class SimulatedProvider:
         if behaviour.refuses is not None:
             raise failure(self.name, behaviour.refuses)
         try:
+            if call.dialect is Dialect.EMBEDDINGS:
+                return SimulatedEmbeddings(embeddings(call.endpoint.model, call.body))
             script = reply.script(call.body)
         except reply.NotUnderstood as error:
             raise ProviderRefused(str(error), provider_name=self.name) from None
@@ -90,6 +93,25 @@ class SimulatedReply:
                 await asyncio.sleep(pause)
             yield [msgspec.json.encode(chunk)]
         yield [b"[DONE]"]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class SimulatedEmbeddings:
+    """Embeddings, which are ready at once."""
+
+    def __init__(self, made: dict[str, object]) -> None:
+        """Take them."""
+        self._made = made
+
+    async def whole(self) -> bytes:
+        """Return them."""
+        return msgspec.json.encode(self._made)
+
+    async def events(self) -> AsyncIterator[Sequence[bytes]]:
+        """Return them as the only event: nobody asks for a stream of embeddings."""
+        yield [msgspec.json.encode(self._made)]
 
     async def close(self) -> None:
         """Nothing is held."""

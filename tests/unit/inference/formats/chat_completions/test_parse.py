@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.render import provider_request
-from tollhouse.inference.formats.chat_completions.wire import OURS
+from tollhouse.inference.formats.fields import OURS
 from tollhouse.kernel.errors import Invalid
 
 MESSAGES = b'"messages":[{"role":"user","content":"hi"}]'

@@ -1,30 +1,22 @@
-"""What the OpenAPI document says of the hot routes, which no framework describes.
+"""`POST /chat/completions`.
 
 Source: https://platform.openai.com/docs/api-reference/chat and the public gateway's additions.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tollhouse.api.openapi import HotOperation
-from tollhouse.kernel.wire import refusals
-
-_NUMBER_OR_NULL: Final = {"type": ["number", "null"]}
-_COUNT: Final = {"type": "integer", "minimum": 0}
-
-
-def _text(description: str, **more: object) -> dict[str, Any]:
-    return {"type": "string", "description": description, **more}
-
-
-def _whole(description: str, **more: object) -> dict[str, Any]:
-    return {"type": ["integer", "null"], "description": description, **more}
-
-
-def _number(description: str, **more: object) -> dict[str, Any]:
-    return {"type": ["number", "null"], "description": description, **more}
-
+from tollhouse.api.operations.schemas import (
+    COUNT,
+    GENERATION_ID,
+    NUMBER_OR_NULL,
+    REFUSALS,
+    number,
+    text,
+    whole,
+)
 
 _REQUEST: Final = {
     "title": "ChatRequest",
@@ -33,7 +25,7 @@ _REQUEST: Final = {
     "required": ["model", "messages"],
     "additionalProperties": True,
     "properties": {
-        "model": _text("Id of a model in the catalogue.", minLength=1),
+        "model": text("Id of a model in the catalogue.", minLength=1),
         "messages": {
             "type": "array",
             "minItems": 1,
@@ -45,13 +37,13 @@ _REQUEST: Final = {
             "default": False,
             "description": "Send the reply as events while it is made.",
         },
-        "max_tokens": _whole("Most output tokens."),
-        "max_completion_tokens": _whole("Most output tokens, reasoning included."),
-        "temperature": _number("Randomness."),
-        "top_p": _number("Share of probability that is drawn from."),
-        "frequency_penalty": _number("Against repeating words."),
-        "presence_penalty": _number("Against repeating topics."),
-        "seed": _whole("For replies that can be repeated."),
+        "max_tokens": whole("Most output tokens."),
+        "max_completion_tokens": whole("Most output tokens, reasoning included."),
+        "temperature": number("Randomness."),
+        "top_p": number("Share of probability that is drawn from."),
+        "frequency_penalty": number("Against repeating words."),
+        "presence_penalty": number("Against repeating topics."),
+        "seed": whole("For replies that can be repeated."),
         "stop": {
             "description": "Texts at which the reply ends.",
             "anyOf": [
@@ -67,7 +59,7 @@ _REQUEST: Final = {
         },
         "tool_choice": {"description": "Whether and which function it has to call."},
         "response_format": {"description": "Text, or JSON of a schema."},
-        "user": _text("The end user, for the statement."),
+        "user": text("The end user, for the statement."),
     },
 }
 _MESSAGE: Final = {
@@ -77,7 +69,7 @@ _MESSAGE: Final = {
     "required": ["role"],
     "additionalProperties": True,
     "properties": {
-        "role": _text("system, developer, user, assistant or tool."),
+        "role": text("system, developer, user, assistant or tool."),
         "content": {
             "description": "A text, or a list of parts.",
             "anyOf": [
@@ -95,10 +87,10 @@ _USAGE: Final = {
     "required": ["prompt_tokens", "completion_tokens", "total_tokens"],
     "additionalProperties": True,
     "properties": {
-        "prompt_tokens": {**_COUNT, "description": "Input tokens, cached ones included."},
-        "completion_tokens": {**_COUNT, "description": "Output tokens, reasoning included."},
-        "total_tokens": {**_COUNT, "description": "Both."},
-        "cost": {**_NUMBER_OR_NULL, "description": "Credits charged; null where not known."},
+        "prompt_tokens": {**COUNT, "description": "Input tokens, cached ones included."},
+        "completion_tokens": {**COUNT, "description": "Output tokens, reasoning included."},
+        "total_tokens": {**COUNT, "description": "Both."},
+        "cost": {**NUMBER_OR_NULL, "description": "Credits charged; null where not known."},
         "is_byok": {"type": "boolean", "description": "Whether an own provider key was used."},
     },
 }
@@ -109,11 +101,11 @@ _REPLY: Final = {
     "required": ["id", "object", "created", "model", "choices", "system_fingerprint"],
     "additionalProperties": True,
     "properties": {
-        "id": _text("Equals X-Generation-Id; `GET /generation` knows it."),
+        "id": text("Equals X-Generation-Id; `GET /generation` knows it."),
         "object": {"const": "chat.completion", "description": "Always chat.completion."},
         "created": {"type": "integer", "description": "Unix seconds."},
-        "model": _text("The catalogue's id of the model."),
-        "provider": _text("Who answered."),
+        "model": text("The catalogue's id of the model."),
+        "provider": text("Who answered."),
         "system_fingerprint": {
             "type": ["string", "null"],
             "description": "The provider's configuration, where it names one.",
@@ -133,7 +125,7 @@ _CHOICE: Final = {
     "required": ["index", "message", "finish_reason"],
     "additionalProperties": True,
     "properties": {
-        "index": {**_COUNT, "description": "Its number."},
+        "index": {**COUNT, "description": "Its number."},
         "message": {"$ref": "#/components/schemas/ChatMessage"},
         "finish_reason": {
             "type": ["string", "null"],
@@ -141,14 +133,10 @@ _CHOICE: Final = {
         },
     },
 }
-_EVENTS: Final = _text(
+_EVENTS: Final = text(
     "Events `data: <chunk>`; the last chunk carries the usage, and `data: [DONE]` ends the "
     "stream. A failure after the first byte is a chunk with `error` and finish_reason error."
 )
-_GENERATION_ID: Final = {
-    "X-Generation-Id": {"schema": {"type": "string"}, "description": "The reply's id."}
-}
-
 CHAT_COMPLETIONS: Final = HotOperation(
     method="post",
     path="/chat/completions",
@@ -166,18 +154,13 @@ CHAT_COMPLETIONS: Final = HotOperation(
         "responses": {
             "200": {
                 "description": "The reply; events where `stream` is true.",
-                "headers": _GENERATION_ID,
+                "headers": GENERATION_ID,
                 "content": {
                     "application/json": {"schema": {"$ref": "#/components/schemas/ChatReply"}},
                     "text/event-stream": {"schema": _EVENTS},
                 },
             },
-            **{
-                str(status): response
-                for status, response in refusals(
-                    400, 401, 403, 404, 413, 429, 500, 502, 503, 504
-                ).items()
-            },
+            **REFUSALS,
         },
     },
     schemas={
@@ -188,5 +171,3 @@ CHAT_COMPLETIONS: Final = HotOperation(
         "ChatUsage": _USAGE,
     },
 )
-
-HOT_OPERATIONS: Final = (CHAT_COMPLETIONS,)

@@ -1,0 +1,1 @@
+"""OpenAI's embeddings, with the public gateway's additions."""

@@ -1,0 +1,101 @@
+"""The top level of a request's body: which fields it has, and those that the gateway must know."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Final, TypeVar
+
+import msgspec
+
+from tollhouse.kernel.errors import Invalid
+
+T = TypeVar("T")
+Fields = dict[str, msgspec.Raw]
+"""A JSON object of which only the top level was read."""
+
+OURS: Final = frozenset(
+    {
+        "models",
+        "provider",
+        "route",
+        "plugins",
+        "transforms",
+        "session_id",
+        "trace",
+        "usage",
+        "debug",
+    }
+)
+"""Request fields that speak to the gateway; a provider would refuse them."""
+
+fields_decoder: Final = msgspec.json.Decoder(Fields)
+_string = msgspec.json.Decoder(str)
+
+
+def read_object(body: bytes) -> Fields:
+    """Return the fields of a body.
+
+    Raises:
+        Invalid: It is not JSON (the message names the position) or no object.
+    """
+    try:
+        if not body.isascii():
+            # The decoder passes over what stays raw without looking at its characters.
+            body.decode()
+        return fields_decoder.decode(body)
+    except msgspec.ValidationError:
+        message = "The body must be a JSON object."
+        raise Invalid(message) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"The body is not valid JSON: {_position(error, body)}."
+        raise Invalid(message) from None
+
+
+def _position(error: Exception, body: bytes) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 (byte {error.start})"
+    # msgspec's own text shows nothing of the body, and names the position unless that is the end.
+    text = str(error).removeprefix("JSON is malformed: ")
+    return text if "(byte " in text else f"it ends too early (byte {len(body)})"
+
+
+def read_model(fields: Fields) -> str:
+    """Return the model that is asked for.
+
+    Raises:
+        Invalid: It is missing, empty or no text.
+    """
+    return read_field(_string, fields, "model", "a string", filled=True)
+
+
+def read_field(
+    decoder: msgspec.json.Decoder[T],
+    fields: Fields,
+    name: str,
+    wanted: str,
+    *,
+    filled: bool = False,
+) -> T:
+    """Return a field's value.
+
+    Args:
+        decoder: Of the type that it must have.
+        fields: The body's.
+        name: Which one.
+        wanted: What it must be, for the message.
+        filled: Whether it must not be empty.
+
+    Raises:
+        Invalid: It is missing, of another type, or empty.
+    """
+    if name not in fields:
+        raise Invalid(f"{name}: this field is required.")
+    try:
+        value = decoder.decode(fields[name])
+    except (msgspec.DecodeError, RecursionError):
+        raise Invalid(f"{name}: must be {wanted}.") from None
+    if filled and isinstance(value, Sized) and not len(value):
+        raise Invalid(f"{name}: must not be empty.")
+    return value

@@ -1,0 +1,172 @@
+"""Embeddings on their way through: requests read, vectors in the encoding that was asked for."""
+
+import json
+import struct
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.accounting.types import Charge, Cost, CostState, Usage
+from tollhouse.inference.formats.base import ErrorEvent, Unreadable
+from tollhouse.inference.formats.embeddings.relay import Embeddings, EmbeddingsRelay
+from tollhouse.inference.formats.embeddings.request import parse_request
+from tollhouse.inference.types import ReplyIdentity
+from tollhouse.kernel.errors import Bug, Invalid
+
+IDENTITY = ReplyIdentity("gen-1", "acme/embedding", "Acme", 1_700_000_000)
+CHARGE = Charge(CostState.EXACT, Usage(input_tokens=8), 24, 24, Cost(24, 24, 0))
+VECTOR = [0.5, -1.25, 3.0]
+PACKED = b64encode(struct.pack("<3f", *VECTOR)).decode()
+floats32 = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=20)
+
+
+def relay(**fields: Any) -> EmbeddingsRelay:
+    body = {"model": "acme/embedding", "input": "hello"} | fields
+    return EmbeddingsRelay(parse_request(json.dumps(body).encode()))
+
+
+def reply_of(*vectors: object, **fields: Any) -> bytes:
+    data = [
+        {"object": "embedding", "index": index, "embedding": vector}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": 8, "total_tokens": 8}
+    whole = {"object": "list", "data": data, "model": "embedding-2026", "usage": usage}
+    return json.dumps(whole | fields).encode()
+
+
+def rendered(read: Embeddings) -> dict[str, Any]:
+    return json.loads(read.render(IDENTITY, CHARGE))
+
+
+def refusal(body: object) -> str:
+    with pytest.raises(Invalid) as caught:
+        parse_request(json.dumps(body).encode())
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "input: this field is required."),
+        ({"input": None}, "input: must be a text, a list of texts or lists of tokens."),
+        ({"input": 7}, "input: must be a text, a list of texts or lists of tokens."),
+        ({"input": ""}, "input: must not be empty."),
+        ({"input": []}, "input: must not be empty."),
+        ({"input": "a", "encoding_format": "hex"}, "encoding_format: must be float or base64."),
+    ],
+)
+def test_a_field_that_is_wrong_is_named(fields: dict[str, Any], message: str) -> None:
+    assert refusal({"model": "m"} | fields) == message
+
+
+def test_a_model_is_required() -> None:
+    assert refusal({"input": "a"}) == "model: this field is required."
+
+
+@pytest.mark.parametrize("given_", ["a", ["a", "b"], [1, 2], [[1], [2, 3]], [{"content": []}]])
+def test_every_kind_of_input_is_passed_on(given_: object) -> None:
+    sent = json.loads(relay(input=given_, dimensions=3, user="u").ask("embedding-2026"))
+    assert sent == {"model": "embedding-2026", "input": given_, "dimensions": 3, "user": "u"}
+
+
+def test_fields_that_speak_to_the_gateway_are_left_out() -> None:
+    assert "provider" not in json.loads(relay(provider={"only": ["acme"]}).ask("m"))
+
+
+def test_a_reply_is_passed_on_with_what_is_ours() -> None:
+    answer = rendered(relay().whole(reply_of(VECTOR, id="theirs", extra=[1])))
+    assert answer["id"] == "gen-1"
+    assert (answer["object"], answer["model"], answer["provider"]) == (
+        "list",
+        "acme/embedding",
+        "Acme",
+    )
+    assert answer["extra"] == [1]
+    assert answer["data"] == [{"object": "embedding", "index": 0, "embedding": VECTOR}]
+    assert answer["usage"] | {"cost_details": None} == {
+        "prompt_tokens": 8,
+        "total_tokens": 8,
+        "cost": 24e-9,
+        "is_byok": False,
+        "cost_details": None,
+    }
+
+
+def test_what_is_known_of_a_reply() -> None:
+    read = relay().whole(reply_of(VECTOR, id="theirs"))
+    assert (read.reported, read.seen) == (Usage(input_tokens=8), Usage(input_tokens=8))
+    assert (read.finish_reason, read.upstream_id) == ("stop", "theirs")
+
+
+def test_without_usage_tokens_are_estimated_from_the_request() -> None:
+    read = relay(input="x" * 400).whole(reply_of(VECTOR, usage=None))
+    assert read.reported is None
+    assert 100 <= read.seen.input_tokens < 130
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sent", "received"),
+    [
+        ("float", VECTOR, VECTOR),
+        ("float", PACKED, VECTOR),
+        ("base64", VECTOR, PACKED),
+        ("base64", PACKED, PACKED),
+        (None, PACKED, VECTOR),
+    ],
+)
+def test_a_vector_comes_as_it_was_asked_for_whatever_the_provider_sends(
+    encoding: str | None, sent: object, received: object
+) -> None:
+    answer = rendered(relay(encoding_format=encoding).whole(reply_of(sent)))
+    assert answer["data"][0]["embedding"] == received
+
+
+@given(floats32)
+def test_packing_and_unpacking_keep_every_number(vector: list[float]) -> None:
+    packed = rendered(relay(encoding_format="base64").whole(reply_of(vector)))
+    again = rendered(relay().whole(reply_of(packed["data"][0]["embedding"])))
+    assert again["data"][0]["embedding"] == vector
+
+
+def test_what_a_provider_leaves_out_of_an_item_is_filled_in() -> None:
+    body = json.dumps({"data": [{"embedding": [1.0]}, {"embedding": [2.0]}]}).encode()
+    data = rendered(relay().whole(body))["data"]
+    assert [(item["object"], item["index"]) for item in data] == [
+        ("embedding", 0),
+        ("embedding", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"{}",
+        b'{"data":{}}',
+        b'{"data":[1]}',
+        b'{"data":[{}]}',
+        b'{"data":[{"embedding":"%%%"}]}',
+        b'{"data":[{"embedding":"AAA="}]}',
+    ],
+)
+def test_what_is_no_list_of_embeddings_is_unreadable(body: bytes) -> None:
+    with pytest.raises(Unreadable):
+        relay().whole(body)
+
+
+def test_an_error_under_a_success_status_is_the_providers() -> None:
+    with pytest.raises(ErrorEvent) as caught:
+        relay().whole(b'{"error":{"message":"too long","code":"context"}}')
+    assert caught.value.code == "context"
+
+
+def test_embeddings_are_not_streamed() -> None:
+    assert parse_request(b'{"model":"m","input":"a","stream":true}').stream is False
+    with pytest.raises(Bug):
+        relay().stream(IDENTITY)

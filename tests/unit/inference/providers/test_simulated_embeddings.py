@@ -1,0 +1,60 @@
+"""A simulated vector says which text it was, and nothing else."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from tollhouse.inference.providers.simulated.embedding import DIMENSIONS, embeddings
+from tollhouse.inference.providers.simulated.reply import NotUnderstood
+
+
+def made(given: object, **fields: Any) -> dict[str, Any]:
+    return dict(embeddings("embedding", json.dumps({"input": given} | fields).encode()))
+
+
+def vectors(given: object, **fields: Any) -> list[list[float]]:
+    return [item["embedding"] for item in made(given, **fields)["data"]]
+
+
+def test_the_same_text_is_the_same_vector_and_another_is_another() -> None:
+    assert vectors("a") == vectors("a")
+    assert vectors("a") != vectors("b")
+    assert vectors(["a", "b", "a"]) == [*vectors("a"), *vectors("b"), *vectors("a")]
+
+
+def test_a_vector_has_length_one_and_the_dimensions_that_were_asked_for() -> None:
+    for size in (1, 3, DIMENSIONS, 1_536):
+        [vector] = vectors("hello", dimensions=size)
+        assert len(vector) == size
+        assert math.hypot(*vector) == pytest.approx(1.0)
+    assert len(vectors("hello")[0]) == DIMENSIONS
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "tokens"),
+    [
+        ("one two", 1, 2),
+        (["one two", "three"], 2, 3),
+        ([1, 2, 3], 1, 3),
+        ([[1, 2], [3]], 2, 3),
+        ([{"content": ["x"]}], 1, 1),
+    ],
+)
+def test_every_kind_of_input_is_understood(given: object, count: int, tokens: int) -> None:
+    reply = made(given)
+    assert [item["index"] for item in reply["data"]] == list(range(count))
+    assert reply["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+@pytest.mark.parametrize("dimensions", [0, -1, 4_097])
+def test_dimensions_that_cannot_be_are_refused(dimensions: int) -> None:
+    with pytest.raises(NotUnderstood, match="dimensions"):
+        made("a", dimensions=dimensions)
+
+
+@pytest.mark.parametrize("given", [True, [True], [None], {"a": 1}])
+def test_an_input_that_is_none_is_refused(given: object) -> None:
+    with pytest.raises(NotUnderstood, match="input"):
+        made(given)
