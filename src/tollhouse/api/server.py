@@ -128,7 +128,10 @@ class GatewayProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         super().connection_lost(exc)
         scope = cast("Scope | None", self.scope)  # there is none before the first request
-        if scope is not None and (gone := scope.get(ON_GONE)) is not None:
+        if scope is None:
+            return
+        scope.pop(SINK, None)  # it refers to us, and we to it
+        if (gone := scope.pop(ON_GONE, None)) is not None:
             gone()
 
     def data_received(self, data: bytes) -> None:
