@@ -84,7 +84,7 @@ class Corked:
 
     def _uncork(self) -> None:
         head, self._head = self._head, b""
-        if head:
+        if head and not self._transport.is_closing():
             self._transport.write(head)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else a transport can
@@ -188,8 +188,9 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _write_chunk(self, data: bytes) -> bool:
         """Write a chunk of the response under way; false while the client is behind."""
-        if not self.transport.is_closing():
-            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        if self.transport.is_closing():
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
         return not self.flow.write_paused
 
     def _throw_away(self, data: bytes) -> None:

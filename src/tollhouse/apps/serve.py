@@ -180,7 +180,7 @@ def _stop_on_signals() -> asyncio.Event:
 
     def on_signal() -> None:
         if stop.is_set():
-            # The operator insists. Charges that were acknowledged are in the database already.
+            # The operator insists. Charges that were acknowledged are in the journal already.
             sys.stderr.flush()
             os._exit(FORCED)
         stop.set()

@@ -15,7 +15,7 @@ class Disk:
         self.flushes = 0
         self.begun = threading.Semaphore(0)
         self.let = threading.Semaphore(0)
-        self.failure: OSError | None = None
+        self.failure: Exception | None = None
 
     def flush(self) -> None:
         self.flushes += 1
@@ -48,11 +48,14 @@ async def test_who_comes_during_a_flush_waits_for_the_next_one(disk: Disk) -> No
     assert disk.flushes == 2
 
 
-async def test_a_flush_that_fails_fails_those_who_wait_for_it_alone(disk: Disk) -> None:
+@pytest.mark.parametrize("kind", [OSError, RuntimeError])
+async def test_a_flush_that_fails_fails_those_who_wait_for_it_alone(
+    disk: Disk, kind: type[Exception]
+) -> None:
     flusher = Flusher(disk.flush)
-    disk.failure = OSError("the disk is gone")
+    disk.failure = kind("the disk is gone")
     disk.let.release()
-    with pytest.raises(OSError, match="gone"):
+    with pytest.raises(kind, match="gone"):
         await flusher.flushed()
     disk.failure = None
     disk.let.release()

@@ -5,11 +5,13 @@ from binascii import crc32
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollhouse.accounting.settlement import journal as module
 from tollhouse.accounting.settlement.journal import ROOM, Journal, parse
 
 ONE, TWO, THREE = b'{"id":"one"}', b'{"id":"two"}', b'{"id":"three"}'
@@ -135,6 +137,37 @@ def test_a_record_that_fits_needs_no_room_on_the_disk(journal: Journal, folder: 
     assert left_in(folder) == [ONE]
 
 
+def test_a_map_that_fails_leaves_the_journal_as_it_was(
+    journal: Journal, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = b'"%b"' % (b"x" * ROOM)
+    journal.append(ONE)
+    with monkeypatch.context() as patched:
+        patched.setattr(module.mmap, "mmap", failing)
+        with pytest.raises(OSError, match="map"):
+            journal.append(large)
+        journal.append(TWO)
+    assert left_in(folder) == [ONE, TWO]
+    journal.append(large)
+    journal.turn()
+    with monkeypatch.context() as patched:
+        patched.setattr(module.mmap, "mmap", failing)
+        with pytest.raises(OSError, match="map"):
+            journal.forget()
+    journal.forget()
+    assert left_in(folder) == []
+
+
+def failing(*_: object) -> NoReturn:
+    message = "no room for a map"
+    raise OSError(message)
+
+
+def test_what_is_no_record_is_kept_as_it_was(journal: Journal, folder: Path) -> None:
+    journal.keep_damaged(parse("a.log", b"garbage\ncut o").damages)
+    assert (folder / "damaged.log").read_bytes() == b"garbage\n\ncut o\n"
+
+
 def test_a_file_that_grew_gives_its_room_back(journal: Journal, folder: Path) -> None:
     for _ in range(3):
         journal.append(b'"%b"' % (b"x" * ROOM))
@@ -159,7 +192,7 @@ def test_a_tail_that_was_cut_off_is_named_with_its_offset() -> None:
         found = parse("a.log", whole[:end] + bytes(100))
         assert found.payloads == [ONE]
         [damage] = found.damages
-        assert (damage.file, damage.offset, damage.size) == ("a.log", first, end - first)
+        assert (damage.file, damage.offset, damage.data) == ("a.log", first, whole[first:end])
         assert damage.is_tail
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -280,6 +281,68 @@ async def test_with_sync_a_charge_waits_for_the_disk(
     await settler.close()
 
 
+def unable(*_: object) -> NoReturn:
+    message = "the disk is gone"
+    raise OSError(message)
+
+
+async def test_what_cannot_be_flushed_is_safe_once_it_is_in_the_books(
+    journal: Journal, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "sync", unable)
+    settler = Settler(journal, writer, sync=True)
+    await settle(settler, "a")
+    assert writer.booked == {"a"}
+    await settler.close()
+
+
+async def test_what_can_neither_be_flushed_nor_booked_is_refused(
+    journal: Journal, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "sync", unable)
+    writer.failure = unable
+    settler = Settler(journal, writer, sync=True, patience_seconds=0.01)
+    with pytest.raises(OSError, match="gone"):
+        await settle(settler, "a")
+    await settler.close()
+
+
+async def test_a_journal_that_cannot_be_emptied_holds_up_nobody(
+    journal: Journal, settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "forget", unable)
+        await settle(settler, "a")
+        await settler.settled()
+    await settle(settler, "b")
+    await settler.settled()
+    assert writer.groups == [["a"], ["b"]]
+    await settler.close()
+
+
+async def test_after_the_end_no_charge_is_taken(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    writer.failure = lambda _: OSError("disk full")
+    await settle(settler, "a")
+    await settler.close()
+    with pytest.raises(Unavailable):
+        await settle(settler, "b")
+    assert left_in(folder) == ["a"]
+
+
+async def test_who_gave_up_is_not_remembered(journal: Journal, writer: Writer) -> None:
+    settler = Settler(journal, writer, patience_seconds=0.001)
+    writer.let.clear()
+    await settle(settler, "a")
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await settler.settled()
+    assert settler.waiting == 0
+    writer.let.set()
+    await settler.close()
+
+
 async def killed_with(folder: Path, *ids: str) -> None:
     """Leave charges behind, as a process that was killed before it booked them."""
     left = Journal(folder)
@@ -335,6 +398,7 @@ async def test_a_tail_that_the_kill_cut_off_is_counted_and_the_rest_is_booked(
     file.write_bytes(file.read_bytes().rstrip(b"\0")[:-5])
     assert await settler.recover() == Recovered(charges=1, damaged=1)
     assert writer.booked == {"a"}
+    assert b'"id":"b"' in (folder / "damaged.log").read_bytes()
 
 
 async def test_a_recovery_that_fails_loses_nothing(

@@ -22,7 +22,7 @@ class Flusher:
         """Return when a flush that began after this call has ended.
 
         Raises:
-            OSError: The flush failed.
+            Exception: Whatever the flush failed with.
         """
         done = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
@@ -39,10 +39,10 @@ class Flusher:
         try:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                error: OSError | None = None
+                error: Exception | None = None
                 try:
                     await asyncio.to_thread(self._flush)
-                except OSError as failed:
+                except Exception as failed:  # noqa: BLE001 - whoever waits learns of it
                     error = failed
                 for done in waiting:
                     _end(done, error)
@@ -50,7 +50,7 @@ class Flusher:
             self._running = None
 
 
-def _end(done: asyncio.Future[None], error: OSError | None) -> None:
+def _end(done: asyncio.Future[None], error: Exception | None) -> None:
     if done.done():
         return
     if error is None:

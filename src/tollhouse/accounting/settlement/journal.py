@@ -18,6 +18,7 @@ checksum finds it, and whatever else is not as it was written.
 
     <folder>/a.log, b.log       the journal
     <folder>/unbookable.log     charges that no database would take, for a person to look at
+    <folder>/damaged.log        what was found in the journal and is no record, as it was
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ import errno
 import mmap
 import os
 from binascii import crc32
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from typing import IO
 
@@ -37,6 +39,7 @@ ROOM: Final = 1024 * 1024
 """Bytes by which a file grows; one that was emptied has so many again."""
 _NAMES: Final = ("a.log", "b.log")
 _ASIDE: Final = "unbookable.log"
+_DAMAGED: Final = "damaged.log"
 _CHECKSUM_DIGITS: Final = 8
 _EMPTY: Final = b"\0"
 
@@ -47,7 +50,7 @@ class Damage:
 
     file: str
     offset: int
-    size: int
+    data: bytes = field(repr=False)
     is_tail: bool
     """Whether they are the file's last: a record that a kill cut off, of a reply that never left
     whole."""
@@ -82,21 +85,20 @@ class _File:
 
     def append(self, line: bytes) -> None:
         end = self._used + len(line)
-        if end > self._size:
+        if end > len(self._map):
             self._grow(end + ROOM)
-            self._map.close()
-            self._map = mmap.mmap(self._descriptor, self._size)
+            self._remap(self._size)
         self._map[self._used : end] = line
         self._used = end
 
     def empty(self) -> None:
-        self._map[: self._used] = bytes(self._used)
-        self._used = 0
+        zeros = min(self._used, ROOM)
+        self._map[:zeros] = bytes(zeros)
         if self._size > ROOM:
-            self._map.close()
+            self._remap(ROOM)
             os.ftruncate(self._descriptor, ROOM)
             self._size = ROOM
-            self._map = mmap.mmap(self._descriptor, self._size)
+        self._used = 0
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
@@ -104,6 +106,11 @@ class _File:
     def close(self) -> None:
         self._map.close()
         os.close(self._descriptor)
+
+    def _remap(self, size: int) -> None:
+        """Map another size; where that fails the old map stays."""
+        old, self._map = self._map, mmap.mmap(self._descriptor, size)
+        old.close()
 
     def _grow(self, size: int) -> None:
         """Reserve room by writing zeros: what is only promised could be missing when it is used."""
@@ -133,7 +140,12 @@ class Journal:
         """
         if not self._files:
             self._make_folder()
-            self._files = [_File(self._folder / name) for name in _NAMES]
+            first = _File(self._folder / _NAMES[0])
+            try:
+                self._files = [first, _File(self._folder / _NAMES[1])]
+            except BaseException:
+                first.close()
+                raise
 
     def append(self, payload: bytes) -> None:
         """Write a record; from the return on it survives the end of this process.
@@ -178,9 +190,21 @@ class Journal:
         Raises:
             OSError: It cannot be written.
         """
+        self._keep(_ASIDE, _line(payload))
+
+    def keep_damaged(self, damages: Sequence[Damage]) -> None:
+        """Keep what is no record for a person to look at.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if damages:
+            self._keep(_DAMAGED, b"".join(damage.data + b"\n" for damage in damages))
+
+    def _keep(self, name: str, data: bytes) -> None:
         self._make_folder()
-        with _open_to_append(self._folder / _ASIDE) as file:
-            file.write(_line(payload))
+        with _open_to_append(self._folder / name) as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
 
@@ -229,7 +253,7 @@ def parse(name: str, data: bytes) -> Leftovers:
             payloads.append(payload)
         elif not begin or offset > begin:
             is_tail = offset + len(line) == len(used)
-            damages.append(Damage(name, offset, len(line), is_tail))
+            damages.append(Damage(name, offset, line, is_tail))
         offset += len(line)
     return Leftovers(payloads, damages)
 

@@ -95,6 +95,11 @@ class Settler:
         self._hurry = asyncio.Event()
         self._closing = asyncio.Event()
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for the books."""
+        return len(self._waiting)
+
     async def settle(self, record: GenerationRecord) -> None:
         """Take a charge; return when it is safe.
 
@@ -102,21 +107,23 @@ class Settler:
 
         Raises:
             OSError: The journal cannot be written; the reply must not leave.
-            Unavailable: Too many charges wait for a database that cannot be written.
+            Unavailable: The gateway has ended, or too many charges wait for a database that cannot
+                be written.
         """
-        if len(self._pending) >= MOST_PENDING:
-            raise Unavailable("Too many charges are waiting to be stored.")
+        if self._closing.is_set() or self._taken - self._booked >= MOST_PENDING:
+            raise Unavailable("The charge cannot be taken.")
         self._journal.append(_payload(record))
         self._pending.append(record)
         self._taken += 1
+        number = self._taken
         if self._booking is None:
             self._booking = asyncio.create_task(self._book_pending(), name="settler")
         if self._flusher is not None:
-            await self._flusher.flushed()
+            await self._flushed(number)
         if len(self._pending) > CROWDED:
             # Its charge is safe: this is for those who come faster than the database books.
             with suppress(TimeoutError):
-                await self._until_booked(self._taken - CROWDED)
+                await self._until_booked(number - CROWDED)
 
     async def settled(self) -> None:
         """Return when every charge that was taken so far is in the books.
@@ -133,16 +140,36 @@ class Settler:
             message = "Charges are waiting to be stored; try again in a moment."
             raise Unavailable(message, retry_after=1) from None
 
+    async def _flushed(self, number: int) -> None:
+        """Return when a charge survives a power failure: on the disk, or else in the books."""
+        if self._flusher is None:
+            return
+        try:
+            await self._flusher.flushed()
+        except Exception as error:  # noqa: BLE001 - raised again unless the books take the charge
+            _log.exception("journal_not_flushed")
+            self._hurry.set()
+            try:
+                await self._until_booked(number)
+            except TimeoutError:
+                raise error from None
+
     async def _until_booked(self, number: int) -> None:
         """Wait until so many of the charges that were taken are in the books.
 
         Raises:
             TimeoutError: They are not in time.
         """
-        done = asyncio.get_running_loop().create_future()
-        self._waiting.append((number, done))
-        async with asyncio.timeout(self._patience_seconds):
-            await done
+        if number <= self._booked:
+            return
+        waiting = (number, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                await waiting[1]
+        finally:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
 
     async def recover(self) -> Recovered:
         """Book what a process that was killed has left in the journal.
@@ -159,9 +186,10 @@ class Settler:
                     "journal_damaged",
                     file=damage.file,
                     offset=damage.offset,
-                    bytes=damage.size,
+                    bytes=len(damage.data),
                     is_tail=damage.is_tail,
                 )
+            self._journal.keep_damaged(left.damages)
             records = [_decode(payload) for payload in left.payloads]
             await self._book(records)
             self._journal.clear()
@@ -188,8 +216,10 @@ class Settler:
             await asyncio.wait([self._booking])
         if self._flusher is not None:
             await self._flusher.close()
-        await self._writer.close()
-        self._journal.close()
+        try:
+            await self._writer.close()
+        finally:
+            self._journal.close()
 
     async def _book_pending(self) -> None:
         try:
@@ -199,11 +229,17 @@ class Settler:
                 self._journal.turn()
                 if not await self._book_patiently(group):
                     return
-                self._journal.forget()
                 self._booked += len(group)
                 self._tell()
+                self._forget()
         finally:
             self._booking = None
+
+    def _forget(self) -> None:
+        try:
+            self._journal.forget()
+        except Exception:  # noqa: BLE001 - the edge: what it still holds is booked, a start sees that
+            _log.exception("journal_not_emptied")
 
     async def _gather(self) -> None:
         """Let charges come, unless somebody waits for those that are there or they are many."""
