@@ -10,72 +10,48 @@ Source: OpenAI API reference, "The chat completion object", "The chat completion
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tollhouse.testing.script import Pause
+from tollhouse.testing.framing import EVENTS, JSON, Framing, chunk
+from tollhouse.testing.speech import JsonObject, pieces, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tollhouse.testing.script import Script, Step
+__all__ = [
+    "CREATED",
+    "DONE",
+    "EVENTS",
+    "FRAMING",
+    "JSON",
+    "JsonObject",
+    "Reply",
+    "chunk",
+    "chunked_head",
+    "cut",
+    "error",
+    "error_body",
+    "model_list",
+    "stream",
+    "unknown_url",
+    "usage_of",
+    "whole",
+]
 
 CREATED: Final = 1_767_225_600
 """2026-01-01: replies do not depend on the clock."""
 
 DONE: Final = b"data: [DONE]\n\n"
-JSON: Final = "application/json"
-EVENTS: Final = "text/event-stream; charset=utf-8"
 
+FRAMING: Final = Framing("x-request-id: req_tollhouse\r\nopenai-version: 2020-10-01\r\n")
 
-JsonObject = dict[str, Any]
-
-
-# ------------------------------------------------------------------------------------ framing
-
-
-def whole(status: int, body: bytes, content_type: str = JSON, extra: str = "") -> bytes:
-    """Return a counted reply; `extra` holds further header lines, each with its CRLF."""
-    return _head(status, content_type, f"Content-Length: {len(body)}\r\n{extra}") + body
-
-
-def chunked_head(content_type: str) -> bytes:
-    """Return the head of a chunked reply with status 200."""
-    return _head(200, content_type, "Transfer-Encoding: chunked\r\n")
-
-
-def chunk(data: bytes) -> bytes:
-    """Return one chunk.
-
-    Source: RFC 9112, section 7.1.
-    """
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def stream(events: Iterable[bytes], *, pause_seconds: float | None = None) -> Script:
-    """Return a chunked event stream that ends cleanly, one chunk for each event."""
-    steps: list[Step] = [chunked_head(EVENTS)]
-    for event in events:
-        steps.append(chunk(event))
-        if pause_seconds is not None:
-            steps.append(Pause(pause_seconds))
-    return (*steps, b"0\r\n\r\n")
-
-
-def _head(status: int, content_type: str, extra: str) -> bytes:
-    return (
-        f"HTTP/1.1 {status} {_phrase(status)}\r\nContent-Type: {content_type}\r\n"
-        f"x-request-id: req_tollhouse\r\nopenai-version: 2020-10-01\r\n{extra}\r\n"
-    ).encode()
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
+whole = FRAMING.whole
+chunked_head = FRAMING.chunked_head
+stream = FRAMING.stream
+cut = FRAMING.cut
 
 
 def _dump(value: object) -> bytes:
@@ -128,46 +104,108 @@ class Reply:
     finish_reason: str = "stop"
     tool: str | None = None
     """The name of the function that is called; the pieces are its arguments."""
+    calls: tuple[tuple[str, str], ...] = ()
+    """Names and arguments of parallel calls, in place of a text."""
+    refuses: bool = False
+    """Whether the pieces are a refusal."""
+    thought: str = ""
+    details: bool = False
+    """Whether the thought is told as OpenRouter tells it, signed; else as DeepSeek does."""
+    top_logprobs: int | None = None
+    """How many alternatives each token has; None tells no probabilities."""
+    choices: int = 1
 
     def completion(self) -> bytes:
         """Return the chat completion object."""
-        text = "".join(self.pieces)
-        message: JsonObject = {"role": "assistant", "content": text, "refusal": None}
-        message["annotations"] = []
-        if self.tool is not None:
-            function = {"name": self.tool, "arguments": text}
-            call = {"id": "call_tollhouse", "type": "function", "function": function}
-            message |= {"content": None, "tool_calls": [call]}
-        choice: JsonObject = {"index": 0, "message": message, "logprobs": None}
-        choice["finish_reason"] = self.finish_reason
+        choices = [self._choice(index) for index in range(self.choices)]
         usage = {} if self.usage is None else {"usage": self.usage}
-        return _dump(self._envelope("chat.completion") | {"choices": [choice]} | usage)
+        return _dump(self._envelope("chat.completion") | {"choices": choices} | usage)
 
     def events(self, *, include_usage: bool) -> Iterator[bytes]:
         """Yield the events of the stream without the last one, `[DONE]`.
 
         With `include_usage` one more chunk carries the usage and no choices, and all others
-        carry `"usage": null`.
+        carry `"usage": null`. Several choices take turns.
         """
         null = {"usage": None} if include_usage and self.usage is not None else {}
-        for delta, finish_reason in self._deltas():
-            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-            yield self._event({"choices": [choice]} | null)
+        turns = zip_longest(*(self._chunks(index) for index in range(self.choices)))
+        for choice in chain.from_iterable(turns):
+            if choice is not None:
+                yield self._event({"choices": [choice]} | null)
         if null:
             yield self._event({"choices": [], "usage": self.usage})
 
-    def _deltas(self) -> Iterator[tuple[JsonObject, str | None]]:
-        if self.tool is None:
-            yield {"role": "assistant", "content": "", "refusal": None}, None
-            for piece in self.pieces:
-                yield {"content": piece}, None
+    # ---------------------------------------------------------------------------------- whole
+
+    def _choice(self, index: int) -> JsonObject:
+        said = self._pieces(index)
+        text = "".join(said)
+        message: JsonObject = {"role": "assistant", "content": text, "refusal": None}
+        message["annotations"] = []
+        if self.refuses:
+            message |= {"content": None, "refusal": text}
+        if calls := self._calls():
+            listed = [_call(number, name, arguments) for number, name, arguments in calls]
+            message |= {"content": None, "tool_calls": listed}
+        message |= self._thought()
+        logprobs = self._logprobs(said)
+        choice: JsonObject = {"index": index, "message": message, "logprobs": logprobs}
+        return choice | {"finish_reason": self.finish_reason}
+
+    def _pieces(self, index: int) -> tuple[str, ...]:
+        """Return what a choice says; the first one says just the text."""
+        return (*self.pieces, f" #{index}") if index else self.pieces
+
+    def _calls(self) -> list[tuple[str, str, str]]:
+        """Return id, name and arguments of each call."""
+        if self.tool is not None:
+            return [("call_tollhouse", self.tool, "".join(self.pieces))]
+        return [(f"call_{at}", *call) for at, call in enumerate(self.calls, start=1)]
+
+    def _thought(self) -> JsonObject:
+        if not self.thought:
+            return {}
+        if not self.details:
+            return {"reasoning_content": self.thought}
+        signed = _detail(text=self.thought, signature=sealed("sig", self.thought))
+        return {"reasoning": self.thought, "reasoning_details": [signed]}
+
+    def _logprobs(self, said: Iterable[str]) -> JsonObject | None:
+        if self.top_logprobs is None:
+            return None
+        return {"content": [_logprob(each, self.top_logprobs) for each in said], "refusal": None}
+
+    # ------------------------------------------------------------------------------- streamed
+
+    def _chunks(self, index: int) -> Iterator[JsonObject]:
+        for delta in self._deltas(index):
+            said = (delta["content"],) if delta.get("content") else ()
+            logprobs = self._logprobs(said) if said else None
+            fields = {"delta": delta, "logprobs": logprobs, "finish_reason": None}
+            yield {"index": index} | fields
+        end: JsonObject = {"index": index, "delta": {}, "logprobs": None}
+        yield end | {"finish_reason": self.finish_reason}
+
+    def _deltas(self, index: int) -> Iterator[JsonObject]:
+        if self.tool is not None:
+            yield from _call_deltas(self.tool, self.pieces)
+        elif self.calls:
+            yield from _interleaved(self._calls())
         else:
-            function = {"name": self.tool, "arguments": ""}
-            call = {"index": 0, "id": "call_tollhouse", "type": "function", "function": function}
-            yield {"role": "assistant", "content": None, "tool_calls": [call]}, None
-            for piece in self.pieces:
-                yield {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}, None
-        yield {}, self.finish_reason
+            start: JsonObject = {"role": "assistant", "content": "", "refusal": None}
+            yield start | ({"content": None, "refusal": ""} if self.refuses else {})
+            yield from self._thought_deltas()
+            key = "refusal" if self.refuses else "content"
+            yield from ({key: piece} for piece in self._pieces(index))
+
+    def _thought_deltas(self) -> Iterator[JsonObject]:
+        for piece in pieces(self.thought):
+            if self.details:
+                yield {"reasoning": piece, "reasoning_details": [_detail(text=piece)]}
+            else:
+                yield {"reasoning_content": piece}
+        if self.thought and self.details:
+            yield {"reasoning_details": [_detail(signature=sealed("sig", self.thought))]}
 
     def _event(self, fields: JsonObject) -> bytes:
         return b"data: %b\n\n" % _dump(self._envelope("chat.completion.chunk") | fields)
@@ -181,6 +219,42 @@ class Reply:
             "service_tier": "default",
             "system_fingerprint": "fp_tollhouse",
         }
+
+
+def _call(call: str, name: str, arguments: str) -> JsonObject:
+    return {"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _call_deltas(name: str, pieces: Iterable[str]) -> Iterator[JsonObject]:
+    start = {"index": 0} | _call("call_tollhouse", name, "")
+    yield {"role": "assistant", "content": None, "tool_calls": [start]}
+    for piece in pieces:
+        yield {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}
+
+
+def _interleaved(calls: list[tuple[str, str, str]]) -> Iterator[JsonObject]:
+    """Yield the starts of all calls, then their arguments in turns."""
+    yield {"role": "assistant", "content": None}
+    for index, (call, name, _) in enumerate(calls):
+        yield {"tool_calls": [{"index": index} | _call(call, name, "")]}
+    longest = max(len(arguments) for _, _, arguments in calls)
+    for start in range(0, longest, 5):
+        for index, (_, _, arguments) in enumerate(calls):
+            if piece := arguments[start : start + 5]:
+                yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _detail(**fields: str) -> JsonObject:
+    """Return a reasoning detail.
+
+    Source: https://openrouter.ai/docs/use-cases/reasoning-tokens.
+    """
+    return {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0} | fields
+
+
+def _logprob(word: str, alternatives: int) -> JsonObject:
+    said = {"token": word, "bytes": list(word.encode()), "logprob": -0.5}
+    return said | {"top_logprobs": [said] * alternatives}
 
 
 def usage_of(prompt: int, completion: int, *, cached: int = 0, reasoning: int = 0) -> JsonObject:

@@ -1,31 +1,51 @@
-"""A stand-in for OpenAI: chat completions and models, and every way in which they go wrong.
+"""A stand-in for OpenAI and Anthropic: what they publish, and every way in which it goes wrong.
 
     $ python -m tollhouse.testing.openai_upstream --port 0
     {"port": 41223}
 
-`POST /v1/chat/completions` whole and streamed, `GET /v1/models`, both as OpenAI publishes them,
-`stream_options.include_usage` included. The model's name chooses what happens:
+    POST /v1/chat/completions, /v1/responses, /v1/embeddings, GET /v1/models    as OpenAI
+    POST /v1/messages, /v1/messages/count_tokens                                as Anthropic
 
-    echo, large-2026      repeats the last user message; a token is a word; max_tokens is honoured
+Each is whole and streamed, and refuses what its provider refuses. The model's name chooses what
+happens; (c), (r), (m) stand for chat, responses, messages, where a name is not for all:
+
+    echo, *-2026          repeats the last user message; a token is a word; limits and stop
+                          sequences are honoured, attachments told as `[image/png 67 bytes]`
+                          (large-2026 is such a name; chat honours n and logprobs too)
     fixed                 a precomputed reply of 1 KB, or 50 pieces in one write; for benchmarks
-    no-usage, zero-usage  echo without usage (asked for or not), or with zeros
-    cached                echo; usage 2048 prompt (1920 cached), 300 completion (256 reasoning)
+    no-usage, zero-usage  (c) echo without usage (asked for or not), or with zeros
+    cached                echo; usage with tokens from a cache and of reasoning
+                          (2048 prompt, 1920 cached, 300 completion, 256 reasoning)
     tools                 calls the first tool of the request; echoes the result of a tool
+                          (r), (m): behind a thought, if the request asks for reasoning
+    two-tools             calls the first two, arguments from their schemas; echoes the results
+    custom                (r) calls the first custom tool with the user's text
+    reasoning             (c) `reasoning_content`; (r) a reasoning item as far as asked for
+    reasoning-details     (c) as OpenRouter: `reasoning` and signed `reasoning_details`
+    thinking, redacted    (m) a signed thought, and a hidden one, if the request lets it think
+    refusal               refuses to answer
+    json                  what the request's JSON schema asks for: its required properties
+    stop-reason:<reason>  (m) echo that ended for that reason
+    content-filter        (r) echo that is incomplete for that reason
     huge-event[:<n>]      one event with n bytes of text, 1 MiB by default
     slow-head:<s>         echo after s seconds
     slow-chunks:<ms>      50 pieces with so long a pause after each; 0 is one write for each piece
     drip:<ms>             echo, one byte of the body in each chunk (streamed always)
-    status:<code>[:retry=<s>]  an error in OpenAI's shape, with Retry-After
+    status:<code>[:retry=<s>]  an error in the provider's shape, with Retry-After
+    overloaded            (m) 529
     garbage               200, but not JSON
     html-502              502 from a proxy in front
     cut:<n>:eof           after n bytes of a chunked body the connection ends
     cut:<n>:short         the same in a body with Content-Length
     cut:<n>:rst           the same with a TCP reset
     hang                  never answers
-    error-in-stream       an error event after three events (whole: 500)
-    duplicate-done        two [DONE]
-    no-done               a finish_reason, then a clean end without [DONE]
-    no-finish             a clean end without finish_reason and [DONE]
+    error-in-stream       an error event after some deltas (whole: 500); (r) response.failed
+    duplicate-done        (c) two [DONE]
+    no-done               (c) a finish_reason, then a clean end without [DONE]
+                          (r) a clean end without a terminal event
+    no-finish             (c) a clean end without finish_reason and [DONE]
+    no-stop               (m) a clean end without message_stop
+    ping                  (m) a ping after every event
     comments, crlf        SSE comments between the events; CRLF line ends
 
 `GET /_seen` tells what arrived (`Seen`), `POST /_reset` forgets it. In a test on the running loop:
@@ -41,246 +61,56 @@ import asyncio
 import contextlib
 import json
 import signal
-import socket
-import struct
 import sys
-import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tollhouse.testing import openai_replies as replies
+from tollhouse.testing.anthropic_messages import count_tokens, messages
 from tollhouse.testing.openai_behaviours import BEHAVIOURS, chat_completion
 from tollhouse.testing.openai_embeddings import embeddings
-from tollhouse.testing.script import End, Pause, Script
+from tollhouse.testing.openai_responses import responses
+from tollhouse.testing.upstream_server import Seen, serve
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator
 
-_HEAD_END: Final = b"\r\n\r\n"
-_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-
+    from tollhouse.testing.script import Script
+    from tollhouse.testing.upstream_server import Request
 
 _MODEL_ROUTES: Final = {
     ("POST", "/v1/chat/completions"): chat_completion,
     ("POST", "/v1/embeddings"): embeddings,
+    ("POST", "/v1/responses"): responses,
 }
 
 
-@dataclass(slots=True)
-class Seen:
-    """What the server got since the start or the last reset. `/_` requests do not count."""
-
-    requests: int = 0
-    """Requests whose head arrived."""
-    connections: int = 0
-    """Connections that carried at least one of them."""
-    open: int = 0
-    """Requests that are not answered to the end yet."""
-    cancelled: list[float] = field(default_factory=list[float])
-    """When (`time.monotonic`) the peer closed each request that was still open."""
-    method: str = ""
-    path: str = ""
-    headers: dict[str, str] = field(default_factory=dict[str, str])
-    """Of the last request, names in lower case."""
-    raw_body: bytes = b""
-    """Of the last request that arrived whole."""
-
-    @property
-    def body(self) -> Any:  # noqa: ANN401 - whatever JSON the peer sent
-        """The last body, decoded; None where it is no JSON."""
-        try:
-            return msgspec.json.decode(self.raw_body)
-        except msgspec.DecodeError:
-            return None
-
-    def reset(self) -> None:
-        """Forget everything but the requests that are still open."""
-        self.requests = self.connections = 0
-        self.cancelled.clear()
-        self.method = self.path = ""
-        self.headers = {}
-        self.raw_body = b""
-
-    def as_json(self) -> bytes:
-        """Return the reply of `GET /_seen`; `monotonic` is the server's clock now."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name != "raw_body"}
-        text = self.raw_body.decode(errors="replace")
-        more = {"body": self.body, "raw_body": text, "monotonic": time.monotonic()}
-        return json.dumps(fields | more).encode()
+_ANTHROPIC_ROUTES: Final = {
+    ("POST", "/v1/messages"): messages,
+    ("POST", "/v1/messages/count_tokens"): count_tokens,
+}
 
 
-class _Request:
-    """A request that is arriving: the head is here, the body may still come."""
-
-    __slots__ = ("body", "chunked", "headers", "keep_alive", "left", "method", "path", "quiet")
-
-    def __init__(self, head: bytes) -> None:
-        first, *lines = head.decode("latin-1").split("\r\n")
-        self.method, self.path, version = first.split(" ")
-        pairs = (line.partition(":") for line in lines)
-        self.headers = {name.lower(): value.strip() for name, _, value in pairs}
-        self.chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
-        self.left = int(self.headers.get("content-length", "0"))
-        self.keep_alive = (
-            version == "HTTP/1.1" and self.headers.get("connection", "").lower() != "close"
-        )
-        self.quiet = self.path.startswith("/_")
-        self.body = b""
-
-    def take(self, buffer: bytearray) -> bool:
-        """Move the body out of the buffer; return whether it is complete."""
-        if self.chunked:
-            return self._take_chunks(buffer)
-        if len(buffer) < self.left:
-            return False
-        self.body = bytes(buffer[: self.left])
-        del buffer[: self.left]
-        return True
-
-    def _take_chunks(self, buffer: bytearray) -> bool:
-        while (end := buffer.find(b"\r\n")) >= 0:
-            size = int(buffer[:end].split(b";")[0], 16)
-            if len(buffer) < end + 2 + size + 2:
-                return False
-            self.body += buffer[end + 2 : end + 2 + size]
-            del buffer[: end + 2 + size + 2]
-            if size == 0:
-                return True
-        return False
+def _answer(request: Request) -> Script:
+    route = (request.method, request.path.partition("?")[0])
+    if route in _MODEL_ROUTES:
+        return _MODEL_ROUTES[route](_decoded(request.body))
+    if route in _ANTHROPIC_ROUTES:
+        return _ANTHROPIC_ROUTES[route](request.headers, _decoded(request.body))
+    if route == ("GET", "/v1/models"):
+        return (replies.model_list(BEHAVIOURS),)
+    return (replies.unknown_url(request.method, request.path),)
 
 
-class _Connection(asyncio.Protocol):
-    """One connection: reads a request, plays the script of its reply, reads the next."""
-
-    def __init__(self, seen: Seen, live: set[asyncio.Transport]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._seen = seen
-        self._live = live
-        self._buffer = bytearray()
-        self._request: _Request | None = None
-        self._script: Script = ()
-        self._playing = False
-        self._counted = False
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._live.add(self._transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Note a request that was cancelled."""
-        del exc
-        self._live.discard(self._transport)
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._request is not None and not self._request.quiet:
-            self._seen.open -= 1
-            self._seen.cancelled.append(time.monotonic())
-        self._request = None
-
-    def data_received(self, data: bytes) -> None:
-        """Take what arrived."""
-        self._buffer += data
-        self._advance()
-
-    def _advance(self) -> None:
-        """Read requests and answer them, until something has to be waited for."""
-        while not self._playing and not self._transport.is_closing():
-            if self._request is None and not self._take_head():
-                return
-            if self._request is None or not self._request.take(self._buffer):
-                return
-            self._playing = True
-            self._script = self._answer(self._request)
-            self._play()
-
-    def _take_head(self) -> bool:
-        end = self._buffer.find(_HEAD_END)
-        if end < 0:
-            return False
-        try:
-            request = self._request = _Request(bytes(self._buffer[:end]))
-        except ValueError:
-            self._transport.write(replies.error(400, extra="Connection: close\r\n"))
-            self._transport.close()
-            return False
-        del self._buffer[: end + len(_HEAD_END)]
-        if not request.quiet:
-            self._count(request)
-        if request.headers.get("expect", "").lower() == "100-continue":
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return True
-
-    def _count(self, request: _Request) -> None:
-        seen = self._seen
-        seen.requests += 1
-        seen.open += 1
-        seen.connections += not self._counted
-        seen.method, seen.path, seen.headers = request.method, request.path, request.headers
-        self._counted = True
-
-    def _answer(self, request: _Request) -> Script:
-        route = (request.method, request.path.partition("?")[0])
-        if not request.quiet:
-            self._seen.raw_body = request.body
-        if route in _MODEL_ROUTES:
-            try:
-                body = msgspec.json.decode(request.body)
-            except msgspec.DecodeError:
-                body = None
-            return _MODEL_ROUTES[route](body)
-        if route == ("GET", "/v1/models"):
-            return (replies.model_list(BEHAVIOURS),)
-        if route == ("GET", "/_seen"):
-            return (replies.whole(200, self._seen.as_json()),)
-        if route == ("POST", "/_reset"):
-            self._seen.reset()
-            return (replies.whole(200, b"{}"),)
-        return (replies.unknown_url(request.method, request.path),)
-
-    def _play(self) -> None:
-        """Write the script up to its next pause, or to its end."""
-        self._timer = None
-        written: list[bytes] = []
-        for at, step in enumerate(self._script):
-            if isinstance(step, bytes):
-                written.append(step)
-                continue
-            self._transport.write(b"".join(written))
-            if isinstance(step, Pause):
-                self._script = self._script[at + 1 :]
-                self._timer = self._loop.call_later(step.seconds, self._play)
-            elif step is not End.HANG:
-                self._end()
-                self._close(reset=step is End.RST)
-            return
-        self._transport.write(b"".join(written))
-        self._end()
-
-    def _end(self) -> None:
-        """Be done with the request; the next one may have arrived already."""
-        request, self._request = self._request, None
-        self._playing = False
-        if request is None:
-            return
-        if not request.quiet:
-            self._seen.open -= 1
-        if not request.keep_alive:
-            self._transport.close()
-        elif self._timer is None and self._buffer:
-            self._loop.call_soon(self._advance)
-
-    def _close(self, *, reset: bool) -> None:
-        if not reset:
-            self._transport.close()
-            return
-        sock = self._transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self._transport.abort()
+def _decoded(body: bytes) -> object:
+    """Return the JSON; None is no valid request to any route."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +123,7 @@ class OpenAIUpstream:
 
     @property
     def url(self) -> str:
-        """The root, for `/_seen`."""
+        """The root, for `/_seen`; what a client of Anthropic takes as its base URL."""
         return f"{self.scheme}://127.0.0.1:{self.port}"
 
     @property
@@ -312,19 +142,8 @@ async def start_openai_upstream(
         port: The TCP port; 0 takes a free one.
         ssl_context: Serves TLS with it.
     """
-    seen = Seen()
-    live: set[asyncio.Transport] = set()
-    server = await asyncio.get_running_loop().create_server(
-        lambda: _Connection(seen, live), "127.0.0.1", port, ssl=ssl_context, backlog=4096
-    )
-    try:
-        scheme = "http" if ssl_context is None else "https"
-        yield OpenAIUpstream(server.sockets[0].getsockname()[1], scheme, seen)
-    finally:
-        server.close()
-        for transport in tuple(live):
-            transport.abort()
-        await server.wait_closed()
+    async with serve(_answer, port=port, ssl_context=ssl_context) as (bound, seen):
+        yield OpenAIUpstream(bound, "http" if ssl_context is None else "https", seen)
 
 
 async def _serve(port: int) -> None:
@@ -340,7 +159,7 @@ async def _serve(port: int) -> None:
 
 def main() -> None:
     """Serve until SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(description="A stand-in for OpenAI's chat completions.")
+    parser = argparse.ArgumentParser(description="A stand-in for OpenAI and Anthropic.")
     parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1; 0 is any")
     port: int = parser.parse_args().port
     try:

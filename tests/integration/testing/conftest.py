@@ -30,7 +30,7 @@ class Answer:
     @property
     def events(self) -> list[Any]:
         """The decoded events, `[DONE]` as it is; comments are left out."""
-        lines = self.body.decode().replace("\r\n", "\n").split("\n\n")
+        lines = self.body.decode().replace("\r\n", "\n").split("\n")
         data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
         return [item if item == "[DONE]" else json.loads(item) for item in data]
 
@@ -53,9 +53,13 @@ class Caller:
         self.send_body({"model": model, "messages": messages} | fields)
 
     def send_body(self, body: object) -> None:
+        self.send_to("/v1/chat/completions", body, {})
+
+    def send_to(self, path: str, body: object, headers: dict[str, str]) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n"
-        self.writer.write(head.encode() + b"\r\n" + data)
+        lines = {"Host": "x", "Content-Length": str(len(data)), **headers}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        self.writer.write(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + data)
 
     def get(self, path: str, method: str = "GET") -> None:
         self.writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())

@@ -1,0 +1,62 @@
+"""What all stand-ins share: words, values made from schemas, seals, and the list of models."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tollhouse.testing.openai_upstream
+from tollhouse.testing import anthropic_messages, openai_behaviours, openai_responses
+from tollhouse.testing.speech import example, is_token, pieces, sealed, token, until_stop
+
+
+@given(st.text().filter(str.strip))
+@settings(max_examples=50)
+def test_the_pieces_of_a_text_are_the_text(text: str) -> None:
+    assert "".join(pieces(text)) == text
+
+
+def test_the_first_stop_sequence_in_the_text_counts() -> None:
+    assert until_stop("one two three", ["three", "two"]) == ("one ", "two")
+    assert until_stop("one", ["two"]) == ("one", None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string"}, "value"),
+        ({"type": ["integer", "null"]}, 1),
+        ({"enum": ["red", "blue"]}, "red"),
+        ({"const": 0}, 0),
+        ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, True),
+        ({"type": "array", "items": {"type": "number"}}, [1.5]),
+        ({"properties": {"a": {}, "b": {}}, "required": ["a"]}, {"a": "a"}),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "null"}}},
+            {"a": None},
+        ),
+    ],
+)
+def test_a_schema_has_an_example(schema: dict[str, Any], value: object) -> None:
+    assert example(schema) == value
+
+
+def test_a_reference_that_leads_nowhere_has_no_example() -> None:
+    with pytest.raises(ValueError, match="nowhere"):
+        example({"$ref": "#/$defs/n"})
+
+
+def test_a_token_is_known_and_an_altered_one_is_not() -> None:
+    made = token("enc", "a thought")
+    assert is_token("enc", made)
+    assert not is_token("redacted", made)
+    assert not is_token("enc", made[:-1] + ("0" if made[-1] != "0" else "1"))
+    assert sealed("sig", "a thought") != sealed("sig", "another")
+
+
+@pytest.mark.parametrize("module", [openai_behaviours, openai_responses, anthropic_messages])
+def test_every_model_stands_in_the_documentation(module: Any) -> None:
+    documented = str(tollhouse.testing.openai_upstream.__doc__)
+    named = {name for name in module.BEHAVIOURS if name in documented or name.endswith("-2026")}
+    assert named == set(module.BEHAVIOURS)
