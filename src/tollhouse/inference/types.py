@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from tollhouse.accounting.types import Price
 
 
@@ -14,7 +16,25 @@ class Dialect(StrEnum):
     """What a provider speaks; the value is the path below its base URL."""
 
     CHAT = "chat/completions"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+    COUNT_TOKENS = "messages/count_tokens"
+    COMPLETIONS = "completions"
     EMBEDDINGS = "embeddings"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What is known of a provider's server besides its dialects."""
+
+    usage_in_streams: bool = True
+    """Whether it knows `stream_options.include_usage`."""
+    refuses: frozenset[str] = frozenset()
+    """Top-level fields of a request that it answers with an error."""
+    output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """What it calls the limit of a chat's output."""
+    takes_reasoning_as: Literal["reasoning_content", "reasoning_details"] | None = None
+    """The field of a chat's history in which it takes back what its model thought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +50,13 @@ class Endpoint:
     """Work that the provider does in vain costs nothing."""
     dialects: frozenset[Dialect] | None = None
     """What the model can be asked in; None for all that its provider speaks."""
+    profile: Profile = field(default_factory=Profile)
+    max_completion_tokens: int | None = None
+    """The most that the model writes, where that is known."""
+    provider_name: str = ""
+    """As users see it."""
+    keeps_data: bool = True
+    """Whether its provider may keep what it is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +70,38 @@ class Model:
     max_completion_tokens: int | None
     endpoints: tuple[Endpoint, ...]
     """In the order in which they are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The most that an endpoint may cost: USD for a million tokens, and for a request."""
+
+    prompt: Decimal | None = None
+    completion: Decimal | None = None
+    request: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What a request says about who may serve it. Providers go by slug or name."""
+
+    models: tuple[str, ...] = ()
+    """Tried, in this order, after the model that was asked for."""
+    order: tuple[str, ...] = ()
+    """Providers that are tried before all others, in this order."""
+    only: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+    allow_fallbacks: bool = True
+    """False: a model's first endpoint has the last word."""
+    require_parameters: bool = False
+    """Only endpoints that take every parameter of the request."""
+    deny_data_collection: bool = False
+    """Only providers that keep nothing."""
+    unvouched: bool = False
+    """Something is required that no endpoint here claims."""
+    by_price: bool = False
+    """The cheapest first."""
+    ceiling: Ceiling | None = None
 
 
 @dataclass(frozen=True, slots=True)

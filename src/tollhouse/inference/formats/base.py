@@ -1,6 +1,6 @@
 """What stands between a client's format and a provider's dialect, for one request.
 
-    relay.ask(model)          -> the provider's body
+    relay.ask(endpoint)       -> the provider's body
     relay.whole(body)         -> a whole reply, read    .render(identity, charge) -> the client's
     relay.stream(identity)    -> a stream on its way    .feed(event) ... .end(charge) | .fail(error)
 
@@ -12,8 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from tollhouse.accounting.types import Charge, Usage
-    from tollhouse.inference.types import Dialect, ReplyIdentity
+    from tollhouse.inference.formats.fields import Fields
+    from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
 
@@ -107,8 +110,26 @@ class Relay(Protocol):
         """What is spoken with the provider."""
         ...
 
-    def ask(self, model: str) -> bytes:
-        """Return the body for a provider, which calls the model so."""
+    @property
+    def query(self) -> str:
+        """The part of the URL behind the `?` that the provider gets; may be empty."""
+        ...
+
+    @property
+    def headers(self) -> Sequence[tuple[str, str]]:
+        """The client's headers that the provider gets, in lower case."""
+        ...
+
+    def lost(self, endpoint: Endpoint) -> Collection[str]:
+        """Return the request's parameters that an endpoint would not get."""
+        ...
+
+    def ask(self, endpoint: Endpoint) -> bytes:
+        """Return the body for an endpoint's provider.
+
+        Raises:
+            Invalid: The request cannot be put into the dialect.
+        """
         ...
 
     def whole(self, body: bytes) -> Whole:
@@ -141,6 +162,11 @@ class ClientRequest(Protocol):
     @property
     def stream(self) -> bool:
         """Whether the reply is to be streamed."""
+        ...
+
+    @property
+    def fields(self) -> Fields:
+        """Its top-level fields as they came."""
         ...
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sized
 from typing import Final, TypeVar
 
@@ -28,6 +29,7 @@ OURS: Final = frozenset(
 )
 """Request fields that speak to the gateway; a provider would refuse them."""
 
+_GIVEN: Final = re.compile(r" '.*'$", re.DOTALL)
 fields_decoder: Final = msgspec.json.Decoder(Fields)
 _string = msgspec.json.Decoder(str)
 
@@ -49,6 +51,30 @@ def read_object(body: bytes) -> Fields:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"The body is not valid JSON: {_position(error, body)}."
         raise Invalid(message) from None
+
+
+def read_typed(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Return a body as a type.
+
+    Raises:
+        Invalid: It is not; the message begins with the path of the first field that is wrong.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise Invalid(_wrong_field(str(error))) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        message = f"The body is not valid JSON: {_position(error, body)}."
+        raise Invalid(message) from None
+
+
+def _wrong_field(text: str) -> str:
+    """Return the decoder's finding as path and problem: "messages[2].role: Expected `str` ..."."""
+    problem, _, path = text.partition(" - at `$")
+    # What was given stays with the caller: it may be anything.
+    problem = _GIVEN.sub("", problem)
+    path = path.removesuffix("`").lstrip(".").replace("[...]", "{}")
+    return f"{path or 'body'}: {problem}."
 
 
 def _position(error: Exception, body: bytes) -> str:

@@ -28,4 +28,4 @@ def parse_request(body: bytes) -> ChatRequest:
         message = "messages: at least one message is required."
         raise Invalid(message)
     stream = read_field(_flag, fields, "stream", "true or false") if "stream" in fields else False
-    return ChatRequest(model=model, stream=bool(stream), fields=fields, size=len(body))
+    return ChatRequest(model=model, stream=bool(stream), fields=fields, body=body)

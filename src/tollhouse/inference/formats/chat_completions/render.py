@@ -15,27 +15,28 @@ from tollhouse.inference.formats.chat_completions.usage import (
     parse_usage,
     render_usage,
 )
-from tollhouse.inference.formats.chat_completions.wire import (
-    NULL,
-    choices_decoder,
-    encoder,
-    normal_finish_reason,
-    raw,
-    well_formed,
-)
+from tollhouse.inference.formats.chat_completions.wire import choices_decoder, normal_finish_reason
 from tollhouse.inference.formats.fields import OURS, Fields, fields_decoder
 from tollhouse.inference.formats.tokens import estimated_tokens
+from tollhouse.inference.formats.wire import NULL, encoder, raw, well_formed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from msgspec import Raw
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.chat_completions.request import ChatRequest
-    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.inference.types import Endpoint, Profile, ReplyIdentity
+
+
+class _Reasoning(msgspec.Struct):
+    effort: str | None = None
+
 
 _INCLUDE_USAGE = raw({"include_usage": True})
+_OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
+_reasoning = msgspec.json.Decoder(_Reasoning | None)
 _text = msgspec.json.Decoder(str | None)
 _options = msgspec.json.Decoder(Fields | None)
 
@@ -68,18 +69,49 @@ class WholeReply:
         return encoder.encode(fields)
 
 
-def provider_request(request: ChatRequest, model: str) -> bytes:
+def provider_request(request: ChatRequest, endpoint: Endpoint) -> bytes:
     """Return the body for a provider: the client's, with the provider's name of the model.
 
-    Fields that speak to the gateway are left out, and a stream always asks for its usage.
+    Left out are the fields that speak to the gateway, and those that the provider refuses. A stream
+    asks for its usage, where the provider knows that question.
     """
-    fields = {name: value for name, value in request.fields.items() if name not in OURS}
-    fields["model"] = raw(model)
-    if request.stream:
+    profile = endpoint.profile
+    given = _in_its_words(request.fields, profile) if profile.refuses else request.fields
+    fields = {name: value for name, value in given.items() if name not in OURS}
+    fields["model"] = raw(endpoint.model)
+    if request.stream and profile.usage_in_streams:
         fields["stream_options"] = _with_usage(fields.get("stream_options"))
     else:
         fields.pop("stream_options", None)
     return encoder.encode(fields)
+
+
+def refused_fields(request: ChatRequest, endpoint: Endpoint) -> Collection[str]:
+    """Return the fields that a provider refuses, without those that it has another name for."""
+    profile = endpoint.profile
+    renamed = _OUTPUT_LIMITS | {"reasoning"}
+    return (request.fields.keys() & profile.refuses) - renamed
+
+
+def _in_its_words(fields: Fields, profile: Profile) -> Fields:
+    """Return the fields without those that a provider refuses; two have another name with it."""
+    taken = {name: value for name, value in fields.items() if name not in profile.refuses}
+    for name in _OUTPUT_LIMITS & profile.refuses & fields.keys():
+        taken.setdefault(profile.output_limit, fields[name])
+    if "reasoning" in profile.refuses and "reasoning_effort" not in profile.refuses:
+        effort = _effort(fields.get("reasoning", NULL))
+        if effort is not None:
+            taken.setdefault("reasoning_effort", raw(effort))
+    return taken
+
+
+def _effort(reasoning: Raw) -> str | None:
+    try:
+        given = _reasoning.decode(reasoning)
+    except (msgspec.DecodeError, RecursionError):
+        # The provider would refuse it; nothing else depends on it.
+        return None
+    return None if given is None else given.effort
 
 
 def _with_usage(options: Raw | None) -> Raw:

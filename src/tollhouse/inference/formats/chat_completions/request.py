@@ -19,5 +19,10 @@ class ChatRequest:
     stream: bool
     fields: Fields = field(repr=False)
     """The body's top-level fields as they came; what a provider gets is made from these."""
-    size: int
-    """Bytes of the body."""
+    body: bytes = field(repr=False)
+    """The body as it came."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body)

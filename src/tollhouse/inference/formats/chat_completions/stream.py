@@ -24,16 +24,13 @@ from tollhouse.inference.formats.chat_completions.usage import (
     spoken_bytes,
 )
 from tollhouse.inference.formats.chat_completions.wire import (
-    NULL,
     choices_decoder,
     chunk_choices_decoder,
-    encoder,
     normal_finish_reason,
-    raw,
-    well_formed,
 )
 from tollhouse.inference.formats.fields import Fields, fields_decoder
 from tollhouse.inference.formats.tokens import estimated_tokens
+from tollhouse.inference.formats.wire import NULL, encoder, on_one_line, raw, well_formed
 from tollhouse.inference.sse import event
 from tollhouse.kernel.errors import Bug
 
@@ -101,7 +98,7 @@ class ChatStream:
             self.done = True
             return b""
         try:
-            return self._chunk(fields_decoder.decode(well_formed(data)))
+            return self._chunk(fields_decoder.decode(well_formed(on_one_line(data))))
         except (msgspec.DecodeError, RecursionError):
             message = "an event of the stream is not a chat chunk"
             raise Unreadable(message) from None

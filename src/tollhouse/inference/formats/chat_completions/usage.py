@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.chat_completions.wire import NULL, message_decoder, usage_decoder
+from tollhouse.inference.formats.chat_completions.wire import message_decoder, usage_decoder
+from tollhouse.inference.formats.costs import render_costs
 from tollhouse.inference.formats.tokens import MOST_TOKENS
-from tollhouse.kernel.money import nano_to_float
+from tollhouse.inference.formats.wire import NULL
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
@@ -84,19 +85,4 @@ def render_usage(charge: Charge, *, is_byok: bool) -> dict[str, object]:
         },
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         **render_costs(charge, is_byok=is_byok),
-    }
-
-
-def render_costs(charge: Charge, *, is_byok: bool) -> dict[str, object]:
-    """Return what a `usage` says of money; `cost` is null where nobody knows it."""
-    if charge.cost is None:
-        return {"cost": None, "is_byok": is_byok}
-    return {
-        "cost": nano_to_float(charge.cost_nano),
-        "is_byok": is_byok,
-        "cost_details": {
-            "upstream_inference_cost": None,
-            "upstream_inference_prompt_cost": nano_to_float(charge.cost.prompt_nano),
-            "upstream_inference_completions_cost": nano_to_float(charge.cost.completion_nano),
-        },
     }

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from tollhouse.inference.formats.fields import Fields
-
-NULL: Final = Raw(b"null")
+from tollhouse.inference.formats.wire import NULL
 
 FINISH_REASONS: Final = {
     "stop": "stop",
@@ -78,28 +77,6 @@ choices_decoder: Final = msgspec.json.Decoder(list[Fields])
 chunk_choices_decoder: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
 message_decoder: Final = msgspec.json.Decoder(Delta)
 usage_decoder: Final = msgspec.json.Decoder(ProviderUsage | None)
-encoder: Final = msgspec.json.Encoder()
-
-
-def well_formed(data: bytes) -> bytes:
-    """Return a provider's JSON with U+FFFD in place of what is no UTF-8, as event streams have it.
-
-    What stays raw is not looked at again, and no client reads a reply with such bytes.
-
-    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
-    """
-    if data.isascii():
-        return data
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "replace").encode()
-    return data
-
-
-def raw(value: object) -> Raw:
-    """Return a value as raw JSON."""
-    return Raw(encoder.encode(value))
 
 
 def normal_finish_reason(native: str | None) -> str | None:

@@ -17,17 +17,20 @@ import msgspec
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
-from tollhouse.inference.formats.chat_completions.usage import parse_usage, render_costs
-from tollhouse.inference.formats.chat_completions.wire import NULL, encoder, raw, well_formed
+from tollhouse.inference.formats.chat_completions.usage import parse_usage
+from tollhouse.inference.formats.costs import render_costs
 from tollhouse.inference.formats.fields import OURS, Fields, fields_decoder
 from tollhouse.inference.formats.tokens import estimated_tokens
+from tollhouse.inference.formats.wire import NULL, encoder, raw, well_formed
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.embeddings.request import EmbeddingsRequest, Encoding
-    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.inference.types import Endpoint, ReplyIdentity
 
 _data = msgspec.json.Decoder(list[Fields])
 _floats = msgspec.json.Decoder(list[float])
@@ -71,16 +74,22 @@ class EmbeddingsRelay:
     """Fulfils `formats.base.Relay`."""
 
     dialect = Dialect.EMBEDDINGS
+    query = ""
+    headers = ()
 
     def __init__(self, request: EmbeddingsRequest) -> None:
         """Take the request."""
         self._request = request
 
-    def ask(self, model: str) -> bytes:
+    def lost(self, endpoint: Endpoint) -> Collection[str]:
+        """Return the request's parameters that an endpoint would not get."""
+        return self._request.fields.keys() & endpoint.profile.refuses
+
+    def ask(self, endpoint: Endpoint) -> bytes:
         """Return the body for a provider: the client's, with the provider's name of the model."""
         given = self._request.fields.items()
         fields = {name: value for name, value in given if name not in OURS}
-        return encoder.encode(fields | {"model": raw(model)})
+        return encoder.encode(fields | {"model": raw(endpoint.model)})
 
     def whole(self, body: bytes) -> Embeddings:
         """Read a provider's whole reply.

@@ -5,11 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tollhouse.accounting.types import FREE
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.render import provider_request
 from tollhouse.inference.formats.fields import OURS
+from tollhouse.inference.types import Endpoint
 from tollhouse.kernel.errors import Invalid
 
+ENDPOINT = Endpoint("acme", "b", FREE)
 MESSAGES = b'"messages":[{"role":"user","content":"hi"}]'
 
 
@@ -20,7 +23,7 @@ def refusal(body: bytes) -> str:
 
 
 def sent(body: bytes, model: str = "large-2026") -> bytes:
-    return provider_request(parse_request(body), model)
+    return provider_request(parse_request(body), Endpoint("acme", model, FREE))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,7 @@ def test_a_text_of_ten_megabytes_passes_untouched() -> None:
     body = b'{"model":"a","messages":[{"role":"user","content":"%s"}]}' % text
     request = parse_request(body)
     assert request.size == len(body)
-    assert text in provider_request(request, "b")
+    assert text in provider_request(request, ENDPOINT)
 
 
 def test_of_duplicate_fields_the_last_one_holds_and_only_it_is_passed_on() -> None:
@@ -185,7 +188,7 @@ def test_any_fields_reach_the_provider_as_they_came(unknown: dict[str, Any], asc
     body = f'{{"model":"a","messages":[1]{inner}}}'.encode()
     request = parse_request(body)
     assert {name: bytes(request.fields[name]).decode() for name in values} == values
-    assert json.loads(provider_request(request, "b")) == {
+    assert json.loads(provider_request(request, ENDPOINT)) == {
         **json.loads(body),
         "model": "b",
     }

@@ -376,3 +376,9 @@ def test_a_streamed_reply_costs_what_the_whole_one_costs(
     assert charge(stream) == whole_charge
     ended = checked(stream.end(charge(stream))).last["usage"]
     assert ended == json.loads(read.render(IDENTITY, whole_charge))["usage"]
+
+
+def test_an_event_that_is_spread_over_lines_stays_one_event() -> None:
+    data = b'{"id":"c","choices":[{"index":0,\n"delta":{"content":"a"},\n"finish_reason":null}]}'
+    stream = new_stream().feed(data)
+    assert stream.count(b"\n") == 2

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.accounting.types import Charge, Cost, CostState, Usage
+from tollhouse.accounting.types import FREE, Charge, Cost, CostState, Usage
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.embeddings.relay import Embeddings, EmbeddingsRelay
 from tollhouse.inference.formats.embeddings.request import parse_request
-from tollhouse.inference.types import ReplyIdentity
+from tollhouse.inference.types import Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import Bug, Invalid
 
 IDENTITY = ReplyIdentity("gen-1", "acme/embedding", "Acme", 1_700_000_000)
@@ -69,12 +69,16 @@ def test_a_model_is_required() -> None:
 
 @pytest.mark.parametrize("given_", ["a", ["a", "b"], [1, 2], [[1], [2, 3]], [{"content": []}]])
 def test_every_kind_of_input_is_passed_on(given_: object) -> None:
-    sent = json.loads(relay(input=given_, dimensions=3, user="u").ask("embedding-2026"))
+    sent = json.loads(
+        relay(input=given_, dimensions=3, user="u").ask(Endpoint("acme", "embedding-2026", FREE))
+    )
     assert sent == {"model": "embedding-2026", "input": given_, "dimensions": 3, "user": "u"}
 
 
 def test_fields_that_speak_to_the_gateway_are_left_out() -> None:
-    assert "provider" not in json.loads(relay(provider={"only": ["acme"]}).ask("m"))
+    assert "provider" not in json.loads(
+        relay(provider={"only": ["acme"]}).ask(Endpoint("acme", "m", FREE))
+    )
 
 
 def test_a_reply_is_passed_on_with_what_is_ours() -> None:

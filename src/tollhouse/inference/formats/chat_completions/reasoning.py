@@ -1,0 +1,83 @@
+"""`reasoning_details` between the chat format and ours.
+
+    reasoning.text       {text, signature}    thoughts, with what vouches for them
+    reasoning.summary    {summary}            a summary of thoughts
+    reasoning.encrypted  {data}               thoughts that only the provider can read
+
+One block of ours is one detail, or two where it has both a readable and an encrypted part.
+
+Source: the public gateway's reference of reasoning tokens, "preserving reasoning".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tollhouse.inference.formats.hub.parts import Reasoning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Detail(msgspec.Struct):
+    """One of `reasoning_details`."""
+
+    type: str = ""
+    text: str | None = None
+    summary: str | None = None
+    data: str | None = None
+    signature: str | None = None
+    id: str | None = None
+    format: str | None = None
+
+    @property
+    def said(self) -> str:
+        """What can be read of it."""
+        return self.text or self.summary or ""
+
+
+def parse_details(details: Iterable[Detail]) -> list[Reasoning]:
+    """Return the blocks that details are of; one that says nothing is none."""
+    blocks: list[Reasoning] = []
+    for detail in details:
+        block = _block(detail)
+        if block is None:
+            continue
+        before = blocks[-1] if blocks else None
+        if before is not None and before.is_summary and not before.encrypted and block.encrypted:
+            block = msgspec.structs.replace(block, text=before.text, is_summary=True)
+            blocks.pop()
+        blocks.append(block)
+    return blocks
+
+
+def _block(detail: Detail) -> Reasoning | None:
+    if not (detail.said or detail.signature or detail.data):
+        return None
+    return Reasoning(
+        text=detail.said,
+        is_summary=detail.type == "reasoning.summary",
+        signature=detail.signature,
+        encrypted=detail.data,
+        id=detail.id,
+        format=detail.format,
+    )
+
+
+def render_details(blocks: Iterable[Reasoning]) -> list[dict[str, object]]:
+    """Return the details of blocks."""
+    found = [detail for block in blocks for detail in _details(block)]
+    return [{**detail, "index": index} for index, detail in enumerate(found)]
+
+
+def _details(block: Reasoning) -> Iterator[dict[str, object]]:
+    common = {"id": block.id, "format": block.format}
+    if block.is_summary:
+        yield {"type": "reasoning.summary", "summary": block.text, **common}
+    elif block.text or block.signature:
+        text = {"type": "reasoning.text", "text": block.text, "signature": block.signature}
+        yield {**text, **common}
+    if block.encrypted:
+        yield {"type": "reasoning.encrypted", "data": block.encrypted, **common}

@@ -1,0 +1,111 @@
+"""A stream in no one's format.
+
+    Started? (TextDelta | RefusalDelta | ReasoningDelta | ReasoningProof | ToolStarted | ToolDelta
+              | BlockEnded)* Finished Reported?
+
+A reader turns one dialect's events into these, a writer turns these into one format's. A block is
+named by `choice` and `block`: readers number a choice's blocks from 0, in the order in which they
+begin, with a new number whenever the kind changes. `BlockEnded` comes where the dialect says so,
+and then before the next block begins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.inference.formats.hub.parts import Part
+
+if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from tollhouse.accounting.types import Usage
+    from tollhouse.inference.formats.hub.reply import FinishReason
+
+
+class Started(Part, frozen=True):
+    """The provider has begun."""
+
+    upstream_id: str | None = None
+    usage: Usage | None = None
+    """What it says at the start: the input is counted, the output is not."""
+
+
+class TextDelta(Part, frozen=True):
+    """More text."""
+
+    choice: int
+    block: int
+    text: str
+    logprobs: Raw | None = None
+    """The chat format's object for these tokens."""
+
+
+class RefusalDelta(Part, frozen=True):
+    """More of a refusal."""
+
+    choice: int
+    block: int
+    text: str
+
+
+class ReasoningDelta(Part, frozen=True):
+    """More thoughts."""
+
+    choice: int
+    block: int
+    text: str
+    is_summary: bool = False
+
+
+class ReasoningProof(Part, frozen=True):
+    """What belongs to a block of thoughts besides its text; at its end, or alone."""
+
+    choice: int
+    block: int
+    signature: str | None = None
+    encrypted: str | None = None
+    id: str | None = None
+    format: str | None = None
+
+
+class ToolStarted(Part, frozen=True):
+    """A tool is called."""
+
+    choice: int
+    block: int
+    id: str
+    name: str
+
+
+class ToolDelta(Part, frozen=True):
+    """More of a call's arguments."""
+
+    choice: int
+    block: int
+    arguments: str
+
+
+class BlockEnded(Part, frozen=True):
+    """A block is complete."""
+
+    choice: int
+    block: int
+
+
+class Finished(Part, frozen=True):
+    """A choice is complete."""
+
+    choice: int
+    finish_reason: FinishReason
+    native_finish_reason: str | None = None
+    stop_sequence: str | None = None
+
+
+class Reported(Part, frozen=True):
+    """What the provider says it used; a later report replaces an earlier one."""
+
+    usage: Usage
+
+
+Delta = TextDelta | RefusalDelta | ReasoningDelta | ReasoningProof | ToolStarted | ToolDelta
+Event = Started | Delta | BlockEnded | Finished | Reported

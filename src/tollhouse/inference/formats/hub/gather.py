@@ -1,0 +1,140 @@
+"""A stream's events, gathered into the whole reply that they tell. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tollhouse.inference.formats.hub.events import (
+    BlockEnded,
+    Event,
+    Finished,
+    ReasoningDelta,
+    ReasoningProof,
+    RefusalDelta,
+    Reported,
+    Started,
+    TextDelta,
+    ToolDelta,
+    ToolStarted,
+)
+from tollhouse.inference.formats.hub.parts import Block, Reasoning, Refusal, Text, ToolCall
+from tollhouse.inference.formats.hub.reply import Choice, Reply
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import Usage
+
+_logprobs: Final = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | None])
+
+
+class Gathering:
+    """What came so far."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.usage: Usage | None = None
+        self.upstream_id: str | None = None
+        self._blocks: dict[tuple[int, int], _Block] = {}
+        self._finished: dict[int, Finished] = {}
+
+    def take(self, event: Event) -> None:
+        """Add an event."""
+        if isinstance(event, Started):
+            self.upstream_id = event.upstream_id
+        elif isinstance(event, Reported):
+            self.usage = event.usage
+        elif isinstance(event, Finished):
+            self._finished[event.choice] = event
+        elif not isinstance(event, BlockEnded):
+            self._blocks.setdefault((event.choice, event.block), _Block()).take(event)
+
+    def block(self, choice: int, block: int) -> Block:
+        """Return a block as far as it came."""
+        return self._blocks[choice, block].value()
+
+    def reply(self) -> Reply:
+        """Return the reply; a choice that did not finish counts as one that failed."""
+        numbers = sorted({choice for choice, _ in self._blocks} | set(self._finished))
+        return Reply(
+            choices=tuple(self._choice(number) for number in numbers),
+            usage=self.usage,
+            upstream_id=self.upstream_id,
+        )
+
+    def _choice(self, number: int) -> Choice:
+        own = [block for (choice, _), block in sorted(self._blocks.items()) if choice == number]
+        end = self._finished.get(number, Finished(number, "error"))
+        return Choice(
+            blocks=tuple(block.value() for block in own),
+            finish_reason=end.finish_reason,
+            native_finish_reason=end.native_finish_reason,
+            stop_sequence=end.stop_sequence,
+            logprobs=_joined([each for block in own for each in block.logprobs]),
+            index=number,
+        )
+
+
+class _Block:
+    """One block on its way; its first event says of which kind it is."""
+
+    def __init__(self) -> None:
+        self.logprobs: list[msgspec.Raw] = []
+        self._text: list[str] = []
+        self._kind: type[Block] = Text
+        self._tool: ToolStarted | None = None
+        self._proof: ReasoningProof | None = None
+        self._is_summary = False
+
+    def take(self, event: object) -> None:
+        if isinstance(event, TextDelta):
+            self._text.append(event.text)
+            if event.logprobs is not None:
+                self.logprobs.append(event.logprobs)
+        elif isinstance(event, RefusalDelta):
+            self._kind = Refusal
+            self._text.append(event.text)
+        elif isinstance(event, ReasoningDelta):
+            self._kind = Reasoning
+            self._text.append(event.text)
+            self._is_summary = event.is_summary
+        elif isinstance(event, ReasoningProof):
+            self._kind = Reasoning
+            self._proof = event
+        elif isinstance(event, ToolStarted):
+            self._tool = event
+        elif isinstance(event, ToolDelta):
+            self._text.append(event.arguments)
+
+    def value(self) -> Block:
+        text = "".join(self._text)
+        if self._tool is not None:
+            return ToolCall(self._tool.id, self._tool.name, text)
+        if self._kind is Refusal:
+            return Refusal(text)
+        if self._kind is Reasoning:
+            return self._reasoning(text)
+        return Text(text)
+
+    def _reasoning(self, text: str) -> Reasoning:
+        proof = self._proof or ReasoningProof(0, 0)
+        return Reasoning(
+            text=text,
+            is_summary=self._is_summary,
+            signature=proof.signature,
+            encrypted=proof.encrypted,
+            id=proof.id,
+            format=proof.format,
+        )
+
+
+def _joined(pieces: list[msgspec.Raw]) -> msgspec.Raw | None:
+    """Return the log-probabilities of a whole choice, from those of its pieces."""
+    if not pieces:
+        return None
+    joined: dict[str, list[msgspec.Raw] | None] = {"content": None, "refusal": None}
+    for piece in pieces:
+        for name, tokens in _logprobs.decode(piece).items():
+            if tokens is not None:
+                joined[name] = [*(joined.get(name) or ()), *tokens]
+    return msgspec.Raw(msgspec.json.encode(joined))

@@ -1,0 +1,108 @@
+"""What a conversation is made of, in no one's format.
+
+    Turn(role, blocks)      who spoke, and what was said: text, images, tool calls, reasoning ...
+
+A client's history and a provider's reply are made of the same blocks, so that what one request
+received can be sent with the next, to the same provider or to another.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Raw, Struct
+
+Role = Literal["system", "user", "assistant"]
+
+
+class Part(Struct, frozen=True, gc=False):
+    """Of somebody's conversation, and therefore silent about what it holds."""
+
+    def __repr__(self) -> str:
+        """Show the kind alone."""
+        return f"<{type(self).__name__}>"
+
+
+class Text(Part, frozen=True):
+    """What is said."""
+
+    text: str
+    cache: Raw | None = None
+    """A `cache_control` object: where the provider may cut its cache."""
+
+
+class Refusal(Part, frozen=True):
+    """What the model says in place of an answer that it will not give."""
+
+    text: str
+
+
+class Image(Part, frozen=True):
+    """A picture."""
+
+    url: str
+    """Where it lies; a `data:` URL if it came along."""
+    detail: str | None = None
+    cache: Raw | None = None
+
+
+class Document(Part, frozen=True):
+    """A file to read: either `url` or `text`."""
+
+    url: str | None = None
+    """Where it lies; a `data:` URL if it came along."""
+    text: str | None = None
+    name: str | None = None
+    cache: Raw | None = None
+
+
+class Audio(Part, frozen=True):
+    """A recording."""
+
+    data: str
+    """In base64."""
+    format: str
+
+
+class Reasoning(Part, frozen=True):
+    """What the model thought, and what proves to its provider that it did."""
+
+    text: str = ""
+    is_summary: bool = False
+    """Whether the text is a summary of the thoughts, not the thoughts."""
+    signature: str | None = None
+    """Vouches for the text."""
+    encrypted: str | None = None
+    """The thoughts, readable for the provider alone."""
+    id: str | None = None
+    format: str | None = None
+    """Whose proofs these are: one of the `formats.hub.reasoning` names, None where nobody says."""
+
+
+class ToolCall(Part, frozen=True):
+    """The model wants a tool to be used."""
+
+    id: str
+    name: str
+    arguments: str
+    """As the model wrote them: nearly always the text of a JSON object."""
+    cache: Raw | None = None
+
+
+class ToolResult(Part, frozen=True):
+    """What a tool gave back; stands in a user's turn."""
+
+    call_id: str
+    content: tuple[Text | Image | Document, ...]
+    is_error: bool = False
+    cache: Raw | None = None
+
+
+Block = Text | Refusal | Image | Document | Audio | Reasoning | ToolCall | ToolResult
+
+
+class Turn(Part, frozen=True):
+    """What somebody said at one go."""
+
+    role: Role
+    blocks: tuple[Block, ...]

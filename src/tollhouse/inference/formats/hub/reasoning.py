@@ -1,0 +1,40 @@
+"""Reasoning that only its own provider can take back, on its way through a client's format.
+
+A model's thoughts come with a proof: a signature, or the thoughts themselves encrypted. Whoever
+continues a conversation sends them back unchanged. Where the client's format has no room for all of
+it, `pack` puts the whole block into the one opaque text that the format does have (Messages'
+`signature` and `data`, Responses' `encrypted_content`), and `unpack` takes it out again.
+
+Nothing is hidden here: the text is base64 of JSON, and holds what the provider sent.
+
+Source: the public gateway's reference of reasoning tokens, for the names of the formats.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final
+
+import msgspec
+
+from tollhouse.inference.formats.hub.parts import Reasoning
+
+ANTHROPIC: Final = "anthropic-claude-v1"
+OPENAI: Final = "openai-responses-v1"
+_PREFIX: Final = "th1."
+_block = msgspec.json.Decoder(Reasoning)
+
+
+def pack(reasoning: Reasoning) -> str:
+    """Return a block as one opaque text."""
+    return _PREFIX + urlsafe_b64encode(msgspec.json.encode(reasoning)).decode()
+
+
+def unpack(text: str) -> Reasoning | None:
+    """Return the block that `pack` put into a text; None if it is no such text."""
+    if not text.startswith(_PREFIX):
+        return None
+    try:
+        return _block.decode(urlsafe_b64decode(text.removeprefix(_PREFIX)))
+    except (ValueError, msgspec.DecodeError, RecursionError):
+        return None

@@ -1,0 +1,389 @@
+"""The chat format between the hub and the wire: what was said is what is read again."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.unit.inference.formats.hub.conversations import USED, replies, told
+from tests.unit.inference.legal_stream import checked
+from tollhouse.accounting.types import FREE, Charge, Cost, CostState
+from tollhouse.inference.formats.base import ErrorEvent, Unreadable
+from tollhouse.inference.formats.chat_completions.listener import ChatListener
+from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.chat_completions.speaker import ChatSpeaker
+from tollhouse.inference.formats.hub.events import (
+    Event,
+    Finished,
+    ReasoningDelta,
+    ReasoningProof,
+    TextDelta,
+    ToolDelta,
+    ToolStarted,
+)
+from tollhouse.inference.formats.hub.gather import Gathering
+from tollhouse.inference.formats.hub.parts import (
+    Audio,
+    Block,
+    Document,
+    Image,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Turn,
+)
+from tollhouse.inference.formats.hub.prompt import Prompt, Thinking, Tool, ToolChoice
+from tollhouse.inference.formats.hub.reply import Choice, Reply
+from tollhouse.inference.sse import EventParser
+from tollhouse.inference.types import Endpoint, Profile, ReplyIdentity
+from tollhouse.kernel.errors import Bug, Invalid, ProviderUnavailable
+
+IDENTITY = ReplyIdentity("gen-1", "acme/large", "Acme", 1)
+CHARGE = Charge(CostState.EXACT, USED, 9, 9, Cost(9, 4, 5))
+ENDPOINT = Endpoint("acme", "large-2026", FREE)
+SPEAKER = ChatSpeaker()
+PNG = "data:image/png;base64,AAAA"
+
+
+def listener(**fields: Any) -> ChatListener:
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | fields
+    return ChatListener(parse_request(json.dumps(body).encode()))
+
+
+def parsed(*messages: dict[str, Any], **fields: Any) -> Prompt:
+    return listener(messages=list(messages), **fields).parse()
+
+
+def asked(*turns: Turn, endpoint: Endpoint = ENDPOINT, **fields: Any) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(SPEAKER.ask(Prompt(turns, **fields), endpoint))
+    return body
+
+
+def essence(reply: Reply) -> list[tuple[object, ...]]:
+    """Return what a chat reply can say of each choice: texts are one, and thoughts come first."""
+    return [
+        (
+            "".join(each.text for each in choice.blocks if isinstance(each, Text)),
+            "".join(each.text for each in choice.blocks if isinstance(each, Refusal)),
+            [each for each in choice.blocks if isinstance(each, Reasoning)],
+            [each for each in choice.blocks if isinstance(each, ToolCall)],
+            choice.finish_reason,
+        )
+        for choice in reply.choices
+    ]
+
+
+def apart(blocks: tuple[Block, ...]) -> bool:
+    """Tell whether no thought without a proof is followed by another: in a stream they are one."""
+    return not any(
+        isinstance(first, Reasoning) and not first.format and isinstance(second, Reasoning)
+        for first, second in pairwise(blocks)
+    )
+
+
+# Replies
+
+
+@given(replies(most_choices=3))
+def test_a_whole_reply_is_read_again_as_it_was(reply: Reply) -> None:
+    got = SPEAKER.read(listener().render(reply, IDENTITY, CHARGE))
+    assert essence(got) == essence(reply)
+    assert got.usage == USED
+
+
+@given(replies(most_choices=3))
+def test_a_stream_is_read_again_as_it_was(reply: Reply) -> None:
+    stream = written(told(reply))
+    checked(stream)
+    got = reread(stream)
+    assert got.usage == USED
+    for mine, theirs in zip(essence(got), essence(reply), strict=True):
+        assert mine[:2] + mine[3:] == theirs[:2] + theirs[3:]
+    for choice, again in zip(reply.choices, got.choices, strict=True):
+        if apart(choice.blocks):
+            assert essence(Reply((again,)))[0][2] == essence(Reply((choice,)))[0][2]
+
+
+def written(events: list[Event]) -> bytes:
+    writer = listener().writer(IDENTITY)
+    return b"".join(map(writer.write, events)) + writer.end(CHARGE)
+
+
+def reread(stream: bytes) -> Reply:
+    reader, gathering = SPEAKER.reader(), Gathering()
+    for data in EventParser().feed(stream):
+        for event in reader.feed(data):
+            gathering.take(event)
+    assert reader.done
+    return gathering.reply()
+
+
+@given(replies())
+def test_a_stream_that_breaks_anywhere_ends_with_its_error(reply: Reply) -> None:
+    events = told(reply)
+    for cut in range(len(events)):
+        writer = listener().writer(IDENTITY)
+        stream = b"".join(map(writer.write, events[:cut]))
+        stream += writer.fail(ProviderUnavailable("Acme failed.", provider_name="Acme"))
+        assert checked(stream).failed
+
+
+@given(replies())
+def test_a_reply_that_is_sent_back_is_the_same_again(reply: Reply) -> None:
+    message = json.loads(listener().render(reply, IDENTITY, CHARGE))["choices"][0]["message"]
+    [turn] = parsed(message).turns
+    again = Reply((Choice(turn.blocks, reply.choices[0].finish_reason),))
+    assert essence(again) == essence(Reply(reply.choices))
+
+
+def test_a_stream_cannot_be_ended_twice() -> None:
+    writer = listener().writer(IDENTITY)
+    writer.end(CHARGE)
+    with pytest.raises(Bug):
+        writer.fail(ProviderUnavailable("x", provider_name="Acme"))
+
+
+def test_a_choice_cannot_go_on_after_its_end() -> None:
+    writer = listener().writer(IDENTITY)
+    writer.write(Finished(0, "stop"))
+    with pytest.raises(Unreadable):
+        writer.write(TextDelta(0, 0, "more"))
+
+
+# What providers of this dialect send
+
+
+def events_of(*chunks: dict[str, Any]) -> list[Event]:
+    reader = SPEAKER.reader()
+    return [event for each in chunks for event in reader.feed(json.dumps(each).encode())][1:]
+
+
+def delta(finish_reason: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": finish_reason}]}
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_thoughts_are_read_under_every_name_that_servers_give_them(name: str) -> None:
+    assert events_of(delta(**{name: "hm"})) == [ReasoningDelta(0, 0, "hm")]
+
+
+def test_thoughts_that_come_under_two_names_are_read_once() -> None:
+    details = [{"type": "reasoning.text", "text": "hm", "format": None}]
+    assert events_of(delta(reasoning="hm", reasoning_details=details)) == [
+        ReasoningDelta(0, 0, "hm")
+    ]
+
+
+def test_a_signature_ends_its_block_of_thoughts() -> None:
+    first = {"type": "reasoning.text", "text": "a", "signature": "s", "format": "f"}
+    second = {"type": "reasoning.text", "text": "b"}
+    assert events_of(delta(reasoning_details=[first]), delta(reasoning_details=[second])) == [
+        ReasoningDelta(0, 0, "a"),
+        ReasoningProof(0, 0, "s", format="f"),
+        ReasoningDelta(0, 1, "b"),
+    ]
+
+
+def test_calls_without_an_index_are_whole_each() -> None:
+    one = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
+    two = {"id": "b", "function": {"name": "g", "arguments": ""}}
+    assert events_of(delta(tool_calls=[one]), delta(tool_calls=[two])) == [
+        ToolStarted(0, 0, "a", "f"),
+        ToolDelta(0, 0, "{}"),
+        ToolStarted(0, 1, "b", "g"),
+    ]
+
+
+def test_a_server_that_says_stop_where_a_tool_is_called_means_the_call() -> None:
+    call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
+    *_, end = events_of(delta(tool_calls=[call]), delta("stop"))
+    assert end == Finished(0, "tool_calls", "stop")
+
+
+def test_text_in_parts_is_read() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert events_of(delta(content=parts)) == [TextDelta(0, 0, "ab")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"{}",
+        b'{"choices":[]}',
+        b'{"choices":[{}]}',
+        b'{"choices":[{"message":1}]}',
+    ],
+)
+def test_what_is_no_chat_completion_is_unreadable(body: bytes) -> None:
+    with pytest.raises(Unreadable):
+        SPEAKER.read(body)
+
+
+def test_an_error_under_a_success_status_is_the_providers() -> None:
+    with pytest.raises(ErrorEvent) as caught:
+        SPEAKER.read(b'{"error":{"message":"no","code":"c"}}')
+    assert (caught.value.code, caught.value.message) == ("c", "no")
+
+
+# Requests that come in
+
+
+def test_what_a_conversation_holds_is_read() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    file = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AA"}
+    prompt = parsed(
+        {"role": "developer", "content": "be brief"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "look"},
+                {"type": "image_url", "image_url": {"url": PNG, "detail": "low"}},
+                {"type": "file", "file": file},
+                {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
+            ],
+        },
+        {"role": "assistant", "content": "ok", "tool_calls": [call, {**call, "id": "d"}]},
+        {"role": "tool", "tool_call_id": "c", "content": "1"},
+        {"role": "tool", "tool_call_id": "d", "content": "2"},
+        {"role": "assistant", "content": "so"},
+    )
+    assert prompt.turns == (
+        Turn("system", (Text("be brief"),)),
+        Turn(
+            "user",
+            (
+                Text("look"),
+                Image(PNG, "low"),
+                Document(url=file["file_data"], name="a.pdf"),
+                Audio("AA", "wav"),
+            ),
+        ),
+        Turn("assistant", (Text("ok"), ToolCall("c", "f", "{}"), ToolCall("d", "f", "{}"))),
+        Turn("user", (ToolResult("c", (Text("1"),)), ToolResult("d", (Text("2"),)))),
+        Turn("assistant", (Text("so"),)),
+    )
+
+
+def test_what_steers_the_answer_is_read() -> None:
+    schema = {"name": "n", "schema": {"type": "object"}, "strict": True}
+    prompt = listener(
+        max_completion_tokens=9,
+        stop="END",
+        tools=[{"type": "function", "function": {"name": "f", "parameters": {"a": 1}}}],
+        tool_choice={"type": "function", "function": {"name": "f"}},
+        response_format={"type": "json_schema", "json_schema": schema},
+        reasoning={"effort": "high"},
+        n=2,
+        temperature=0.5,
+    ).parse()
+    assert (prompt.max_tokens, prompt.stop, prompt.choices) == (9, ("END",), 2)
+    assert prompt.tools[0].name == "f"
+    assert prompt.tool_choice == ToolChoice("named", "f")
+    assert prompt.output is not None
+    assert (prompt.output.name, prompt.output.strict) == ("n", True)
+    assert prompt.thinking == Thinking(effort="high")
+    assert bytes(prompt.sampling["temperature"]) == b"0.5"
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"messages": [{"role": "robot"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0]"),
+        ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].tool_call_id"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "video"}]}]},
+            "messages[0].content[0]",
+        ),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"tool_choice": "perhaps"}, "tool_choice"),
+        ({"tools": [{"function": {}}]}, "tools[0].function"),
+        ({"stop": 3}, "stop"),
+    ],
+)
+def test_a_field_that_is_wrong_is_named_by_its_path(fields: dict[str, Any], path: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        listener(**fields).parse()
+    assert caught.value.message.startswith(path)
+
+
+def test_a_file_by_its_id_is_refused_and_not_forgotten() -> None:
+    part = {"type": "file", "file": {"file_id": "file-1"}}
+    with pytest.raises(Invalid, match=r"messages\[0\]\.content\[0\]\.file\.file_data"):
+        parsed({"role": "user", "content": [part]})
+
+
+# Requests that go out
+
+
+def test_pictures_that_a_tool_gave_back_follow_as_the_users() -> None:
+    result = ToolResult("c", (Text("here"), Image(PNG)))
+    _, tool, user = asked(
+        Turn("assistant", (ToolCall("c", "f", "{}"),)), Turn("user", (result, Text("and?")))
+    )["messages"]
+    assert tool == {"role": "tool", "tool_call_id": "c", "content": "here"}
+    assert [part["type"] for part in user["content"]] == ["image_url", "text"]
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (None, {"role": "assistant", "content": "so"}),
+        (
+            "reasoning_content",
+            {"role": "assistant", "content": "so", "reasoning_content": "hm"},
+        ),
+    ],
+)
+def test_thoughts_go_back_only_to_servers_that_take_them(
+    field: Any, expected: dict[str, Any]
+) -> None:
+    endpoint = Endpoint("a", "m", FREE, profile=Profile(takes_reasoning_as=field))
+    turn = Turn("assistant", (Reasoning("hm"), Text("so")))
+    assert asked(turn, endpoint=endpoint)["messages"] == [expected]
+
+
+@pytest.mark.parametrize(("budget", "effort"), [(1024, "low"), (4000, "medium"), (16_000, "high")])
+def test_a_budget_for_thoughts_becomes_an_effort(budget: int, effort: str) -> None:
+    fields = asked(Turn("user", (Text("a"),)), thinking=Thinking(budget_tokens=budget))
+    assert fields["reasoning_effort"] == effort
+
+
+def test_what_a_server_refuses_is_left_out_or_has_its_name_there() -> None:
+    profile = Profile(
+        refuses=frozenset({"user", "max_tokens"}), output_limit="max_completion_tokens"
+    )
+    endpoint = Endpoint("a", "m", FREE, profile=profile)
+    fields = asked(Turn("user", (Text("a"),)), endpoint=endpoint, user="u", max_tokens=5)
+    assert fields["max_completion_tokens"] == 5
+    assert not fields.keys() & {"user", "max_tokens"}
+
+
+def test_a_stream_asks_for_its_usage_where_the_server_knows_that_question() -> None:
+    turn = Turn("user", (Text("a"),))
+    assert asked(turn, stream=True)["stream_options"] == {"include_usage": True}
+    silent = Endpoint("a", "m", FREE, profile=Profile(usage_in_streams=False))
+    assert "stream_options" not in asked(turn, stream=True, endpoint=silent)
+
+
+def test_a_tool_that_takes_a_text_is_a_function_of_one_field() -> None:
+    [tool] = asked(Turn("user", (Text("a"),)), tools=(Tool("patch", freeform=True),))["tools"]
+    assert tool["function"]["parameters"]["required"] == ["input"]
+
+
+def test_no_more_stop_texts_are_sent_than_the_dialect_takes() -> None:
+    fields = asked(Turn("user", (Text("a"),)), stop=("a", "b", "c", "d", "e"))
+    assert fields["stop"] == ["a", "b", "c", "d"]
+
+
+def test_a_document_by_its_address_is_refused_and_not_forgotten() -> None:
+    with pytest.raises(Invalid, match="send its bytes"):
+        asked(Turn("user", (Document(url="https://a.example/a.pdf"),)))

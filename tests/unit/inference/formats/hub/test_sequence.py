@@ -1,0 +1,135 @@
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.inference.formats.hub.conversations import calls
+from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.hub.events import (
+    BlockEnded,
+    Event,
+    Finished,
+    Started,
+    TextDelta,
+    ToolDelta,
+    ToolStarted,
+)
+from tollhouse.inference.formats.hub.gather import Gathering
+from tollhouse.inference.formats.hub.parts import ToolCall
+from tollhouse.inference.formats.hub.sequence import BlockSequence, arguments_object
+
+END = Finished(0, "tool_calls")
+
+
+def ordered(*events: Event) -> list[Event]:
+    sequence = BlockSequence()
+    return [out for event in events for out in sequence.feed(event)]
+
+
+def call(block: int) -> ToolStarted:
+    return ToolStarted(0, block, f"call_{block}", "f")
+
+
+def test_a_block_ends_when_another_begins() -> None:
+    a, b = TextDelta(0, 0, "a"), TextDelta(0, 1, "b")
+    assert ordered(a, b, END) == [a, BlockEnded(0, 0), b, BlockEnded(0, 1), END]
+
+
+def test_a_block_that_was_ended_is_not_ended_twice() -> None:
+    a = TextDelta(0, 0, "a")
+    assert ordered(a, BlockEnded(0, 0), END) == [a, BlockEnded(0, 0), END]
+
+
+def test_calls_that_come_interleaved_are_told_one_after_the_other() -> None:
+    first, second = [ToolDelta(0, 0, "{"), ToolDelta(0, 0, "}")], [ToolDelta(0, 1, "{}")]
+    told_ = ordered(call(0), call(1), first[0], second[0], first[1], END)
+    assert told_ == [
+        call(0),
+        *first,
+        BlockEnded(0, 0),
+        call(1),
+        *second,
+        BlockEnded(0, 1),
+        END,
+    ]
+
+
+def test_a_call_is_told_at_once_while_no_other_waits_before_it() -> None:
+    sequence = BlockSequence()
+    assert sequence.feed(call(0)) == [call(0)]
+    assert sequence.feed(ToolDelta(0, 0, "{}")) == [ToolDelta(0, 0, "{}")]
+    assert sequence.feed(call(1)) == [BlockEnded(0, 0), call(1)]
+
+
+def test_a_call_without_arguments_waits_for_the_end_or_its_own() -> None:
+    sequence = BlockSequence()
+    sequence.feed(call(0))
+    assert sequence.feed(call(1)) == []
+    assert sequence.feed(BlockEnded(0, 0)) == [BlockEnded(0, 0), call(1)]
+
+
+def test_blocks_that_wait_are_told_before_the_end() -> None:
+    assert ordered(call(0), call(1), END) == [
+        call(0),
+        BlockEnded(0, 0),
+        call(1),
+        BlockEnded(0, 1),
+        END,
+    ]
+
+
+def test_other_choices_than_the_first_are_left_out() -> None:
+    assert ordered(TextDelta(1, 0, "a"), Finished(1, "stop")) == []
+
+
+def test_what_tells_no_block_passes() -> None:
+    assert ordered(Started("x")) == [Started("x")]
+
+
+@pytest.mark.parametrize("late", [TextDelta(0, 0, "more"), BlockEnded(0, 0)])
+def test_a_block_that_goes_on_after_its_end_is_unreadable(late: Event) -> None:
+    with pytest.raises(Unreadable):
+        ordered(TextDelta(0, 0, "a"), TextDelta(0, 1, "b"), late)
+
+
+def test_nothing_follows_the_end() -> None:
+    with pytest.raises(Unreadable):
+        ordered(END, TextDelta(0, 0, "a"))
+
+
+@given(st.lists(calls, min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_calls_in_any_order_of_their_pieces_are_told_whole(
+    made: list[ToolCall], random: Random
+) -> None:
+    runs = [
+        [ToolStarted(0, number, each.id, each.name)]
+        + [ToolDelta(0, number, piece) for piece in each.arguments]
+        for number, each in enumerate(made)
+    ]
+    gathering = Gathering()
+    for event in ordered(*merged(runs, random), END):
+        gathering.take(event)
+    told = gathering.reply().choices[0].blocks
+    assert sorted(map(repr_of, told)) == sorted(map(repr_of, made))
+
+
+def merged(runs: list[list[Event]], random: Random) -> list[Event]:
+    """Return the runs' events, each run in its own order."""
+    owners = [number for number, run in enumerate(runs) for _ in run]
+    random.shuffle(owners)
+    waiting = [iter(run) for run in runs]
+    return [next(waiting[owner]) for owner in owners]
+
+
+def repr_of(call: object) -> str:
+    assert isinstance(call, ToolCall)
+    return f"{call.id} {call.name} {call.arguments}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [('{"a": 1}', ["a"]), ("", []), (" ", []), ("[1]", ["input"]), ("not json", ["input"])],
+)
+def test_arguments_that_are_no_object_become_one(arguments: str, keys: list[str]) -> None:
+    assert list(arguments_object(arguments)) == keys
