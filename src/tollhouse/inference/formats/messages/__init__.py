@@ -1,0 +1,1 @@
+"""Anthropic's messages, with the public gateway's additions."""

@@ -1,0 +1,99 @@
+"""Errors in the messages format: ours, before a stream and in the middle of one, and a provider's.
+
+    {"type": "error", "error": {"type", "message", "error_type"}, "request_id", "metadata"?}
+
+Source: https://docs.anthropic.com/en/api/errors and the public gateway's error reference, for
+`error_type` and the words beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.inference.formats.base import ErrorEvent
+from tollhouse.inference.formats.messages.wire import event_of
+from tollhouse.inference.formats.wire import NULL
+from tollhouse.kernel.envelope import MASKED, error_object, status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tollhouse.kernel.errors import TollhouseError
+
+_TYPES: Final[Mapping[str, str]] = {
+    "authentication": "authentication_error",
+    "payment_required": "billing_error",
+    "permission_denied": "permission_error",
+    "not_found": "not_found_error",
+    "image_not_found": "not_found_error",
+    "rate_limit_exceeded": "rate_limit_error",
+    "provider_overloaded": "overloaded_error",
+    "provider_unavailable": "api_error",
+    "server": "api_error",
+    "unmapped": "api_error",
+    "timeout": "timeout_error",
+}
+"""The format's word for each `error_type` that is no fault of the request."""
+_LONGEST_CODE: Final = 100
+_OUR_FAULT: Final = 500
+
+
+class _Said(msgspec.Struct):
+    error: Raw = NULL
+    type: str | None = None
+    message: str | None = None
+
+
+_said = msgspec.json.Decoder(_Said | str)
+
+
+def envelope(error: TollhouseError, request_id: str | None) -> dict[str, object]:
+    """Return the body of an error.
+
+    Args:
+        error: What went wrong; a bug's text stays inside.
+        request_id: The generation's id; None before there is one.
+    """
+    shown = error_object(error)
+    body: dict[str, object] = {
+        "type": "error",
+        "error": {
+            "type": _type_of(error),
+            "message": shown["message"],
+            "error_type": error.code,
+        },
+        "request_id": request_id,
+    }
+    facts = {name: value for name, value in error.metadata.items() if name != "error_type"}
+    if facts and shown["message"] != MASKED:
+        body["metadata"] = facts
+    return body
+
+
+def error_event(error: TollhouseError, request_id: str | None) -> bytes:
+    """Return the event that tells a client in mid-stream what went wrong; nothing follows it."""
+    return event_of("error", envelope(error, request_id))
+
+
+def parse_error(data: Raw | bytes) -> ErrorEvent:
+    """Return what a provider's error says: the whole body, or its `error` object alone.
+
+    The code is the word in `type`, such as `overloaded_error`.
+    """
+    try:
+        said = _said.decode(data)
+        if not isinstance(said, str) and said.error != NULL:
+            said = _said.decode(said.error)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ErrorEvent(None, None)
+    if isinstance(said, str):
+        return ErrorEvent(None, said)
+    return ErrorEvent(said.type[:_LONGEST_CODE] if said.type else None, said.message)
+
+
+def _type_of(error: TollhouseError) -> str:
+    fallback = "api_error" if status_of(error) >= _OUR_FAULT else "invalid_request_error"
+    return _TYPES.get(error.code, fallback)

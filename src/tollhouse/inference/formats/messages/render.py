@@ -1,0 +1,130 @@
+"""Whole replies and requests, passed through with what is ours changed and the rest untouched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.fields import OURS, Fields, fields_decoder
+from tollhouse.inference.formats.messages.errors import parse_error
+from tollhouse.inference.formats.messages.thoughts import without_foreign
+from tollhouse.inference.formats.messages.usage import parse_usage, read_fields, render_usage
+from tollhouse.inference.formats.messages.wire import (
+    DEFAULT_MAX_TOKENS,
+    message_decoder,
+    normal_finish_reason,
+    spoken_bytes,
+)
+from tollhouse.inference.formats.tokens import estimated_tokens
+from tollhouse.inference.formats.wire import NULL, encoder, raw, well_formed
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.messages.request import MessagesRequest
+    from tollhouse.inference.formats.messages.wire import Message
+    from tollhouse.inference.types import Endpoint, ReplyIdentity
+
+_LEFT_OUT: Final = OURS | {"fallbacks"}
+
+
+@dataclass(slots=True)
+class WholeReply:
+    """A provider's whole reply, read as far as the gateway must."""
+
+    fields: Fields
+    reported: Usage | None
+    seen: Usage
+    finish_reason: str | None
+    native_finish_reason: str | None
+    upstream_id: str | None
+
+    def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
+        """Return the client's body: the provider's fields, with ours in place of its own."""
+        usage = read_fields(self.fields.get("usage", NULL))
+        return encoder.encode(
+            message_fields(identity, self.fields) | {"usage": render_usage(charge, usage)}
+        )
+
+
+def message_fields(identity: ReplyIdentity, provider: Fields) -> dict[str, object]:
+    """Return a message's fields without its usage; every key that a client relies on is there."""
+    return {
+        "stop_reason": None,
+        "stop_sequence": None,
+        "stop_details": None,
+        "container": None,
+        **provider,
+        "id": identity.id,
+        "type": "message",
+        "role": "assistant",
+        "model": identity.model,
+        "provider": identity.provider,
+    }
+
+
+def provider_request(request: MessagesRequest, endpoint: Endpoint) -> bytes:
+    """Return the body for a provider: the client's, with the provider's name of the model.
+
+    Left out are the fields that speak to the gateway, those that the provider refuses, and thoughts
+    that another provider must vouch for. The limit that Anthropic requires is filled in.
+    """
+    left_out = _LEFT_OUT | endpoint.profile.refuses
+    fields = {name: value for name, value in request.fields.items() if name not in left_out}
+    fields["model"] = raw(endpoint.model)
+    fields["messages"] = without_foreign(fields["messages"])
+    if request.max_tokens is None:
+        fields["max_tokens"] = raw(endpoint.max_completion_tokens or DEFAULT_MAX_TOKENS)
+    return encoder.encode(fields)
+
+
+def parse_whole(body: bytes, request: MessagesRequest) -> WholeReply:
+    """Return a provider's whole reply.
+
+    Raises:
+        Unreadable: It is not a message.
+        ErrorEvent: It is the provider's error, under a success status.
+    """
+    fields, message = read_message(body)
+    reported = parse_usage(read_fields(message.usage))
+    native = message.stop_reason
+    return WholeReply(
+        fields=fields,
+        reported=reported,
+        seen=_seen(message, request) if reported is None else reported,
+        finish_reason=None if native is None else normal_finish_reason(native),
+        native_finish_reason=native,
+        upstream_id=message.id,
+    )
+
+
+def read_message(body: bytes) -> tuple[Fields, Message]:
+    """Return a provider's whole reply: its fields, and what the gateway knows of them.
+
+    Raises:
+        Unreadable: It is not a message.
+        ErrorEvent: It is the provider's error, under a success status.
+    """
+    try:
+        body = well_formed(body)
+        fields = fields_decoder.decode(body)
+        if fields.get("error", NULL) != NULL:
+            raise parse_error(body)
+        message = message_decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        message = None
+        fields = {}
+    if message is None or message.content is None:
+        text = "the reply is not a message"
+        raise Unreadable(text)
+    return fields, message
+
+
+def _seen(message: Message, request: MessagesRequest) -> Usage:
+    return Usage(
+        input_tokens=estimated_tokens(request.size),
+        output_tokens=estimated_tokens(sum(map(spoken_bytes, message.content or ()))),
+    )

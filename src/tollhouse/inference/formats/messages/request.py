@@ -1,0 +1,101 @@
+"""A messages request, as far as the gateway reads it whatever becomes of it.
+
+Source: https://docs.anthropic.com/en/api/messages and the public gateway's additions (`models`,
+`fallbacks`; `max_tokens` may be missing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from tollhouse.inference.formats.fields import read_field, read_model, read_object
+from tollhouse.inference.formats.wire import NULL
+from tollhouse.kernel.errors import Invalid
+
+if TYPE_CHECKING:
+    from tollhouse.inference.formats.fields import Fields
+
+T = TypeVar("T")
+_MOST_FALLBACKS: Final = 3
+_flag = msgspec.json.Decoder(bool | None)
+_list = msgspec.json.Decoder(list[msgspec.Raw])
+_limit = msgspec.json.Decoder(int | None)
+
+
+class _Fallback(msgspec.Struct, forbid_unknown_fields=True):
+    model: str
+
+
+_fallbacks = msgspec.json.Decoder(list[_Fallback] | None)
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesRequest:
+    """Fulfils `formats.base.ClientRequest`."""
+
+    api_type = "completions"
+
+    model: str
+    stream: bool
+    fields: Fields = field(repr=False)
+    """The body's top-level fields as they came; what a provider gets is made from these."""
+    size: int
+    """Bytes of the body."""
+    body: bytes = field(repr=False)
+    max_tokens: int | None = None
+
+
+def parse_request(body: bytes) -> MessagesRequest:
+    """Return a messages request.
+
+    Args:
+        body: The request's body as it came.
+
+    Raises:
+        Invalid: It is not JSON (the message names the position), no object, or a field that the
+            gateway needs is missing or of another type (the message names the field).
+    """
+    fields = read_object(body)
+    model = read_model(fields)
+    if not read_field(_list, fields, "messages", "a list of messages"):
+        message = "messages: at least one message is required."
+        raise Invalid(message)
+    _check_fallbacks(fields)
+    return MessagesRequest(
+        model=model,
+        stream=bool(_optional(_flag, fields, "stream", "true or false")),
+        fields=fields,
+        size=len(body),
+        body=body,
+        max_tokens=_read_limit(fields),
+    )
+
+
+def _read_limit(fields: Fields) -> int | None:
+    wanted = "a whole number of at least 1"
+    limit = _optional(_limit, fields, "max_tokens", wanted)
+    if limit is not None and limit < 1:
+        message = f"max_tokens: must be {wanted}."
+        raise Invalid(message)
+    return limit
+
+
+def _optional(
+    decoder: msgspec.json.Decoder[T | None], fields: Fields, name: str, wanted: str
+) -> T | None:
+    return read_field(decoder, fields, name, wanted) if name in fields else None
+
+
+def _check_fallbacks(fields: Fields) -> None:
+    fallbacks = _optional(_fallbacks, fields, "fallbacks", "a list of objects with a model alone")
+    if fallbacks is None:
+        return
+    if len(fallbacks) > _MOST_FALLBACKS:
+        message = f"fallbacks: at most {_MOST_FALLBACKS} are allowed."
+        raise Invalid(message)
+    if fields.get("models", NULL) != NULL:
+        message = "fallbacks: cannot be combined with models."
+        raise Invalid(message)

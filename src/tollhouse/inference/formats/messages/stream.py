@@ -1,0 +1,174 @@
+"""A messages stream on its way through: the provider's events in, a legal stream out. Pure.
+
+    relay = MessagesStream(identity, request)
+    relay.feed(data)     -> bytes for the client (may be empty)
+    relay.end(charge)    -> message_delta with the usage, and message_stop
+    relay.fail(error)    -> the error event
+
+Blocks pass as they come. The provider's `message_delta`s are kept back until the end and priced,
+its own `message_stop` is only noted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.fields import Fields, fields_decoder
+from tollhouse.inference.formats.messages.errors import error_event
+from tollhouse.inference.formats.messages.order import Order, read_event
+from tollhouse.inference.formats.messages.render import message_fields
+from tollhouse.inference.formats.messages.usage import (
+    parse_input,
+    parse_report,
+    read_fields,
+    readable,
+    render_tokens,
+    render_usage,
+)
+from tollhouse.inference.formats.messages.wire import (
+    event_of,
+    named_event,
+    normal_finish_reason,
+    spoken_bytes,
+)
+from tollhouse.inference.formats.tokens import estimated_tokens
+from tollhouse.inference.formats.wire import NULL, well_formed
+from tollhouse.kernel.errors import Bug
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.messages.request import MessagesRequest
+    from tollhouse.inference.formats.messages.wire import StreamEvent
+    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.kernel.errors import TollhouseError
+
+_KEPT: Final = frozenset({"message_delta", "message_stop"})
+
+
+class MessagesStream:
+    """One stream's state; fulfils `formats.base.Stream`."""
+
+    def __init__(self, identity: ReplyIdentity, request: MessagesRequest) -> None:
+        """Start before the first event."""
+        self.reported: Usage | None = None
+        self.finish_reason: str | None = None
+        self.native_finish_reason: str | None = None
+        self.upstream_id: str | None = None
+        self._identity = identity
+        self._order = Order()
+        self._input = Usage(input_tokens=estimated_tokens(request.size))
+        self._seen_bytes = 0
+        self._first_usage: Fields = {}
+        self._last_usage: Fields = {}
+        self._delta: Fields = {}
+        self._beside: Fields = {}
+        """What `message_delta` has besides its delta and its usage."""
+        self._closed = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the provider's own end event came."""
+        return self._order.done
+
+    @property
+    def complete(self) -> bool:
+        """Whether a clean end of the body is an end of the reply, too."""
+        return self._order.complete
+
+    @property
+    def seen(self) -> Usage:
+        """The tokens that passed by; the output is estimated from its bytes."""
+        return replace(self._input, output_tokens=estimated_tokens(self._seen_bytes))
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the data of one of the provider's events; return what the client gets of it.
+
+        Raises:
+            Unreadable: It is no event of this dialect, or out of order.
+            ErrorEvent: The provider says that it failed.
+        """
+        if self.done or (event := read_event(data)) is None:
+            return b""
+        self._order.take(event)
+        return self._relay(event, well_formed(data))
+
+    def end(self, charge: Charge) -> bytes:
+        """Return the end of a stream that came to its end: what is open is closed first."""
+        self._close()
+        opened = b"" if self._order.started else self._start({})
+        last = {
+            **self._beside,
+            "delta": {
+                "stop_reason": None,
+                "stop_sequence": None,
+                "stop_details": None,
+                "container": None,
+                **self._delta,
+            },
+            "usage": render_usage(charge, self._first_usage | self._last_usage),
+        }
+        return b"".join(
+            (
+                opened,
+                self._block_stop(),
+                event_of("message_delta", last),
+                event_of("message_stop", {}),
+            )
+        )
+
+    def fail(self, error: TollhouseError) -> bytes:
+        """Return the end of a stream that broke."""
+        self._close()
+        return error_event(error, self._identity.id)
+
+    def _close(self) -> None:
+        if self._closed:
+            message = "a messages stream was ended twice"
+            raise Bug(message)
+        self._closed = True
+
+    def _relay(self, event: StreamEvent, data: bytes) -> bytes:
+        kind = event.type
+        if kind == "message_start":
+            return self._begin(event, data)
+        if kind == "message_delta":
+            self._keep(event, data)
+        if kind in _KEPT or not self._order.started or not kind.isprintable():
+            return b""
+        for said in (event.content_block, event.delta):
+            if said is not None:
+                self._seen_bytes += spoken_bytes(said)
+        return named_event(kind, data)
+
+    def _begin(self, event: StreamEvent, data: bytes) -> bytes:
+        message = fields_decoder.decode(fields_decoder.decode(data)["message"])
+        if event.message is not None:
+            self.upstream_id = event.message.id
+        self._first_usage = read_fields(message.get("usage", NULL))
+        self._input = parse_input(self._first_usage) or self._input
+        return self._start(message)
+
+    def _start(self, message: Fields) -> bytes:
+        usage = render_tokens(Usage()) | readable(self._first_usage)
+        ours = {"content": (), "stop_reason": None, "stop_sequence": None, "usage": usage}
+        return event_of(
+            "message_start", {"message": message_fields(self._identity, message) | ours}
+        )
+
+    def _keep(self, event: StreamEvent, data: bytes) -> None:
+        fields = fields_decoder.decode(data)
+        self._delta |= read_fields(fields.pop("delta", NULL))
+        self._last_usage |= read_fields(fields.pop("usage", NULL))
+        self._beside |= fields
+        self.reported = parse_report(self._first_usage, self._last_usage)
+        native = event.delta.stop_reason if event.delta else None
+        if native is not None:
+            self.native_finish_reason = native
+            self.finish_reason = normal_finish_reason(native)
+
+    def _block_stop(self) -> bytes:
+        if self._order.open is None:
+            return b""
+        return event_of("content_block_stop", {"index": self._order.blocks - 1})

@@ -1,0 +1,201 @@
+"""The hub's events as a messages stream: whatever comes, its order is legal.
+
+    message_start (content_block_start content_block_delta* content_block_stop)*
+    message_delta message_stop   |   error
+
+One block is open at a time. What proves a thought comes with the end of its block.
+
+Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.hub.events import (
+    BlockEnded,
+    Delta,
+    Event,
+    Finished,
+    ReasoningDelta,
+    ReasoningProof,
+    RefusalDelta,
+    Started,
+    ToolDelta,
+    ToolStarted,
+)
+from tollhouse.inference.formats.hub.gather import Gathering
+from tollhouse.inference.formats.hub.parts import Reasoning
+from tollhouse.inference.formats.hub.sequence import BlockSequence
+from tollhouse.inference.formats.messages.errors import error_event
+from tollhouse.inference.formats.messages.render import message_fields
+from tollhouse.inference.formats.messages.reply import stop_reason
+from tollhouse.inference.formats.messages.thoughts import render_thoughts
+from tollhouse.inference.formats.messages.usage import render_tokens, render_usage
+from tollhouse.inference.formats.messages.wire import event_of
+from tollhouse.kernel.errors import Bug
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.kernel.errors import TollhouseError
+
+
+class MessagesWriter:
+    """One stream's state; fulfils `hub.ports.Writer`."""
+
+    def __init__(self, identity: ReplyIdentity) -> None:
+        """Start before the first event."""
+        self._identity = identity
+        self._sequence = BlockSequence()
+        self._finished: Finished | None = None
+        self._refused = False
+        self._started = False
+        self._closed = False
+        self._index = -1
+        """Of the block that is open, or was the last."""
+        self._open: str | None = None
+        """The kind of the open block."""
+        self._thoughts: dict[int, Gathering] = {}
+        """Of the blocks of thoughts that have not ended."""
+
+    def write(self, event: Event) -> bytes:
+        """Return what the client gets of an event; may be empty.
+
+        Raises:
+            formats.base.Unreadable: The reply goes on after its end, or a part of it after its own.
+        """
+        start = self._start(event.usage if isinstance(event, Started) else None)
+        return start + b"".join(map(self._write, self._sequence.feed(event)))
+
+    def end(self, charge: Charge) -> bytes:
+        """Return the end of a stream that came to its end: usage, and the terminal event."""
+        self._close()
+        start = self._start(None)
+        rest = b"" if self._finished else self._finish()
+        return (
+            start
+            + rest
+            + event_of("message_delta", self._last(charge))
+            + event_of("message_stop", {})
+        )
+
+    def fail(self, error: TollhouseError) -> bytes:
+        """Return the end of a stream that broke: the error, as the format's terminal event."""
+        self._close()
+        return error_event(error, self._identity.id)
+
+    def _close(self) -> None:
+        if self._closed:
+            message = "a messages stream was ended twice"
+            raise Bug(message)
+        self._closed = True
+
+    def _start(self, usage: Usage | None) -> bytes:
+        if self._started:
+            return b""
+        self._started = True
+        message = message_fields(self._identity, {})
+        message |= {"content": (), "usage": render_tokens(usage or Usage())}
+        return event_of("message_start", {"message": message})
+
+    def _finish(self) -> bytes:
+        """Close what is open in a reply that never said how it ended."""
+        return b"".join(map(self._write, self._sequence.feed(Finished(0, "error"))))
+
+    def _last(self, charge: Charge) -> Mapping[str, object]:
+        finished = self._finished or Finished(0, "error")
+        sequence = finished.stop_sequence
+        reason = stop_reason(finished.finish_reason, sequence, refused=self._refused)
+        return {
+            "delta": {
+                "stop_reason": reason,
+                "stop_sequence": sequence if reason == "stop_sequence" else None,
+                "stop_details": None,
+                "container": None,
+            },
+            "usage": render_usage(charge),
+        }
+
+    def _write(self, event: Event) -> bytes:
+        if isinstance(event, BlockEnded):
+            return self._end_block(event.block)
+        if isinstance(event, Finished):
+            self._finished = event
+            return b""
+        if isinstance(event, Delta):
+            return self._write_delta(event)
+        return b""
+
+    def _write_delta(self, event: Delta) -> bytes:
+        if isinstance(event, ToolStarted):
+            return self._open_block(
+                {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
+            )
+        if isinstance(event, ToolDelta):
+            return self._tool_delta(event.arguments)
+        if isinstance(event, ReasoningProof):
+            self._note(event)
+            return b""
+        if not event.text:
+            # Whoever sends the reply back may not send an empty block.
+            return b""
+        if isinstance(event, ReasoningDelta):
+            self._note(event)
+            return self._text("thinking", event.text)
+        self._refused = self._refused or isinstance(event, RefusalDelta)
+        return self._text("text", event.text)
+
+    def _text(self, kind: str, text: str) -> bytes:
+        opened = b"" if self._open == kind else self._open_block(_EMPTY[kind])
+        return opened + self._delta(f"{kind}_delta", kind, text)
+
+    def _tool_delta(self, arguments: str) -> bytes:
+        if self._open != "tool_use" or not arguments:
+            # Arguments for no tool: nothing legal could be made of them.
+            return b""
+        return self._delta("input_json_delta", "partial_json", arguments)
+
+    def _delta(self, kind: str, field: str, text: str) -> bytes:
+        return event_of(
+            "content_block_delta", {"index": self._index, "delta": {"type": kind, field: text}}
+        )
+
+    def _open_block(self, block: Mapping[str, object]) -> bytes:
+        closed = self._stop_block()
+        self._index += 1
+        self._open = str(block["type"])
+        return closed + event_of(
+            "content_block_start", {"index": self._index, "content_block": block}
+        )
+
+    def _stop_block(self) -> bytes:
+        if self._open is None:
+            return b""
+        self._open = None
+        return event_of("content_block_stop", {"index": self._index})
+
+    def _end_block(self, block: int) -> bytes:
+        thought = self._thoughts.pop(block, None)
+        said = None if thought is None else thought.block(0, block)
+        proof = self._prove(said) if isinstance(said, Reasoning) else b""
+        return proof + self._stop_block()
+
+    def _note(self, event: ReasoningDelta | ReasoningProof) -> None:
+        self._thoughts.setdefault(event.block, Gathering()).take(event)
+
+    def _prove(self, thought: Reasoning) -> bytes:
+        rendered = render_thoughts(thought)
+        if rendered["type"] == "redacted_thinking":
+            return self._open_block(rendered)
+        opened = b"" if self._open == "thinking" else self._open_block(_EMPTY["thinking"])
+        return opened + self._delta("signature_delta", "signature", str(rendered["signature"]))
+
+
+_EMPTY: Mapping[str, Mapping[str, object]] = {
+    "text": {"type": "text", "text": "", "citations": None},
+    "thinking": {"type": "thinking", "thinking": "", "signature": ""},
+}

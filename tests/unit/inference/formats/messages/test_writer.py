@@ -1,0 +1,283 @@
+"""Streams and replies for a client whose request was asked in another dialect."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.inference.formats.messages.conversations import tellings
+from tests.unit.inference.formats.messages.legal_messages import Seen, check_usage, checked
+from tests.unit.inference.formats.messages.samples import CHARGE, CUT, IDENTITY, USED, request
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.hub.events import (
+    BlockEnded,
+    Event,
+    Finished,
+    ReasoningDelta,
+    ReasoningProof,
+    RefusalDelta,
+    Reported,
+    Started,
+    TextDelta,
+    ToolDelta,
+    ToolStarted,
+)
+from tollhouse.inference.formats.hub.parts import Block, Reasoning, Refusal, Text, ToolCall
+from tollhouse.inference.formats.hub.reasoning import ANTHROPIC, OPENAI, pack
+from tollhouse.inference.formats.hub.reply import Choice, Reply
+from tollhouse.inference.formats.messages.listener import MessagesListener
+from tollhouse.inference.formats.messages.writer import MessagesWriter
+from tollhouse.kernel.errors import Bug
+
+LISTENER = MessagesListener(request())
+STOP = Finished(0, "stop")
+
+
+def new_writer() -> MessagesWriter:
+    return LISTENER.writer(IDENTITY)
+
+
+def seen(*events: Event) -> Seen:
+    writer = new_writer()
+    return checked(b"".join(map(writer.write, events)) + writer.end(CHARGE))
+
+
+def rendered(*blocks: Block, **fields: Any) -> dict[str, Any]:
+    choice = Choice(blocks, fields.pop("finish_reason", "stop"), **fields)
+    return json.loads(LISTENER.render(Reply((choice,)), IDENTITY, CHARGE))
+
+
+def test_the_start_comes_with_the_first_event() -> None:
+    writer = new_writer()
+    got = checked(writer.write(Started("up-1", Usage(input_tokens=5))), whole=False)
+    assert got.message is not None
+    assert (got.message["id"], got.message["model"]) == ("gen-1", "acme/large")
+    assert got.message["usage"]["input_tokens"] == 5
+    assert writer.write(Started("up-2")) == b""
+
+
+def test_an_unknown_input_is_none_at_the_start() -> None:
+    message = seen(TextDelta(0, 0, "a"), STOP).message or {}
+    assert message["usage"]["input_tokens"] == 0
+
+
+def test_the_end_has_the_final_usage_and_its_cost() -> None:
+    end = seen(TextDelta(0, 0, "a"), STOP, Reported(Usage(output_tokens=99))).last or {}
+    assert end["usage"]["output_tokens"] == USED.output_tokens
+    assert end["usage"]["cost"] == pytest.approx(24e-9)
+
+
+@pytest.mark.parametrize(
+    ("finished", "reason", "sequence"),
+    [
+        (Finished(0, "stop"), "end_turn", None),
+        (Finished(0, "stop", stop_sequence="END"), "stop_sequence", "END"),
+        (Finished(0, "length"), "max_tokens", None),
+        (Finished(0, "tool_calls", stop_sequence="END"), "tool_use", None),
+        (Finished(0, "content_filter"), "refusal", None),
+        (Finished(0, "error"), None, None),
+    ],
+)
+def test_how_it_ended_is_said(finished: Finished, reason: Any, sequence: Any) -> None:
+    expected = {
+        "stop_reason": reason,
+        "stop_sequence": sequence,
+        "stop_details": None,
+        "container": None,
+    }
+    assert (seen(finished).last or {})["delta"] == expected
+    whole = rendered(finish_reason=finished.finish_reason, stop_sequence=finished.stop_sequence)
+    assert {name: whole[name] for name in expected} == expected
+
+
+def test_a_refusal_is_text_and_says_so_at_the_end() -> None:
+    got = seen(RefusalDelta(0, 0, "No."), STOP)
+    assert got.text == "No."
+    assert (got.last or {})["delta"]["stop_reason"] == "refusal"
+    whole = rendered(Refusal("No."))
+    assert whole["content"] == [{"type": "text", "text": "No.", "citations": None}]
+    assert whole["stop_reason"] == "refusal"
+
+
+def test_calls_that_overlap_come_one_after_the_other() -> None:
+    got = seen(
+        ToolStarted(0, 0, "a", "look"),
+        ToolStarted(0, 1, "b", "wait"),
+        ToolDelta(0, 0, "{"),
+        ToolDelta(0, 1, "{}"),
+        ToolDelta(0, 0, "}"),
+        Finished(0, "tool_calls"),
+    )
+    assert [block["id"] for block in got.blocks] == ["a", "b"]
+    assert [text["partial_json"] for text in got.texts] == ["{}", "{}"]
+
+
+def test_an_empty_piece_opens_no_block() -> None:
+    assert seen(TextDelta(0, 0, ""), ReasoningDelta(0, 1, ""), STOP).blocks == []
+    assert rendered(Text(""))["content"] == []
+
+
+def test_only_the_first_choice_is_shown() -> None:
+    got = seen(TextDelta(1, 0, "b"), TextDelta(0, 0, "a"), Finished(1, "length"), STOP)
+    assert got.text == "a"
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        (
+            Reasoning(text="Hm.", signature="s", format=ANTHROPIC),
+            {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+        ),
+        (
+            Reasoning(text="Hm.", format=ANTHROPIC),
+            {"type": "thinking", "thinking": "Hm.", "signature": ""},
+        ),
+        (
+            Reasoning(encrypted="e", format=ANTHROPIC),
+            {"type": "redacted_thinking", "data": "e"},
+        ),
+    ],
+)
+def test_native_thoughts_are_native(block: Reasoning, shown: dict[str, str]) -> None:
+    assert rendered(block)["content"] == [shown]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Reasoning(text="Hm."),
+        Reasoning(text="Hm.", is_summary=True, encrypted="e", id="rs_1", format=OPENAI),
+        Reasoning(encrypted="e", format=OPENAI),
+    ],
+)
+def test_foreign_thoughts_are_packed_into_the_signature(block: Reasoning) -> None:
+    shown = {"type": "thinking", "thinking": block.text, "signature": pack(block)}
+    assert rendered(block)["content"] == [shown]
+
+
+def test_a_proof_alone_is_a_block() -> None:
+    got = seen(ReasoningProof(0, 0, encrypted="e", format=ANTHROPIC), TextDelta(0, 1, "a"), STOP)
+    assert got.blocks[0] == {"type": "redacted_thinking", "data": "e"}
+    got = seen(ReasoningProof(0, 0, encrypted="e", format=OPENAI), TextDelta(0, 1, "a"), STOP)
+    packed = pack(Reasoning(encrypted="e", format=OPENAI))
+    assert got.texts[0] == {"signature": packed}
+    assert got.text == "a"
+
+
+def test_arguments_that_are_no_object_become_one() -> None:
+    content = rendered(ToolCall("t", "look", "free"), ToolCall("u", "wait", ""))["content"]
+    assert [block["input"] for block in content] == [{"input": "free"}, {}]
+
+
+def test_a_whole_reply_has_every_required_field() -> None:
+    got = rendered(Text("a"))
+    assert (got["id"], got["type"], got["role"]) == ("gen-1", "message", "assistant")
+    assert (got["model"], got["provider"]) == ("acme/large", "Acme")
+    check_usage(got["usage"])
+    assert got["usage"]["cost_details"]["upstream_inference_cost"] is None
+
+
+@pytest.mark.parametrize(
+    ("tier", "shown"), [("default", "standard"), ("priority", "priority"), ("flex", None)]
+)
+def test_the_served_tier_is_in_the_formats_words(tier: str, shown: str | None) -> None:
+    reply = Reply((Choice((), "stop"),), service_tier=tier)
+    assert json.loads(LISTENER.render(reply, IDENTITY, CHARGE))["usage"]["service_tier"] == shown
+
+
+# Legality
+
+
+def test_arguments_of_no_tool_are_left_out() -> None:
+    assert seen(ToolDelta(0, 0, "{}"), TextDelta(0, 1, "a"), ToolDelta(0, 1, "{}")).text == "a"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [TextDelta(0, 0, "a"), BlockEnded(0, 0), TextDelta(0, 0, "b")],
+        [STOP, TextDelta(0, 0, "a")],
+        [STOP, STOP],
+    ],
+)
+def test_what_goes_on_after_its_end_is_refused(events: list[Event]) -> None:
+    *before, after = events
+    writer = new_writer()
+    written = b"".join(map(writer.write, before))
+    with pytest.raises(Unreadable):
+        writer.write(after)
+    assert checked(written + writer.fail(CUT)).error is not None
+
+
+def test_a_failure_before_anything_is_a_stream() -> None:
+    error = checked(new_writer().fail(CUT)).error
+    assert error is not None
+    assert error["request_id"] == "gen-1"
+
+
+def test_an_end_before_anything_is_a_stream() -> None:
+    assert checked(new_writer().end(CHARGE)).blocks == []
+
+
+def test_an_end_closes_what_is_open_or_waits() -> None:
+    got = seen(ToolStarted(0, 0, "a", "look"), ToolDelta(0, 0, "{"), TextDelta(0, 1, "b"))
+    assert [block["type"] for block in got.blocks] == ["tool_use", "text"]
+
+
+def test_a_stream_ends_once() -> None:
+    writer = new_writer()
+    writer.end(CHARGE)
+    with pytest.raises(Bug):
+        writer.fail(CUT)
+    with pytest.raises(Bug):
+        writer.end(CHARGE)
+
+
+@settings(max_examples=40)
+@given(tellings(), st.data())
+def test_a_stream_cut_after_any_event_is_legal(telling: Any, data: Any) -> None:
+    events = telling[1][: data.draw(st.integers(0, len(telling[1])))]
+    failing = new_writer()
+    failed = checked(b"".join(map(failing.write, events)) + failing.fail(CUT))
+    assert failed.error is not None
+    assert seen(*events).last is not None
+
+
+pieces = st.sampled_from(["", "a", "{", "}"])
+anything = st.integers(0, 2).flatmap(
+    lambda block: (
+        st.sampled_from(
+            [
+                Started(),
+                TextDelta(1, block, "b"),
+                ReasoningDelta(0, block, "a"),
+                ReasoningProof(0, block, format=ANTHROPIC),
+                ReasoningProof(0, block, encrypted="e", format=OPENAI),
+                RefusalDelta(0, block, "a"),
+                ToolStarted(0, block, "t", "look"),
+                BlockEnded(0, block),
+                Reported(USED),
+                STOP,
+            ]
+        )
+        | pieces.map(lambda piece: TextDelta(0, block, piece))
+        | pieces.map(lambda piece: ToolDelta(0, block, piece))
+    )
+)
+
+
+@settings(max_examples=100)
+@given(st.lists(anything, max_size=10))
+def test_whatever_comes_in_whatever_order_is_legal(events: list[Event]) -> None:
+    writer = new_writer()
+    out: list[bytes] = []
+    try:
+        out.extend(map(writer.write, events))
+    except Unreadable:
+        checked(b"".join([*out, writer.fail(CUT)]))
+    else:
+        checked(b"".join([*out, writer.end(CHARGE)]))
