@@ -1,0 +1,1 @@
+"""OpenAI's responses, with the public gateway's additions; stateless."""

@@ -1,0 +1,154 @@
+"""The hub's turns as the input of a request in the responses dialect.
+
+    system       a developer's message
+    user         function_call_output ..., then a message
+    assistant    message, reasoning, function_call ... in their order
+
+Source: https://platform.openai.com/docs/api-reference/responses/create#responses-create-input
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from tollhouse.inference.formats.hub.parts import (
+    Audio,
+    Block,
+    Document,
+    Image,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from tollhouse.inference.formats.hub.reasoning import OPENAI
+from tollhouse.inference.formats.responses.output import (
+    Object,
+    freeform_input,
+    function_arguments,
+    reasoning_part,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from tollhouse.inference.formats.hub.parts import Turn
+
+
+def render_input(turns: Sequence[Turn], freeform: Collection[str]) -> list[Object]:
+    """Return the items of a conversation.
+
+    Args:
+        turns: Who said what.
+        freeform: The names of the tools that take a text.
+    """
+    texts = {
+        block.id
+        for turn in turns
+        for block in turn.blocks
+        if isinstance(block, ToolCall) and block.name in freeform
+    }
+    return [item for turn in turns for item in _turn(turn, freeform, texts)]
+
+
+def _turn(turn: Turn, freeform: Collection[str], texts: Collection[str]) -> Iterable[Object]:
+    if turn.role == "assistant":
+        return _assistant(turn.blocks, freeform)
+    if turn.role == "system":
+        return _message("developer", turn.blocks)
+    results = [block for block in turn.blocks if isinstance(block, ToolResult)]
+    return [*(_result(result, texts) for result in results), *_message("user", turn.blocks)]
+
+
+def _message(role: str, blocks: Iterable[Block]) -> list[Object]:
+    parts = [part for part in map(_part, blocks) if part is not None]
+    return [{"type": "message", "role": role, "content": parts}] if parts else []
+
+
+def _part(block: Block) -> Object | None:
+    if isinstance(block, Text):
+        return {"type": "input_text", "text": block.text}
+    if isinstance(block, Image):
+        detail: Object = {} if block.detail is None else {"detail": block.detail}
+        return {"type": "input_image", "image_url": block.url, **detail}
+    if isinstance(block, Audio):
+        audio = {"data": block.data, "format": block.format}
+        return {"type": "input_audio", "input_audio": audio}
+    return _file(block) if isinstance(block, Document) else None
+
+
+def _file(document: Document) -> Object:
+    if document.url is None:
+        return {"type": "input_text", "text": document.text or ""}
+    if not document.url.startswith("data:"):
+        return {"type": "input_file", "file_url": document.url}
+    # Data without a name is refused.
+    name = document.name or "document"
+    return {"type": "input_file", "filename": name, "file_data": document.url}
+
+
+def _result(result: ToolResult, texts: Collection[str]) -> Object:
+    is_text = result.call_id in texts
+    return {
+        "type": "custom_tool_call_output" if is_text else "function_call_output",
+        "call_id": result.call_id,
+        "output": _result_content(result),
+    }
+
+
+def _result_content(result: ToolResult) -> object:
+    """Return a text where that is all, for not every server knows a list of parts."""
+    texts = [block.text for block in result.content if isinstance(block, Text)]
+    if len(texts) == len(result.content):
+        return "\n".join(texts)
+    return [part for part in map(_part, result.content) if part is not None]
+
+
+def _assistant(blocks: Iterable[Block], freeform: Collection[str]) -> list[Object]:
+    items: list[Object] = []
+    for is_message, run in groupby(blocks, lambda block: isinstance(block, (Text, Refusal))):
+        if is_message:
+            said = [part for part in map(_said, run) if part is not None]
+            if said:
+                items.append({"type": "message", "role": "assistant", "content": said})
+        else:
+            given = (_given_back(block, freeform) for block in run)
+            items += [item for item in given if item is not None]
+    return items
+
+
+def _given_back(block: Block, freeform: Collection[str]) -> Object | None:
+    if isinstance(block, ToolCall):
+        return _call(block, freeform)
+    return reasoning_input(block) if isinstance(block, Reasoning) else None
+
+
+def _said(block: Block) -> Object | None:
+    if isinstance(block, Refusal):
+        return {"type": "refusal", "refusal": block.text}
+    if isinstance(block, Text) and block.text:
+        return {"type": "output_text", "text": block.text, "annotations": []}
+    return None
+
+
+def _call(call: ToolCall, freeform: Collection[str]) -> Object:
+    own: Object = {"call_id": call.id, "name": call.name}
+    if call.name in freeform:
+        return {"type": "custom_tool_call", **own, "input": freeform_input(call.arguments)}
+    arguments = function_arguments(call.arguments)
+    return {"type": "function_call", **own, "arguments": arguments}
+
+
+def reasoning_input(block: Reasoning) -> Object | None:
+    """Return the item of thoughts that go back to OpenAI; None for those of somebody else."""
+    if block.format != OPENAI or not block.encrypted:
+        return None
+    is_shown = block.is_summary and block.text
+    return {
+        "type": "reasoning",
+        **({} if block.id is None else {"id": block.id}),
+        "summary": [reasoning_part(block.text, is_summary=True)] if is_shown else [],
+        "encrypted_content": block.encrypted,
+    }

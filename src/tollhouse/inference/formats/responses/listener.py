@@ -1,0 +1,49 @@
+"""The responses format for clients whose provider speaks something else."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tollhouse.inference.formats.responses.prompt import read_prompt
+from tollhouse.inference.formats.responses.render import render_reply
+from tollhouse.inference.formats.responses.writer import ResponsesWriter
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.hub.prompt import Prompt
+    from tollhouse.inference.formats.hub.reply import Reply
+    from tollhouse.inference.formats.responses.request import ResponsesRequest
+    from tollhouse.inference.types import ReplyIdentity
+
+
+class ResponsesListener:
+    """Fulfils `formats.hub.ports.Listener`."""
+
+    def __init__(self, request: ResponsesRequest) -> None:
+        """Take the request."""
+        self._request = request
+
+    @cached_property
+    def _prompt(self) -> Prompt:
+        return read_prompt(self._request)
+
+    @property
+    def _freeform(self) -> frozenset[str]:
+        return frozenset(tool.name for tool in self._prompt.tools if tool.freeform)
+
+    def parse(self) -> Prompt:
+        """Return what the request asks.
+
+        Raises:
+            Invalid: A field is of the wrong type or missing; the message begins with its path.
+        """
+        return self._prompt
+
+    def render(self, reply: Reply, identity: ReplyIdentity, charge: Charge) -> bytes:
+        """Return a whole reply's body."""
+        return render_reply(reply, self._request, identity, charge, self._freeform)
+
+    def writer(self, identity: ReplyIdentity) -> ResponsesWriter:
+        """Begin to write a stream."""
+        return ResponsesWriter(self._request, identity, self._freeform)

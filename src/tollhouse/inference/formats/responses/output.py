@@ -1,0 +1,182 @@
+"""The hub's blocks as a response's output items.
+
+    Text, Refusal ...  ->  message             one for a run of them
+    Reasoning          ->  reasoning           what this format has no room for is packed
+    ToolCall           ->  function_call, or custom_tool_call where the request's tool takes a text
+
+Source: https://platform.openai.com/docs/api-reference/responses/object#responses/object-output
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tollhouse.inference.formats.hub.parts import Reasoning, Refusal, Text, ToolCall
+from tollhouse.inference.formats.hub.reasoning import OPENAI, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from msgspec import Raw
+
+    from tollhouse.inference.formats.hub.parts import Block
+    from tollhouse.inference.types import ReplyIdentity
+
+Object = dict[str, object]
+NO_ARGUMENTS: Final = "{}"
+_PREFIXES: Final = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+}
+_logprobs = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | None])
+_freeform = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_text = msgspec.json.Decoder(str)
+
+
+def item_id(identity: ReplyIdentity, kind: str, position: int) -> str:
+    """Return an item's id, made of the reply's: the same reply has the same ids."""
+    return f"{_PREFIXES[kind]}_{identity.id}_{position}"
+
+
+def render_items(
+    blocks: Iterable[Block],
+    identity: ReplyIdentity,
+    freeform: Collection[str],
+    *,
+    logprobs: Raw | None = None,
+    complete: bool = True,
+) -> list[Object]:
+    """Return a reply's output.
+
+    Args:
+        blocks: What the model said.
+        identity: The reply's.
+        freeform: The names of the tools that take a text.
+        logprobs: The chat format's object, of all texts; shown with the first of them.
+        complete: Whether the model came to its end; if not, the last item did not.
+    """
+    items: list[Object] = []
+    tokens = text_logprobs(logprobs)
+    for is_message, run in groupby(blocks, _is_spoken):
+        if is_message:
+            parts: list[Object] = []
+            for block in run:
+                parts.append(content_part(block, tokens))
+                tokens = () if isinstance(block, Text) else tokens
+            items.append(message_item(item_id(identity, "message", len(items)), parts))
+            continue
+        for block in run:
+            if isinstance(block, (Reasoning, ToolCall)):
+                items.append(_item(block, identity, len(items), freeform))
+    if items and not complete:
+        items[-1]["status"] = "incomplete"
+    return items
+
+
+def _is_spoken(block: Block) -> bool:
+    return isinstance(block, (Text, Refusal))
+
+
+def _item(
+    block: Reasoning | ToolCall, identity: ReplyIdentity, position: int, freeform: Collection[str]
+) -> Object:
+    if isinstance(block, Reasoning):
+        native = block.id if block.format == OPENAI else None
+        return reasoning_item(block, native or item_id(identity, "reasoning", position))
+    kind = call_kind(block.name, freeform)
+    return call_item(block, kind, item_id(identity, kind, position))
+
+
+def call_kind(name: str, freeform: Collection[str]) -> str:
+    """Return the type of a tool's calls."""
+    return "custom_tool_call" if name in freeform else "function_call"
+
+
+def content_part(block: Block, tokens: Sequence[Raw] = ()) -> Object:
+    """Return a part of a message: a text, with its tokens' log-probabilities, or a refusal."""
+    if isinstance(block, Refusal):
+        return {"type": "refusal", "refusal": block.text}
+    text = block.text if isinstance(block, Text) else ""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": tokens}
+
+
+def message_item(id_: str, parts: Sequence[Object]) -> Object:
+    """Return what the assistant says."""
+    return {
+        "id": id_,
+        "type": "message",
+        "status": "completed",
+        "role": "assistant",
+        "content": parts,
+    }
+
+
+def call_item(call: ToolCall, kind: str, id_: str) -> Object:
+    """Return a call of a tool that takes an object, or of one that takes a text."""
+    item: Object = {
+        "id": id_,
+        "type": kind,
+        "status": "completed",
+        "call_id": call.id,
+        "name": call.name,
+    }
+    if kind == "custom_tool_call":
+        return {**item, "input": freeform_input(call.arguments)}
+    return {**item, "arguments": function_arguments(call.arguments)}
+
+
+def function_arguments(arguments: str) -> str:
+    """Return a call's arguments; none at all is an empty object, which is what clients decode."""
+    return arguments if arguments.strip() else arguments + NO_ARGUMENTS
+
+
+def freeform_input(arguments: str) -> str:
+    """Return the text for a tool that takes one: the field `input`, or all that the model wrote."""
+    try:
+        return _text.decode(_freeform.decode(arguments)["input"])
+    except (msgspec.DecodeError, RecursionError, KeyError):
+        return arguments
+
+
+def reasoning_item(block: Reasoning, id_: str) -> Object:
+    """Return thoughts, or their summary, with what proves them.
+
+    OpenAI's proof is shown as it is, under the id that it belongs to. Any other block is packed
+    whole, for whoever sends the item back may leave out its text.
+    """
+    parts = [reasoning_part(block.text, is_summary=block.is_summary)] if block.text else []
+    return {
+        "id": id_,
+        "type": "reasoning",
+        "status": "completed",
+        "summary": parts if block.is_summary else [],
+        **({} if block.is_summary or not parts else {"content": parts}),
+        "encrypted_content": _proof(block, id_),
+    }
+
+
+def _proof(block: Reasoning, id_: str) -> str | None:
+    is_native = block.format == OPENAI and block.signature is None
+    if is_native and (block.encrypted is None or block.id == id_):
+        return block.encrypted
+    return pack(block)
+
+
+def reasoning_part(text: str, *, is_summary: bool) -> Object:
+    """Return a text of an item of reasoning."""
+    return {"type": "summary_text" if is_summary else "reasoning_text", "text": text}
+
+
+def text_logprobs(logprobs: Raw | None) -> Sequence[Raw]:
+    """Return the tokens of a text out of the chat format's object."""
+    if logprobs is None:
+        return ()
+    try:
+        return _logprobs.decode(logprobs).get("content") or ()
+    except (msgspec.DecodeError, RecursionError):
+        return ()

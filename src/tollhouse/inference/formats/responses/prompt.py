@@ -1,0 +1,162 @@
+"""A request in the responses format as the hub's prompt.
+
+Source: https://platform.openai.com/docs/api-reference/responses/create, and the public gateway's
+reference for what its clients send besides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.inference.formats.fields import Fields, read_typed
+from tollhouse.inference.formats.hub.prompt import (
+    JsonOutput,
+    Prompt,
+    Thinking,
+    Tool,
+    ToolChoice,
+)
+from tollhouse.inference.formats.responses import body as shapes
+from tollhouse.inference.formats.responses.body import body_decoder, read_at, read_kind
+from tollhouse.inference.formats.responses.history import read_turns
+from tollhouse.inference.formats.wire import NULL, raw
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tollhouse.inference.formats.responses.request import ResponsesRequest
+
+LOGPROBS: Final = "message.output_text.logprobs"
+"""What a request's `include` says where log-probabilities are wanted."""
+_SAMPLING: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "top_a",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "seed",
+    "prompt_cache_key",
+    "service_tier",
+    "safety_identifier",
+)
+_FREEFORM_SCHEMA: Final = raw(
+    {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+)
+_WORDS: Final[Mapping[str, Literal["auto", "none", "required"]]] = {
+    "auto": "auto",
+    "none": "none",
+    "required": "required",
+}
+_tool = msgspec.json.Decoder(shapes.Tool)
+_object = msgspec.json.Decoder(Fields | None)
+_choice = msgspec.json.Decoder(str | shapes.NamedChoice | None)
+
+
+def read_prompt(request: ResponsesRequest) -> Prompt:
+    """Return what a request asks.
+
+    A tool that the provider would run itself is left out, as no other format has it; and without
+    any tool, what is said about their use.
+
+    Raises:
+        Invalid: A field is of the wrong type or missing; the message begins with its path.
+    """
+    body = read_typed(body_decoder, request.body)
+    turns = read_turns(body.instructions, body.input)
+    tools = _tools(body.tools or ())
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop
+    choice = _tool_choice(body.tool_choice, tools)
+    return Prompt(
+        turns=turns,
+        stream=request.stream,
+        tools=tools,
+        tool_choice=choice if tools else None,
+        parallel_tool_calls=body.parallel_tool_calls if tools else None,
+        max_tokens=body.max_output_tokens,
+        stop=tuple(stop or ()),
+        output=_output(body.text),
+        thinking=_thinking(body.reasoning),
+        verbosity=body.text.verbosity if body.text else None,
+        logprobs=LOGPROBS in (body.include or ()) or bool(body.top_logprobs),
+        top_logprobs=body.top_logprobs,
+        user=body.user,
+        metadata=_given(request.fields, "metadata"),
+        sampling={
+            name: value for name in _SAMPLING if (value := _given(request.fields, name)) is not None
+        },
+    )
+
+
+def _given(fields: Fields, name: str) -> Raw | None:
+    value = fields.get(name, NULL)
+    return None if value == NULL else value
+
+
+def _tools(given: Sequence[Raw]) -> tuple[Tool, ...]:
+    read = (_read_tool(tool, f"tools[{index}]") for index, tool in enumerate(given))
+    return tuple(tool for tool in read if tool is not None)
+
+
+def _read_tool(data: Raw, path: str) -> Tool | None:
+    kind = read_kind(data, path)
+    if kind not in {"function", "custom"}:
+        return None
+    tool = read_at(_tool, data, path)
+    cache = None if tool.cache_control == NULL else tool.cache_control
+    if kind == "custom":
+        description = _described(tool)
+        return Tool(tool.name, description, _FREEFORM_SCHEMA, cache=cache, freeform=True)
+    read_at(_object, tool.parameters, f"{path}.parameters")
+    parameters = None if tool.parameters == NULL else tool.parameters
+    return Tool(tool.name, tool.description, parameters, tool.strict, cache)
+
+
+def _described(tool: shapes.Tool) -> str | None:
+    """Return a custom tool's description with its grammar, which no other format has room for."""
+    if tool.format is None or not tool.format.definition:
+        return tool.description
+    rule = f"The input must follow this {tool.format.syntax or ''} grammar:"
+    return "\n\n".join(filter(None, [tool.description, f"{rule}\n{tool.format.definition}"]))
+
+
+def _tool_choice(given: Raw, tools: Sequence[Tool]) -> ToolChoice | None:
+    choice = read_at(_choice, given, "tool_choice")
+    if choice is None:
+        return None
+    if isinstance(choice, str):
+        return ToolChoice(_WORDS.get(choice, "auto"))
+    if choice.name is not None and any(tool.name == choice.name for tool in tools):
+        return ToolChoice("named", choice.name)
+    return ToolChoice(_WORDS.get(choice.mode or "", "auto"))
+
+
+def _output(text: shapes.TextConfig | None) -> JsonOutput | None:
+    if text is None or text.format is None:
+        return None
+    wanted = text.format
+    if wanted.type == "json_object":
+        return JsonOutput()
+    if wanted.type != "json_schema":
+        return None
+    read_at(_object, wanted.schema, "text.format.schema")
+    schema = None if wanted.schema == NULL else wanted.schema
+    return JsonOutput(schema, wanted.name, wanted.description, wanted.strict)
+
+
+def _thinking(reasoning: shapes.ReasoningConfig | None) -> Thinking | None:
+    if reasoning is None:
+        return None
+    thinking = Thinking(
+        effort=reasoning.effort,
+        budget_tokens=reasoning.max_tokens,
+        enabled=reasoning.enabled,
+        summary=reasoning.summary,
+        exclude=bool(reasoning.exclude),
+    )
+    return None if thinking == Thinking() else thinking

@@ -1,0 +1,102 @@
+"""Responses on responses: passed through, with what is ours changed and the rest untouched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.inference.formats.fields import OURS, Fields
+from tollhouse.inference.formats.hub.reasoning import unpack
+from tollhouse.inference.formats.responses.input import reasoning_input
+from tollhouse.inference.formats.responses.stream import ResponsesStream
+from tollhouse.inference.formats.responses.whole import parse_whole
+from tollhouse.inference.formats.wire import encoder, raw
+from tollhouse.inference.types import Dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tollhouse.inference.formats.responses.request import ResponsesRequest
+    from tollhouse.inference.formats.responses.whole import WholeResponse
+    from tollhouse.inference.types import Endpoint, ReplyIdentity
+
+
+class _Reasoning(msgspec.Struct):
+    type: str | None = None
+    encrypted_content: str | None = None
+
+
+_MARK: Final = b'"encrypted_content"'
+_FALSE: Final = Raw(b"false")
+_items = msgspec.json.Decoder(list[Raw] | str)
+_reasoning = msgspec.json.Decoder(_Reasoning)
+
+
+class ResponsesRelay:
+    """Fulfils `formats.base.Relay`."""
+
+    dialect = Dialect.RESPONSES
+    query = ""
+    headers = ()
+
+    def __init__(self, request: ResponsesRequest) -> None:
+        """Take the request."""
+        self._request = request
+
+    def lost(self, endpoint: Endpoint) -> Collection[str]:
+        """Return the request's parameters that an endpoint would not get."""
+        return self._request.fields.keys() & endpoint.profile.refuses
+
+    def ask(self, endpoint: Endpoint) -> bytes:
+        """Return the body for a provider: the client's, with the provider's name of the model.
+
+        Left out are the fields that speak to the gateway, those that the provider refuses, and
+        thoughts of other providers' models, which it would refuse too.
+        """
+        left_out = OURS | endpoint.profile.refuses
+        given = self._request.fields.items()
+        fields: Fields = {name: value for name, value in given if name not in left_out}
+        fields["model"] = raw(endpoint.model)
+        fields["input"] = _own_history(fields["input"])
+        if "store" not in endpoint.profile.refuses:
+            fields["store"] = _FALSE
+        return encoder.encode(fields)
+
+    def whole(self, body: bytes) -> WholeResponse:
+        """Read a provider's whole reply."""
+        return parse_whole(body, self._request)
+
+    def stream(self, identity: ReplyIdentity) -> ResponsesStream:
+        """Begin to relay a stream."""
+        return ResponsesStream(identity, self._request)
+
+
+def _own_history(given: Raw) -> Raw:
+    """Return an input without the thoughts that this gateway packed.
+
+    They are those of other providers' models; OpenAI's own go back as they were.
+    """
+    if _MARK not in bytes(given):
+        return given
+    items = _items.decode(given)
+    if isinstance(items, str):
+        return given
+    items = [_own_item(item) for item in items]
+    return raw([item for item in items if item is not None])
+
+
+def _own_item(item: Raw) -> Raw | None:
+    if _MARK not in bytes(item):
+        return item
+    try:
+        reasoning = _reasoning.decode(item)
+    except (msgspec.DecodeError, RecursionError):
+        # The provider says what is wrong with it.
+        return item
+    packed = unpack(reasoning.encrypted_content or "")
+    if reasoning.type != "reasoning" or packed is None:
+        return item
+    own = reasoning_input(packed)
+    return None if own is None else raw(own)

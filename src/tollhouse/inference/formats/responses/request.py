@@ -1,0 +1,69 @@
+"""From the bytes of a responses request to what the gateway understands of it.
+
+Nothing is stored here, so a request that wants to be stored, or to go on from a stored one, is
+refused: answered all the same it would be another answer than the one that was asked for.
+
+Source: https://platform.openai.com/docs/api-reference/responses/create
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from tollhouse.inference.formats.fields import Fields, read_field, read_model, read_object
+from tollhouse.inference.formats.wire import NULL
+from tollhouse.kernel.errors import Invalid
+
+_flag = msgspec.json.Decoder(bool | None)
+_input = msgspec.json.Decoder(str | list[msgspec.Raw])
+_NO_STATE: Final = {
+    "store": "responses are not stored; leave it out or send false",
+    "background": "responses are not made in the background; leave it out or send false",
+}
+_NO_HISTORY: Final = ("previous_response_id", "conversation")
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesRequest:
+    """The fields that the gateway understands, and all the others untouched."""
+
+    api_type = "completions"
+
+    model: str
+    stream: bool
+    fields: Fields = field(repr=False)
+    """The body's top-level fields as they came; what a provider gets is made from these."""
+    size: int
+    """Bytes of the body."""
+    body: bytes = field(repr=False)
+
+
+def parse_request(body: bytes) -> ResponsesRequest:
+    """Return a responses request.
+
+    Args:
+        body: The request's body as it came.
+
+    Raises:
+        Invalid: It is not JSON, no object, a field that the gateway needs is missing or of another
+            type, or it asks for something that needs stored responses (the message names the
+            field).
+    """
+    fields = read_object(body)
+    model = read_model(fields)
+    read_field(_input, fields, "input", "a text or a list of items", filled=True)
+    for name, reason in _NO_STATE.items():
+        if _read_flag(fields, name):
+            raise Invalid(f"{name}: {reason}.")
+    for name in _NO_HISTORY:
+        if fields.get(name, NULL) != NULL:
+            raise Invalid(f"{name}: responses are not stored; send the whole history in input.")
+    stream = _read_flag(fields, "stream")
+    return ResponsesRequest(model, stream, fields, len(body), body)
+
+
+def _read_flag(fields: Fields, name: str) -> bool:
+    return name in fields and bool(read_field(_flag, fields, name, "true or false"))

@@ -1,0 +1,169 @@
+"""A responses stream on its way through: the provider's events in, a legal stream out. Pure.
+
+    relay = ResponsesStream(identity, request)
+    relay.feed(data)     -> bytes for the client (may be empty)
+    relay.end(charge)    -> the provider's last event with the priced usage, and [DONE]
+    relay.fail(error)    -> response.failed and [DONE]
+
+An event keeps all that the provider put into it, but for its number and for the id and the model of
+the response inside. The last one is kept back until the end.
+
+Source: https://platform.openai.com/docs/api-reference/responses-streaming
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.fields import Fields, fields_decoder
+from tollhouse.inference.formats.responses.errors import broken_response, read_failure
+from tollhouse.inference.formats.responses.order import ItemOrder
+from tollhouse.inference.formats.responses.response import blank_response
+from tollhouse.inference.formats.responses.usage import parse_usage, render_usage
+from tollhouse.inference.formats.responses.wire import (
+    CALLS,
+    DONE,
+    FAILED,
+    LAST,
+    TERMINAL,
+    Numbering,
+    finish_of,
+    item_decoder,
+    items_of,
+    response_decoder,
+)
+from tollhouse.inference.formats.tokens import estimated_tokens
+from tollhouse.inference.formats.wire import NULL, well_formed
+from tollhouse.kernel.errors import Bug
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.responses.request import ResponsesRequest
+    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.kernel.errors import TollhouseError
+
+_NO_TOKENS: Final = Raw(b"[]")
+_TEXTS: Final = frozenset({"response.output_text.delta", "response.output_text.done"})
+_kind = msgspec.json.Decoder(str)
+_text = msgspec.json.Decoder(str | None)
+
+
+class ResponsesStream:
+    """One stream's state."""
+
+    def __init__(self, identity: ReplyIdentity, request: ResponsesRequest) -> None:
+        """Start before the first event."""
+        self.done = False
+        """The provider's own end event came."""
+        self.reported: Usage | None = None
+        self.finish_reason: str | None = None
+        self.native_finish_reason: str | None = None
+        self.upstream_id: str | None = None
+        self._ours = {"id": identity.id, "object": "response", "model": identity.model}
+        self._blank = blank_response(request, identity)
+        self._response = self._blank
+        """The response as the provider told it last."""
+        self._numbering = Numbering()
+        self._order = ItemOrder()
+        self._last_kind = ""
+        self._request_size = request.size
+        self._seen_bytes = 0
+        self._closed = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether a clean end of the body is an end of the reply: only after the response's own."""
+        return self.done
+
+    @property
+    def seen(self) -> Usage:
+        """The tokens that passed by, estimated from their bytes."""
+        return Usage(
+            input_tokens=estimated_tokens(self._request_size),
+            output_tokens=estimated_tokens(self._seen_bytes),
+        )
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the data of one of the provider's events; return what the client gets of it.
+
+        Raises:
+            Unreadable: It is none of the dialect, or out of order.
+            ErrorEvent: The provider says that it failed.
+        """
+        if self.done or not data or data == DONE:
+            return b""
+        data = well_formed(data)
+        try:
+            fields = fields_decoder.decode(data)
+            if "type" not in fields and fields.get("error", NULL) != NULL:
+                raise read_failure(data)
+            kind = _kind.decode(fields["type"])
+            if kind in FAILED:
+                raise read_failure(data)
+            return self._pass_on(kind, fields)
+        except (msgspec.DecodeError, RecursionError, KeyError):
+            message = "an event of the stream is not what its type promises"
+            raise Unreadable(message) from None
+
+    def end(self, charge: Charge) -> bytes:
+        """Return the end of a stream that came to its end: the last event, then `[DONE]`."""
+        if not self.done:
+            message = "a responses stream was ended before its end"
+            raise Bug(message)
+        self._close()
+        response = {**self._response, "usage": render_usage(charge)}
+        return self._numbering.event(self._last_kind, {"response": response}) + LAST
+
+    def fail(self, error: TollhouseError) -> bytes:
+        """Return the end of a stream that broke: a failed response, then `[DONE]`."""
+        self._close()
+        begun = b""
+        if not self._numbering.count:
+            begun = self._numbering.event("response.created", {"response": self._blank})
+        failed = broken_response(self._response, error)
+        return begun + self._numbering.event("response.failed", {"response": failed}) + LAST
+
+    def _close(self) -> None:
+        if self._closed:
+            message = "a responses stream was ended twice"
+            raise Bug(message)
+        self._closed = True
+
+    def _pass_on(self, kind: str, fields: Fields) -> bytes:
+        if (kind == "response.created") != (self._numbering.count == 0):
+            message = "the stream does not begin with the response, or begins twice"
+            raise Unreadable(message)
+        if kind in TERMINAL:
+            return self._finish(kind, fields)
+        self._order.follow(kind, fields)
+        if kind in _TEXTS:
+            fields.setdefault("logprobs", _NO_TOKENS)
+        if kind.endswith(".delta"):
+            self._seen_bytes += len(fields.get("delta", NULL))
+        own: dict[str, object] = {**fields}
+        if "response" in fields:
+            own["response"] = self._patched(fields["response"])
+        return self._numbering.event(kind, own)
+
+    def _patched(self, response: Raw) -> dict[str, object]:
+        given = fields_decoder.decode(response)
+        if self.upstream_id is None:
+            self.upstream_id = _text.decode(given.get("id", NULL))
+        self._response = {**self._blank, **given, **self._ours}
+        return self._response
+
+    def _finish(self, kind: str, fields: Fields) -> bytes:
+        response = response_decoder.decode(fields["response"])
+        items = items_of(response)
+        calls = any(item_decoder.decode(item).type in CALLS for item in items)
+        self.finish_reason, self.native_finish_reason = finish_of(response, calls=calls)
+        self.reported = parse_usage(response.usage)
+        self._patched(fields["response"])
+        self._last_kind, self.done = kind, True
+        ends = self._order.rest(items)
+        return b"".join(self._numbering.event("response.output_item.done", each) for each in ends)

@@ -1,0 +1,152 @@
+r"""The shapes of the responses format that the gateway looks into; the rest stays raw bytes.
+
+    response ─ output ─┬─ message ─┬─ output_text
+                       │           └─ refusal
+                       ├─ reasoning: summary and content
+                       ├─ function_call
+                       └─ custom_tool_call
+
+Source: https://platform.openai.com/docs/api-reference/responses/object
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.inference.formats.base import ErrorEvent, Unreadable
+from tollhouse.inference.formats.responses.errors import parse_error
+from tollhouse.inference.formats.wire import NULL, encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tollhouse.inference.formats.hub.reply import FinishReason
+
+DONE: Final = b"[DONE]"
+TERMINAL: Final = frozenset({"response.completed", "response.incomplete"})
+"""Events that end a stream well."""
+FAILED: Final = frozenset({"error", "response.failed", "response.cancelled"})
+"""Events that end it otherwise."""
+LAST: Final = b"data: [DONE]\n\n"
+
+
+class Part(msgspec.Struct):
+    """A part of a message's or a reasoning item's content."""
+
+    type: str | None = None
+    text: str = ""
+    refusal: str = ""
+    logprobs: list[Raw] | None = None
+
+
+class Item(msgspec.Struct):
+    """What every item of the output has; its kind says which of the others it is."""
+
+    type: str | None = None
+
+
+class Message(msgspec.Struct):
+    """An item of type `message`."""
+
+    content: list[Part] = []
+
+
+class Call(msgspec.Struct):
+    """An item of type `function_call` or `custom_tool_call`."""
+
+    name: str
+    call_id: str
+    arguments: str = ""
+    input: str = ""
+
+
+class ReasoningItem(msgspec.Struct):
+    """An item of type `reasoning`."""
+
+    id: str | None = None
+    summary: list[Part] | None = None
+    content: list[Part] | None = None
+    encrypted_content: str | None = None
+
+
+class IncompleteDetails(msgspec.Struct):
+    """Why a response is incomplete."""
+
+    reason: str | None = None
+
+
+class Response(msgspec.Struct):
+    """A response, as far as the gateway follows it."""
+
+    output: list[Raw] | None = None
+    id: str | None = None
+    status: str | None = None
+    error: Raw = NULL
+    incomplete_details: IncompleteDetails | None = None
+    usage: Raw = NULL
+    service_tier: str | None = None
+
+
+item_decoder: Final = msgspec.json.Decoder(Item)
+message_decoder: Final = msgspec.json.Decoder(Message)
+call_decoder: Final = msgspec.json.Decoder(Call)
+reasoning_decoder: Final = msgspec.json.Decoder(ReasoningItem)
+response_decoder: Final = msgspec.json.Decoder(Response)
+
+CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+_INCOMPLETE: Final[Mapping[str | None, FinishReason]] = {
+    "max_output_tokens": "length",
+    "content_filter": "content_filter",
+}
+
+
+def items_of(response: Response) -> list[Raw]:
+    """Return a response's output.
+
+    Raises:
+        Unreadable: It has none, so that it is no response.
+    """
+    if response.output is None:
+        message = "the response has no output"
+        raise Unreadable(message)
+    return response.output
+
+
+def finish_of(response: Response, *, calls: bool) -> tuple[FinishReason, str]:
+    """Return how a response ended, in the hub's word and in the provider's.
+
+    Args:
+        response: A provider's, whole or out of a stream's last event.
+        calls: Whether it calls a tool.
+
+    Raises:
+        Unreadable: It has not ended.
+        ErrorEvent: It failed.
+    """
+    status = response.status or "completed"
+    if status in {"failed", "cancelled"} or response.error != NULL:
+        raise ErrorEvent(status, None) if response.error == NULL else parse_error(response.error)
+    if status == "completed":
+        return ("tool_calls" if calls else "stop"), status
+    if status != "incomplete":
+        message = "the response has not ended"
+        raise Unreadable(message)
+    reason = response.incomplete_details.reason if response.incomplete_details else None
+    return _INCOMPLETE.get(reason, "length"), reason or status
+
+
+class Numbering:
+    """Writes one stream's events, each with its number."""
+
+    def __init__(self) -> None:
+        """Start at 0."""
+        self.count = 0
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> bytes:
+        """Return the next event: its type, its number and its own fields."""
+        data = encoder.encode({"type": kind, **fields, "sequence_number": self.count})
+        self.count += 1
+        return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"

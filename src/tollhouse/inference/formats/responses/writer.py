@@ -1,0 +1,200 @@
+"""A stream in the responses format on its way to a client. Pure.
+
+    created  in_progress  (output_item.added ... output_item.done)*
+        (completed | incomplete | failed)  [DONE]
+
+Items come one after the other, and each event has its number. What the hub has as several blocks of
+text is one message here, so a message ends only when something else begins.
+
+Source: https://platform.openai.com/docs/api-reference/responses-streaming
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.hub.events import (
+    BlockEnded,
+    Finished,
+    ReasoningDelta,
+    ReasoningProof,
+    RefusalDelta,
+    Reported,
+    Started,
+    TextDelta,
+    ToolDelta,
+    ToolStarted,
+)
+from tollhouse.inference.formats.hub.gather import Gathering
+from tollhouse.inference.formats.hub.parts import Text
+from tollhouse.inference.formats.hub.reasoning import OPENAI
+from tollhouse.inference.formats.hub.sequence import BlockSequence
+from tollhouse.inference.formats.responses.errors import broken_response
+from tollhouse.inference.formats.responses.items import CallItem, MessageItem, ReasoningItem
+from tollhouse.inference.formats.responses.output import call_kind, item_id
+from tollhouse.inference.formats.responses.render import INCOMPLETE, finished_response
+from tollhouse.inference.formats.responses.response import blank_response
+from tollhouse.inference.formats.responses.wire import LAST, Numbering
+from tollhouse.kernel.errors import Bug
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.hub.events import Delta, Event
+    from tollhouse.inference.formats.hub.reply import FinishReason
+    from tollhouse.inference.formats.responses.items import OpenItem, Wire
+    from tollhouse.inference.formats.responses.output import Object
+    from tollhouse.inference.formats.responses.request import ResponsesRequest
+    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.kernel.errors import TollhouseError
+
+
+class ResponsesWriter:
+    """Fulfils `formats.hub.ports.Writer`."""
+
+    def __init__(
+        self, request: ResponsesRequest, identity: ReplyIdentity, freeform: Collection[str]
+    ) -> None:
+        """Start before the first event.
+
+        Args:
+            request: Shown in the response.
+            identity: The reply's.
+            freeform: The names of the tools that take a text.
+        """
+        self._identity = identity
+        self._freeform = freeform
+        self._blank = blank_response(request, identity)
+        self._numbering = Numbering()
+        self._sequence = BlockSequence()
+        self._gathering = Gathering()
+        self._output: list[Object] = []
+        self._texts: list[str] = []
+        self._open: OpenItem | None = None
+        self._block: int | None = None
+        self._calls: set[tuple[int, int]] = set()
+        self._finish_reason: FinishReason | None = None
+        self._closed = False
+
+    def write(self, event: Event) -> bytes:
+        """Return what the client gets of an event.
+
+        Raises:
+            Unreadable: The event cannot come here.
+        """
+        self._check(event)
+        events = self._sequence.feed(event)
+        return b"".join([self._begin(), *map(self._write, events)])
+
+    def end(self, charge: Charge) -> bytes:
+        """Return the end of a stream that came to its end; one that never finished has failed."""
+        begun = self._close()
+        rest = b"" if self._finish_reason else self.write(Finished(0, "error"))
+        response = finished_response(self._response(), self._finish_reason or "error", charge)
+        return begun + rest + self._terminal(response)
+
+    def fail(self, error: TollhouseError) -> bytes:
+        """Return the end of a stream that broke: the response has failed."""
+        return self._close() + self._terminal(broken_response(self._response(), error))
+
+    def _check(self, event: Event) -> None:
+        """Refuse an event before anything of it is written, so that no number is left out."""
+        if isinstance(event, ToolStarted):
+            self._calls.add((event.choice, event.block))
+        elif isinstance(event, ToolDelta) and (event.choice, event.block) not in self._calls:
+            message = "a tool call has arguments and no name"
+            raise Unreadable(message)
+
+    def _close(self) -> bytes:
+        if self._closed:
+            message = "a responses stream was ended twice"
+            raise Bug(message)
+        self._closed = True
+        return self._begin()
+
+    def _begin(self) -> bytes:
+        if self._numbering.count:
+            return b""
+        opening: Object = {"response": self._blank}
+        created = self._numbering.event("response.created", opening)
+        return created + self._numbering.event("response.in_progress", opening)
+
+    def _response(self) -> Object:
+        return {**self._blank, "output": self._output, "output_text": "".join(self._texts)}
+
+    def _terminal(self, response: Object) -> bytes:
+        kind = f"response.{response['status']}"
+        return self._numbering.event(kind, {"response": response}) + LAST
+
+    def _write(self, event: Event) -> bytes:
+        if isinstance(event, (Started, Reported)):
+            return b""
+        if isinstance(event, Finished):
+            self._finish_reason = event.finish_reason
+            return self._end_item(is_complete=event.finish_reason not in INCOMPLETE)
+        if isinstance(event, BlockEnded):
+            return self._end_block(event.block)
+        self._gathering.take(event)
+        opened = b"" if event.block == self._block else self._open_block(event)
+        return opened + self._inside(self._item().take(event))
+
+    def _open_block(self, event: Delta) -> bytes:
+        self._block = event.block
+        is_spoken = isinstance(event, (TextDelta, RefusalDelta))
+        if is_spoken and isinstance(self._open, MessageItem):
+            return b""
+        ended = self._end_item(is_complete=True)
+        self._open = self._new_item(event)
+        item = {**self._open.item, "status": "in_progress"}
+        at = {"output_index": len(self._output), "item": item}
+        return ended + self._numbering.event("response.output_item.added", at)
+
+    def _new_item(self, event: Delta) -> OpenItem:
+        position = len(self._output)
+        if isinstance(event, ToolStarted):
+            kind = call_kind(event.name, self._freeform)
+            return CallItem(item_id(self._identity, kind, position), kind, event)
+        if isinstance(event, (ReasoningDelta, ReasoningProof)):
+            return ReasoningItem(
+                _native_id(event) or item_id(self._identity, "reasoning", position)
+            )
+        return MessageItem(item_id(self._identity, "message", position))
+
+    def _item(self) -> OpenItem:
+        if self._open is None:
+            message = "an event belongs to no item"
+            raise Bug(message)
+        return self._open
+
+    def _end_block(self, number: int) -> bytes:
+        if number != self._block:
+            return b""
+        self._block = None
+        block = self._gathering.block(0, number)
+        if isinstance(block, Text):
+            self._texts.append(block.text)
+        return self._inside(self._item().end(block))
+
+    def _end_item(self, *, is_complete: bool) -> bytes:
+        """End the item that is open, of which nothing more can come."""
+        if self._open is None:
+            return b""
+        item = {**self._open.item, "status": "completed" if is_complete else "incomplete"}
+        at = {"output_index": len(self._output), "item": item}
+        self._output.append(item)
+        self._open = None
+        return self._numbering.event("response.output_item.done", at)
+
+    def _inside(self, events: Iterable[Wire]) -> bytes:
+        """Write events of the item that is open."""
+        at: Object = {"item_id": self._item().item["id"], "output_index": len(self._output)}
+        return b"".join([self._numbering.event(kind, {**at, **own}) for kind, own in events])
+
+
+def _native_id(event: ReasoningDelta | ReasoningProof) -> str | None:
+    """Return the id that OpenAI's proof belongs to, if it comes before any text."""
+    if isinstance(event, ReasoningProof) and event.format == OPENAI:
+        return event.id
+    return None

@@ -1,0 +1,69 @@
+from typing import Any
+
+import pytest
+
+from tollhouse.inference.formats.responses.errors import (
+    broken_response,
+    envelope,
+    parse_error,
+    read_failure,
+)
+from tollhouse.kernel.errors import Bug, Invalid, ProviderRateLimited, TollhouseError
+
+
+def test_before_the_stream_an_error_has_a_number_for_its_code() -> None:
+    assert envelope(Invalid("input: no."), "gen-1") == {
+        "error": {"code": 400, "message": "input: no."}
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (Invalid("no"), "invalid_prompt", "no"),
+        (ProviderRateLimited("slow", provider_name="A"), "rate_limit_exceeded", "slow"),
+        (Bug("secret"), "server_error", "Internal server error."),
+    ],
+)
+def test_in_a_stream_it_has_one_of_the_formats_words(
+    error: TollhouseError, code: str, message: str
+) -> None:
+    shown = broken_response({"id": "gen-1"}, error)
+    assert shown == {
+        "id": "gen-1",
+        "status": "failed",
+        "error": {"code": code, "message": message},
+        "error_type": error.code,
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"code":"a","message":"b"}', ("a", "b")),
+        (b'{"type":"error","code":null,"message":"b"}', (None, "b")),
+        (b'{"type":"server_error","message":"b"}', ("server_error", "b")),
+        (b'{"type":"error","error":{"code":5,"message":"b"}}', (5, "b")),
+        (b'"b"', (None, "b")),
+        (b"{}", (None, None)),
+        (b"[1]", (None, None)),
+        (b"[" * 100_000, (None, None)),
+        (b'{"code":"' + b"x" * 500 + b'"}', ("x" * 100, None)),
+    ],
+)
+def test_whatever_a_provider_calls_an_error_is_one(data: bytes, said: tuple[Any, Any]) -> None:
+    error = parse_error(data)
+    assert (error.code, error.message) == said
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b'{"type":"response.failed","response":{"error":{"code":"a"}}}', "a"),
+        (b'{"type":"response.failed","response":{"error":null}}', None),
+        (b'{"type":"response.failed","response":5}', "response.failed"),
+        (b'{"type":"error","code":"a","response":null}', "a"),
+    ],
+)
+def test_an_event_may_fail_in_itself_or_in_its_response(data: bytes, code: str | None) -> None:
+    assert read_failure(data).code == code
