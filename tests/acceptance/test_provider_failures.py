@@ -43,9 +43,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
             "  - id: nobody/home\n    context_length: 8192\n"
             "    endpoints: [{provider: nobody, model: x, pricing: free}]\n"
             "  - id: two/endpoints\n    context_length: 8192\n    endpoints:\n"
-            "      - {provider: nobody, model: x, pricing: free}\n"
+            "      - {provider: nobody, model: y, pricing: free}\n"
             "      - {provider: cutter, model: 'status:429', pricing: free}\n"
-            "      - {provider: cutter, model: echo, pricing: free}\n",
+            "      - {provider: cutter, model: echo, pricing: free}\n"
+            "  - id: cooled/down\n    context_length: 8192\n    endpoints:\n"
+            "      - {provider: cutter, model: 'status:529', pricing: free}\n"
+            "      - {provider: cutter, model: large-2026, pricing: free}\n",
         )
         folder = tmp_path_factory.mktemp("failures")
         with start_server(folder, config=config) as running:
@@ -74,6 +77,22 @@ def test_each_failure_has_its_status_and_names_the_provider(
     assert reply.status_code == error["code"] == status
     assert error["metadata"]["provider_name"] == "Cutter"
     assert "Traceback" not in reply.text
+
+
+def test_an_endpoint_that_failed_is_asked_after_the_others_for_a_while(
+    server: ServerProcess,
+) -> None:
+    asked = [_attempts(server, ask(server, "cooled/down", stream=False)) for _ in range(2)]
+    assert asked == [[529, 200], [200]]
+
+
+def _attempts(server: ServerProcess, reply: httpx2.Response) -> list[int]:
+    told = httpx2.get(
+        f"{server.base_url}/generation",
+        params={"id": reply.json()["id"]},
+        headers=server.authorization,
+    )
+    return [each["status"] for each in told.json()["data"]["provider_responses"]]
 
 
 def test_a_provider_that_cannot_be_reached_is_a_502(server: ServerProcess) -> None:

@@ -68,7 +68,7 @@ async def connect(
     """Connect with a small buffer, whatever the kernel would let it grow to."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, CLIENT_HOLDS)
-    client.setblocking(False)
+    client.setblocking(False)  # noqa: FBT003 - its only form
     await asyncio.get_running_loop().sock_connect(client, (host, port))
     return await asyncio.open_connection(sock=client, limit=CLIENT_HOLDS)
 

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HELLO = Reply("hello", ("hel", "lo"), usage_of(1, 2))
 CONFIG = """
+upstream: {{cool_down_seconds: 0.001}}
 providers:
   - slug: faulty
     name: Cutter

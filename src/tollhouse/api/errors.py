@@ -11,16 +11,21 @@ from tollhouse.kernel.envelope import envelope, status_of
 from tollhouse.kernel.errors import MethodNotAllowed, RateLimited, Unauthenticated
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tollhouse.kernel.errors import RateWindow, TollhouseError
 
 _encode = msgspec.json.Encoder().encode
 
 
-def error_response(error: TollhouseError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+def error_response(
+    error: TollhouseError, shown: Mapping[str, object] | None = None
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Return the response that an error becomes.
 
     Args:
         error: What went wrong.
+        shown: The body, where the request's format has an envelope of its own.
 
     Returns:
         The status, the headers without a content length, and the body.
@@ -36,7 +41,7 @@ def error_response(error: TollhouseError) -> tuple[int, list[tuple[bytes, bytes]
         headers.extend(_rate_limit(error.window))
     if isinstance(error, Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))
-    return status_of(error), headers, _encode(envelope(error))
+    return status_of(error), headers, _encode(envelope(error) if shown is None else shown)
 
 
 def _rate_limit(window: RateWindow) -> list[tuple[bytes, bytes]]:

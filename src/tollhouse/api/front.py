@@ -57,8 +57,8 @@ _EXPOSED = b"x-generation-id, retry-after, x-ratelimit-limit, x-ratelimit-remain
 class Routes:
     """What lies behind the front."""
 
-    hot: Mapping[str, tuple[str, HotRoute]]
-    """Path below the version segment -> its one method and its route."""
+    hot: Mapping[str, HotRoute]
+    """Path below the version segment -> its route."""
     control: App
     system: SystemRoutes
 
@@ -142,11 +142,10 @@ class Front:
             self._check_region(scope, headers, path)
         hot = self._routes.hot.get(path)
         if hot is not None:
-            method, route = hot
-            if scope["method"] != method:
-                message = f"{scope['method']} is not allowed here; use {method}."
-                raise MethodNotAllowed(message, allow=(method,))
-            await route(scope, headers, receive, send)
+            if scope["method"] != hot.method:
+                message = f"{scope['method']} is not allowed here; use {hot.method}."
+                raise MethodNotAllowed(message, allow=(hot.method,))
+            await hot(scope, headers, receive, send)
             return
         body = await read_body(receive, headers, self._settings.control_body_limit_bytes)
         inner: Scope = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
@@ -225,8 +224,12 @@ class Front:
         if started.begun:
             # Nothing legal can follow a head that has left: the server closes the connection.
             return
-        status, fields, body = error_response(error)
         exchange = scope.get("tollhouse.exchange")
+        hot = self._routes.hot.get(policy.api_path(scope["path"]) or "")
+        shown = None
+        if hot is not None:
+            shown = hot.refuse(error, None if exchange is None else exchange.generation_id)
+        status, fields, body = error_response(error, shown)
         if exchange is not None and exchange.booked:
             fields.append((b"x-generation-id", exchange.generation_id.encode()))
         origin = headers.get(b"origin")

@@ -7,25 +7,35 @@ document like all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from tollhouse.accounting.types import Attribution
-from tollhouse.api.asgi import JSON, ON_GONE, SINK
+from tollhouse.api.asgi import JSON, ON_GONE, SINK, respond
 from tollhouse.api.limits import read_body
 from tollhouse.identity.access import billed_to
 from tollhouse.inference.call import Call
-from tollhouse.inference.formats.base import ClientRequest, Relay
-from tollhouse.inference.formats.chat_completions import parse as chat_completions
-from tollhouse.inference.formats.chat_completions.relay import ChatRelay
-from tollhouse.inference.formats.embeddings import request as embeddings
-from tollhouse.inference.formats.embeddings.relay import EmbeddingsRelay
+from tollhouse.inference.formats.messages.request import parse_request as parse_messages
+from tollhouse.inference.formats.registry import (
+    FORMATS,
+    Arrived,
+    passed_headers,
+    passed_query,
+)
+from tollhouse.inference.preferences import read_preferences
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from tollhouse.api.asgi import Receive, Scope, Send
     from tollhouse.inference.exchange import Exchange, Sink
+    from tollhouse.inference.formats.registry import Format
     from tollhouse.inference.pipeline import Pipeline
+    from tollhouse.inference.token_count import TokenCounter
     from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.errors import TollhouseError
+    from tollhouse.settings.sections import ServerSettings
 
 _EVENT_STREAM = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -34,10 +44,22 @@ _EVENT_STREAM = (
     (b"x-accel-buffering", b"no"),
 )
 _LONGEST_ATTRIBUTION = 512
+_KEEP_ALIVE = b": TOLLHOUSE PROCESSING\n\n"
+"""A comment: every reader of event streams passes over it."""
 
 
 class HotRoute(Protocol):
     """A route without a framework."""
+
+    @property
+    def method(self) -> str:
+        """The one that it takes."""
+        ...
+
+    @property
+    def refuse(self) -> Callable[[TollhouseError, str | None], Mapping[str, object]]:
+        """Return the body of an error; the second argument is the generation's id."""
+        ...
 
     async def __call__(
         self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
@@ -50,38 +72,21 @@ class HotRoute(Protocol):
         ...
 
 
-Read = Callable[[bytes], tuple[ClientRequest, tuple[Relay, ...]]]
-"""Parses a body in a client's format; raises `Invalid`."""
-
-
-def read_chat(body: bytes) -> tuple[ClientRequest, tuple[Relay, ...]]:
-    """Read the body of `POST /chat/completions`."""
-    request = chat_completions.parse_request(body)
-    return request, (ChatRelay(request),)
-
-
-def read_embeddings(body: bytes) -> tuple[ClientRequest, tuple[Relay, ...]]:
-    """Read the body of `POST /embeddings`."""
-    request = embeddings.parse_request(body)
-    return request, (EmbeddingsRelay(request),)
-
-
-READERS: Final[Mapping[str, Read]] = {
-    "/chat/completions": read_chat,
-    "/embeddings": read_embeddings,
-}
-"""Path to format."""
-
-
 class Inference:
     """`POST` of a request to a model, in one format."""
 
-    def __init__(self, read: Read, pipeline: Pipeline, clock: Clock, body_limit: int) -> None:
+    method = "POST"
+
+    def __init__(
+        self, spoken: Format, pipeline: Pipeline, clock: Clock, settings: ServerSettings
+    ) -> None:
         """Take the format and what the route needs."""
-        self._read = read
+        self._read = spoken.read
+        self.refuse = spoken.refuse
         self._pipeline = pipeline
         self._clock = clock
-        self._body_limit = body_limit
+        self._body_limit = settings.body_limit_bytes
+        self._keep_alive_seconds = settings.keep_alive_seconds
 
     async def __call__(
         self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
@@ -94,11 +99,12 @@ class Inference:
         subject = billed_to(scope)
         received_at, received_monotonic = self._clock.now(), self._clock.monotonic()
         body = await read_body(receive, headers, self._body_limit)
-        request, relays = self._read(body)
+        request, relays = self._read(Arrived(body, headers, scope["query_string"]))
         exchange = self._pipeline.begin(
             Call(
                 request,
                 relays,
+                read_preferences(request.fields),
                 subject,
                 attribution(headers),
                 received_at,
@@ -109,12 +115,41 @@ class Inference:
         scope[ON_GONE] = exchange.abandon
         try:
             if request.stream:
+                exchange.keep_alive(self._keep_alive_seconds, _KEEP_ALIVE)
                 await _send_stream(exchange, send, scope.get(SINK))
             else:
                 await _send_whole(exchange, send)
         finally:
             # Does nothing after the end; without it a failing send would leave the call running.
             exchange.abandon()
+
+
+class CountTokens:
+    """`POST /messages/count_tokens`: how many tokens a request would take; nothing is booked."""
+
+    method = "POST"
+
+    def __init__(self, counter: TokenCounter, settings: ServerSettings) -> None:
+        """Take what the route needs."""
+        self.refuse = FORMATS["/messages"].refuse
+        self._counter = counter
+        self._body_limit = settings.body_limit_bytes
+
+    async def __call__(
+        self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        """Count.
+
+        Raises:
+            TollhouseError: The request is refused.
+        """
+        billed_to(scope)
+        body = await read_body(receive, headers, self._body_limit)
+        arrived = Arrived(body, headers, scope["query_string"])
+        tokens = await self._counter.count(
+            parse_messages(body), passed_query(arrived), passed_headers(arrived)
+        )
+        await respond(send, 200, [JSON], msgspec.json.encode({"input_tokens": tokens}))
 
 
 def attribution(headers: Mapping[bytes, bytes]) -> Attribution:

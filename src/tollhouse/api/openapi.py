@@ -30,7 +30,8 @@ SERVER: Final = "/v1"
 """Relative to where the document was read from, so it fits every host name."""
 
 BEARER: Final = "bearer"
-_ERROR_REFERENCE: Final = {"$ref": "#/components/schemas/Error"}
+ERROR_SCHEMA: Final = "x-error-schema"
+"""Names the schema of a hot operation's errors, where it is not the common envelope."""
 _FIRST_ERROR_STATUS = 400
 _FRAMEWORKS_REFUSAL = "422"
 _FRAMEWORKS_SCHEMAS = ("HTTPValidationError", "ValidationError")
@@ -40,7 +41,10 @@ catalogue needs none. Every error is the same envelope with an integer `code`, w
 status.
 """
 _TAGS: Final = {
-    "Chat": "Inference in the chat format.",
+    "Chat": "Inference in the format of OpenAI's chat completions.",
+    "Responses": "Inference in the format of OpenAI's responses.",
+    "Messages": "Inference in the format of Anthropic's messages.",
+    "Completions": "Texts that are continued.",
     "Embeddings": "Texts to vectors.",
     "Models": "What this installation offers.",
     "Keys": "The calling key, and the keys of an account.",
@@ -124,8 +128,9 @@ def render_openapi(app: FastAPI, hot: Sequence[HotOperation]) -> bytes:
 
 
 def _complete(method: str, path: str, operation: Schema) -> None:
+    error = operation.pop(ERROR_SCHEMA, "Error")
     responses: Schema = {
-        status: _with_envelope(status, response)
+        status: _with_envelope(status, response, error)
         for status, response in operation["responses"].items()
         if status != _FRAMEWORKS_REFUSAL
     }
@@ -134,7 +139,8 @@ def _complete(method: str, path: str, operation: Schema) -> None:
         operation["security"] = []
 
 
-def _with_envelope(status: str, response: Schema) -> Schema:
+def _with_envelope(status: str, response: Schema, error: str) -> Schema:
     if int(status) < _FIRST_ERROR_STATUS:
         return response
-    return {**response, "content": {"application/json": {"schema": _ERROR_REFERENCE}}}
+    schema = {"$ref": f"#/components/schemas/{error}"}
+    return {**response, "content": {"application/json": {"schema": schema}}}

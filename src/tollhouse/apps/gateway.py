@@ -15,16 +15,19 @@ from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
 from tollhouse.api.control import control_app
 from tollhouse.api.docs import render_docs
 from tollhouse.api.front import Front, Routes
-from tollhouse.api.hot_routes import READERS, Inference
+from tollhouse.api.hot_routes import CountTokens, Inference
 from tollhouse.api.openapi import render_openapi
 from tollhouse.api.operations import HOT_OPERATIONS
 from tollhouse.api.readiness import Readiness
 from tollhouse.api.system import SystemRoutes
 from tollhouse.identity import endpoints as identity_endpoints
 from tollhouse.inference import endpoints as inference_endpoints
+from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.generation import Services
+from tollhouse.inference.health import Health
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.registry import build_providers
+from tollhouse.inference.token_count import TokenCounter
 from tollhouse.inference.upstream.client import HttpUpstream
 from tollhouse.observability.metrics import Metrics
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tollhouse.accounting.ports import ChargeWriter
+    from tollhouse.api.hot_routes import HotRoute
     from tollhouse.apps.core import Core
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.providers.base import Provider
@@ -76,7 +80,8 @@ def build_gateway(
         sync=settings.accounting.journal_sync == "always",
     )
     providers = build_providers(settings.providers, settings.upstream, partial(_upstream, settings))
-    services = Services(providers, settler, core.clock, metrics)
+    health = Health(settings.upstream.cool_down_seconds)
+    services = Services(providers, settler, core.clock, metrics, health)
     pipeline = Pipeline(catalog, services, core.ids)
     readiness = Readiness(core.database)
     control = control_app(
@@ -88,14 +93,13 @@ def build_gateway(
             catalog, {slug: provider.name for slug, provider in providers.items()}
         ),
     )
+    hot: dict[str, HotRoute] = {
+        path: Inference(spoken, pipeline, core.clock, settings.server)
+        for path, spoken in FORMATS.items()
+    }
+    hot["/messages/count_tokens"] = CountTokens(TokenCounter(catalog, providers), settings.server)
     routes = Routes(
-        hot={
-            path: (
-                "POST",
-                Inference(read, pipeline, core.clock, settings.server.body_limit_bytes),
-            )
-            for path, read in READERS.items()
-        },
+        hot=hot,
         control=control,
         system=SystemRoutes(
             version=__version__,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.types import Attribution
     from tollhouse.identity.types import Subject
     from tollhouse.inference.formats.base import ClientRequest, Relay
+    from tollhouse.inference.types import Preferences
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Call:
     request: ClientRequest
     relays: tuple[Relay, ...]
     """The ways in which it can be asked, best first: each dialect once."""
+    preferences: Preferences
     subject: Subject
     attribution: Attribution
     received_at: datetime

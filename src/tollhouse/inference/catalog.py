@@ -9,8 +9,9 @@ import difflib
 from typing import TYPE_CHECKING
 
 from tollhouse.inference.prices import configured_price
+from tollhouse.inference.providers.openai_compatible.profiles import NAMES, server_of
 from tollhouse.inference.providers.simulated import models as simulated
-from tollhouse.inference.types import Endpoint, Model
+from tollhouse.inference.types import Dialect, Endpoint, Model
 from tollhouse.kernel.errors import NotFound
 from tollhouse.kernel.start import StartError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tollhouse.accounting.types import Price
+    from tollhouse.inference.list_prices import ListedModel
     from tollhouse.settings.sections import EndpointSettings, ModelSettings, ProviderSettings
 
 
@@ -75,7 +77,48 @@ def build_catalog(
     for each in providers.values():
         if each.kind == "simulated":
             own.extend(simulated.models(each.slug))
-    return Catalog(own)
+    listed = [model for each in providers.values() for model in _listed(each, now)]
+    return Catalog([*listed, *own])
+
+
+def _listed(provider: ProviderSettings, now: datetime) -> list[Model]:
+    """Return the models of a provider's price list, if its settings want them."""
+    if not provider.list_models:
+        return []
+    # Loaded here, as for a single price.
+    from tollhouse.inference.list_prices import listed_models  # noqa: PLC0415
+
+    models = [
+        Model(
+            id=f"{provider.slug}/{each.id}",
+            name=f"{provider.name}: {each.name}",
+            description="",
+            context_length=each.context_length,
+            max_completion_tokens=None,
+            endpoints=(_listed_endpoint(each, provider),),
+        )
+        for each in listed_models(provider, now)
+    ]
+    if not models:
+        message = (
+            f"no price list is known for provider {provider.slug!r} at {provider.base_url}: "
+            "leave list_models out and name its models"
+        )
+        raise StartError(message)
+    return models
+
+
+def _listed_endpoint(listed: ListedModel, provider: ProviderSettings) -> Endpoint:
+    return Endpoint(
+        provider=provider.slug,
+        model=listed.id,
+        price=listed.price,
+        idempotent=provider.idempotent,
+        dialects=frozenset({Dialect.EMBEDDINGS}) if listed.embeds else None,
+        profile=server_of(provider).profile,
+        provider_name=provider.name,
+        keeps_data=provider.keeps_data,
+    )
 
 
 def _model(
@@ -88,14 +131,25 @@ def _model(
         context_length=settings.context_length,
         max_completion_tokens=settings.max_completion_tokens,
         endpoints=tuple(
-            Endpoint(
-                provider=each.provider,
-                model=each.model,
-                price=_price(settings.id, each, providers[each.provider], now),
-                idempotent=providers[each.provider].idempotent,
-            )
-            for each in settings.endpoints
+            _endpoint(settings, each, providers[each.provider], now) for each in settings.endpoints
         ),
+    )
+
+
+def _endpoint(
+    model: ModelSettings, endpoint: EndpointSettings, provider: ProviderSettings, now: datetime
+) -> Endpoint:
+    dialects = frozenset(NAMES[name] for name in endpoint.dialects)
+    return Endpoint(
+        provider=endpoint.provider,
+        model=endpoint.model,
+        price=_price(model.id, endpoint, provider, now),
+        idempotent=provider.idempotent,
+        dialects=dialects or None,
+        profile=server_of(provider).profile,
+        max_completion_tokens=model.max_completion_tokens,
+        provider_name=provider.name,
+        keeps_data=provider.keeps_data,
     )
 
 

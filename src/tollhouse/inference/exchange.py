@@ -43,6 +43,23 @@ class Exchange:
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._sink: Sink | None = None
+        self._silent = True
+        self._beat: asyncio.TimerHandle | None = None
+
+    def keep_alive(self, seconds: float, comment: bytes) -> None:
+        """Write a comment whenever nothing else was written for so long, until the end.
+
+        Proxies and clients close a connection on which nothing happens. A comment is a beginning,
+        too: a failure after it is told in the stream.
+        """
+        if self.ended or self.abandoned:
+            return
+        if self._beat is not None and self._silent:
+            self.begun = True
+            self._hand_over(comment)
+        self._silent = True
+        loop = asyncio.get_running_loop()
+        self._beat = loop.call_later(seconds, self.keep_alive, seconds, comment)
 
     async def read(self) -> bytes:
         """Return what has been written since the last call; empty at the end, or once abandoned.
@@ -96,6 +113,13 @@ class Exchange:
         self.begun = True
         if self.abandoned:
             return
+        self._silent = False
+        self._hand_over(data)
+        while self._size > HIGH_WATER:
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+
+    def _hand_over(self, data: bytes) -> None:
         if self._sink is not None:
             if not self._sink(data):
                 self._sink = None
@@ -104,9 +128,6 @@ class Exchange:
         self._pieces.append(data)
         self._size += len(data)
         _wake(self._reader)
-        while self._size > HIGH_WATER:
-            self._writer = asyncio.get_running_loop().create_future()
-            await self._writer
 
     def finish(self, data: bytes) -> None:
         """Hand over the last bytes, however far behind the reader is, and end."""
@@ -120,6 +141,8 @@ class Exchange:
         self.ended = True
         # It refers to the producer, which refers to us: without it both go with the last reader.
         self.on_abandon = None
+        if self._beat is not None:
+            self._beat.cancel()
         _wake(self._reader)
 
     def fail(self, error: TollhouseError) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,6 +22,7 @@ from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, 
 from tollhouse.inference import routing
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.tokens import estimated_tokens
+from tollhouse.inference.health import Health
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.types import ReplyIdentity
@@ -29,7 +30,6 @@ from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.envelope import STATUS, status_of
 from tollhouse.kernel.errors import (
     Bug,
-    NotFound,
     ProviderFailure,
     ProviderUnavailable,
     TollhouseError,
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.base import Relay, Stream, Whole
     from tollhouse.inference.ports import Settlement
     from tollhouse.inference.providers.base import Provider, ProviderReply
-    from tollhouse.inference.types import Endpoint, Model
+    from tollhouse.inference.routing import Way
+    from tollhouse.inference.types import Model
     from tollhouse.kernel.clock import Clock
     from tollhouse.observability.metrics import Metrics
 
@@ -62,21 +63,23 @@ class Services:
     settlement: Settlement
     clock: Clock
     metrics: Metrics
+    health: Health = field(default_factory=Health)
 
 
 class Generation:
     """One request and its reply."""
 
-    def __init__(self, call: Call, model: Model, exchange: Exchange, services: Services) -> None:
+    def __init__(
+        self, call: Call, models: Sequence[Model], exchange: Exchange, services: Services
+    ) -> None:
         """Prepare; nothing is sent before `run`."""
         self._call = call
-        self._model = model
+        self._models = models
         self._exchange = exchange
         self._services = services
         self._attempts: list[Attempt] = []
-        self._endpoint: Endpoint | None = None
+        self._way: Way | None = None
         self._identity: ReplyIdentity | None = None
-        self._relay: Relay | None = None
         self._stream: Stream | None = None
         self._whole: Whole | None = None
         self._reply: ProviderReply | None = None
@@ -107,7 +110,7 @@ class Generation:
 
     @property
     def _provider(self) -> Provider | None:
-        return None if self._endpoint is None else self._services.providers[self._endpoint.provider]
+        return None if self._way is None else self._services.providers[self._way.endpoint.provider]
 
     async def _run(self) -> None:
         error: TollhouseError | None = None
@@ -138,62 +141,70 @@ class Generation:
 
     async def _serve(self) -> None:
         self._reply = reply = await self._open()
-        if self._relay is None or self._identity is None:
+        if self._way is None or self._identity is None:
             message = "a reply without a relay"
             raise Bug(message)
+        relay = self._way.relay
         if self._call.request.stream:
-            await self._relay_stream(reply, self._relay.stream(self._identity))
+            await self._relay_stream(reply, relay.stream(self._identity))
         else:
-            await self._relay_whole(reply, self._relay)
+            await self._relay_whole(reply, relay)
 
     async def _open(self) -> ProviderReply:
+        services = self._services
         failures: list[ProviderFailure] = []
-        for endpoint, relay in self._ways():
-            self._endpoint, self._relay = endpoint, relay
+        rest = self._ways()
+        while rest and not (failures and self._exchange.abandoned):
+            way, *rest = rest
             try:
-                return await self._try(endpoint, relay)
+                reply = await self._try(way)
             except ProviderFailure as error:
                 failures.append(error)
                 if error.ambiguous:
-                    self._services.metrics.ambiguous_sends.inc()
-                goes_on = routing.moves_on(error, idempotent=endpoint.idempotent)
-                if self._exchange.abandoned or not goes_on:
-                    break
+                    services.metrics.ambiguous_sends.inc()
+                services.health.failed(way.endpoint, error, services.clock.monotonic())
+                rest = routing.still_open(error, way, rest)
+            else:
+                services.health.answered(way.endpoint)
+                return reply
         raise routing.last_word(failures)
 
-    def _ways(self) -> list[tuple[Endpoint, Relay]]:
-        """Return the endpoints that can be asked, first to last, and how each is asked.
+    def _ways(self) -> Sequence[Way]:
+        """Return the ways in which the request can be served, first to last."""
+        services, now = self._services, self._services.clock.monotonic()
+        return routing.ways(
+            self._models,
+            self._call.relays,
+            self._call.preferences,
+            spoken=lambda endpoint: services.providers[endpoint.provider].dialects,
+            cooling=lambda endpoint: services.health.is_cooling(endpoint, now),
+        )
 
-        Raises:
-            NotFound: None of the model's providers speaks anything that would do.
-        """
-        ways: list[tuple[Endpoint, Relay]] = []
-        for endpoint in routing.order(self._model):
-            spoken = endpoint.dialects or self._services.providers[endpoint.provider].dialects
-            relay = next((each for each in self._call.relays if each.dialect in spoken), None)
-            if relay is not None:
-                ways.append((endpoint, relay))
-        if not ways:
-            raise NotFound(f"{self._model.id} does not answer requests of this kind.")
-        return ways
-
-    async def _try(self, endpoint: Endpoint, relay: Relay) -> ProviderReply:
+    async def _try(self, way: Way) -> ProviderReply:
+        endpoint, relay = way.endpoint, way.relay
         provider = self._services.providers[endpoint.provider]
+        call = ProviderCall(
+            endpoint=endpoint,
+            dialect=relay.dialect,
+            stream=self._call.request.stream,
+            body=relay.ask(endpoint),
+            query=relay.query,
+            headers=relay.headers,
+        )
+        self._way = way
         started = self._services.clock.monotonic()
         status: int | None = None
         try:
-            body, stream = relay.ask(endpoint.model), self._call.request.stream
-            reply = await provider.open(ProviderCall(endpoint, relay.dialect, stream, body))
+            reply = await provider.open(call)
             status = _OK
         except ProviderFailure as error:
-            code = error.provider_code
-            status = code if isinstance(code, int) else None
+            status = error.provider_status
             raise
         finally:
             self._attempts.append(Attempt(provider.name, status, self._millis_since(started)))
         self._identity = ReplyIdentity(
             id=self._exchange.generation_id,
-            model=self._model.id,
+            model=way.model.id,
             provider=provider.name,
             created=unix_seconds(self._call.received_at),
         )
@@ -283,8 +294,9 @@ class Generation:
         return _CLIENT_GONE if error is self._client_gone else status_of(error)
 
     def _answer(self, charge: Charge, error: TollhouseError | None) -> None:
-        if error is not None and self._stream is not None and self._exchange.begun:
-            self._exchange.finish(self._stream.fail(error))
+        if error is not None and self._exchange.begun:
+            stream = self._stream or self._unbegun_stream()
+            self._exchange.finish(stream.fail(error))
         elif error is not None:
             self._exchange.fail(error)
         elif self._stream is not None:
@@ -292,12 +304,22 @@ class Generation:
         elif self._whole is not None and self._identity is not None:
             self._exchange.finish(self._whole.render(self._identity, charge))
 
+    def _unbegun_stream(self) -> Stream:
+        """Return a stream that says nothing but its error: only keep-alives were written."""
+        identity = self._identity or ReplyIdentity(
+            id=self._exchange.generation_id,
+            model=self._models[0].id,
+            provider=self._attempts[-1].provider if self._attempts else "",
+            created=unix_seconds(self._call.received_at),
+        )
+        return self._call.relays[0].stream(identity)
+
     def _owes_a_record(self, error: TollhouseError | None) -> bool:
         """Tell whether a provider may have done work: then there is a generation to book."""
         if isinstance(error, ProviderFailure):
             # One that accepted the request has begun to work, however it failed then.
             return error.ambiguous or self._identity is not None
-        return self._endpoint is not None
+        return self._way is not None
 
     def _charge(self, error: TollhouseError | None) -> Charge:
         reply = self._stream or self._whole
@@ -308,7 +330,7 @@ class Generation:
         return charge_for(
             reported,
             seen,
-            FREE if self._endpoint is None else self._endpoint.price,
+            FREE if self._way is None else self._way.endpoint.price,
             finish_reason=self._finish_reason(error),
             broken_off=error is not None,
         )
@@ -320,7 +342,7 @@ class Generation:
         return None if reply is None else reply.finish_reason
 
     def _record(self, charge: Charge, error: TollhouseError | None) -> GenerationRecord:
-        subject, endpoint = self._call.subject, self._endpoint
+        subject, way = self._call.subject, self._way
         reply = self._stream or self._whole
         return GenerationRecord(
             id=self._exchange.generation_id,
@@ -328,9 +350,9 @@ class Generation:
             workspace_id=subject.workspace_id,
             key_hash=subject.key_hash,
             api_type=self._call.request.api_type,
-            model=self._model.id,
+            model=self._models[0].id if way is None else way.model.id,
             provider=self._attempts[-1].provider if self._attempts else None,
-            provider_model=None if endpoint is None else endpoint.model,
+            provider_model=None if way is None else way.endpoint.model,
             upstream_id=None if reply is None else reply.upstream_id,
             is_byok=False,
             streamed=self._call.request.stream,

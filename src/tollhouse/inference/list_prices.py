@@ -6,6 +6,8 @@ memory, and time at every start.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ from tollhouse.accounting.types import Price, Rates, Tier
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from genai_prices.types import ModelPrice
+    from genai_prices.types import ModelInfo, ModelPrice
 
     from tollhouse.settings.sections import ProviderSettings
 
@@ -43,6 +45,52 @@ def list_price(model: str, provider: ProviderSettings, now: datetime) -> Price |
     except LookupError:
         return None
     return _from_list(found.get_prices(now))
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model of a provider's price list that answers in text, or with embeddings."""
+
+    id: str
+    name: str
+    context_length: int
+    price: Price
+    embeds: bool
+
+
+def listed_models(provider: ProviderSettings, now: datetime) -> list[ListedModel]:
+    """Return the models of a provider's price list, found by the provider's address.
+
+    Left out are those whose length is not known (retired ones, mostly), those that are billed by
+    something else than tokens, and those that answer with sound or pictures.
+    """
+    if provider.base_url is None:
+        return []
+    try:
+        listed = get_snapshot().find_provider(None, None, provider.base_url)
+    except LookupError:
+        return []
+    found = (_listed_model(model, now) for model in listed.models)
+    return [model for model in found if model is not None]
+
+
+def _listed_model(model: ModelInfo, now: datetime) -> ListedModel | None:
+    price = _from_list(model.get_prices(now))
+    if model.context_window is None or price is None or _OTHER_MEDIA.search(model.id):
+        return None
+    if not model.is_match(model.id):
+        # An entry for a family of names, of which this is none.
+        return None
+    return ListedModel(
+        id=model.id,
+        name=model.name or model.id,
+        context_length=model.context_window,
+        price=price,
+        embeds="embedding" in model.id,
+    )
+
+
+_OTHER_MEDIA = re.compile("audio|realtime|transcribe|tts|image|live|moderation|whisper")
 
 
 def _from_list(listed: ModelPrice) -> Price | None:

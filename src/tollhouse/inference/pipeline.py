@@ -48,9 +48,10 @@ class Pipeline:
         if self._stopping:
             message = "The gateway is stopping; send the request again in a moment."
             raise Unavailable(message)
-        model = self._catalog.find(call.request.model)
+        wanted = (call.request.model, *call.preferences.models)
+        models = [self._catalog.find(each) for each in dict.fromkeys(wanted)]
         exchange = Exchange(self._ids.generation(unix_seconds(call.received_at)))
-        generation = Generation(call, model, exchange, self._services)
+        generation = Generation(call, models, exchange, self._services)
         task = generation.start()
         self._running[task] = generation
         task.add_done_callback(lambda done: self._ended(done, exchange))

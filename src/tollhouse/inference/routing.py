@@ -1,47 +1,160 @@
 """Which endpoints a request tries, in which order. Pure.
 
-Two questions, and the answer for the caller when every endpoint failed:
-
-    order(model) -> endpoints, first to last
-    moves_on(error, idempotent) -> whether the next endpoint may be tried
+ways(models, relays, preferences, spoken, cooling) -> Way, Way, ...   first to last
+still_open(error, way, rest)                       -> those that may be tried after a failure
+last_word(errors)                                  -> the caller's answer when all failed
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.inference.preferences import NO_PREFERENCES
 from tollhouse.kernel.errors import (
+    NotFound,
     ProviderFailure,
     ProviderOverloaded,
     ProviderRateLimited,
     ProviderRefused,
+    Unavailable,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from tollhouse.inference.types import Endpoint, Model
+    from tollhouse.inference.formats.base import Relay
+    from tollhouse.inference.types import Ceiling, Dialect, Endpoint, Model, Preferences
 
 _HINTED: Final = (ProviderRateLimited, ProviderOverloaded)
 """The errors (429 and 503) whose answer may say when to try again."""
+_MILLION: Final = Decimal(1_000_000)
 
 
-def order(model: Model) -> Sequence[Endpoint]:
-    """Return a model's endpoints in the order in which they are tried: the catalogue's."""
-    return model.endpoints
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One endpoint, and how it is asked."""
+
+    model: Model
+    endpoint: Endpoint
+    relay: Relay
 
 
-def moves_on(error: ProviderFailure, *, idempotent: bool) -> bool:
-    """Tell whether another endpoint may be asked after this one failed.
+def ways(
+    models: Sequence[Model],
+    relays: Sequence[Relay],
+    preferences: Preferences,
+    spoken: Callable[[Endpoint], Collection[Dialect]],
+    cooling: Callable[[Endpoint], bool],
+) -> Sequence[Way]:
+    """Return the ways in which a request can be served, first to last.
 
-    Never where the provider says that the request itself is wrong, and where the work may have been
-    done already only if that costs nothing.
+    A model's endpoints come in the catalogue's order, those that cool down after the others; the
+    request's `order` comes before both.
+
+    Args:
+        models: The model that was asked for, and those that may stand in for it.
+        relays: How the request can be asked, best first.
+        preferences: What the request says of routing.
+        spoken: What an endpoint's provider speaks.
+        cooling: Whether an endpoint failed of late.
+
+    Raises:
+        NotFound: None of the models answers requests of this kind at all.
+        Unavailable: Some do, but none as the request wants it.
+    """
+    possible = [way for model in models for way in _possible(model, relays, spoken)]
+    if not possible:
+        raise NotFound(f"{models[0].id} does not answer requests of this kind.")
+    if len(possible) == 1 and preferences is NO_PREFERENCES:
+        return possible
+    chosen: list[Way] = []
+    for model in models:
+        own = [way for way in possible if way.model is model and _meets(way, preferences)]
+        ranked = sorted(own, key=lambda way: _rank(way.endpoint, preferences, cooling))
+        chosen += ranked if preferences.allow_fallbacks else ranked[:1]
+    if not chosen:
+        message = f"No provider of {models[0].id} meets the request's routing requirements."
+        raise Unavailable(message)
+    return chosen
+
+
+def _possible(
+    model: Model,
+    relays: Sequence[Relay],
+    spoken: Callable[[Endpoint], Collection[Dialect]],
+) -> Iterable[Way]:
+    for endpoint in model.endpoints:
+        dialects = endpoint.dialects or spoken(endpoint)
+        relay = next((each for each in relays if each.dialect in dialects), None)
+        if relay is not None:
+            yield Way(model, endpoint, relay)
+
+
+def _meets(way: Way, wanted: Preferences) -> bool:
+    endpoint = way.endpoint
+    if wanted.only is not None and not _named(endpoint, wanted.only):
+        return False
+    if _named(endpoint, wanted.ignore) or wanted.unvouched:
+        return False
+    if wanted.deny_data_collection and endpoint.keeps_data:
+        return False
+    if wanted.ceiling is not None and not _within(endpoint, wanted.ceiling):
+        return False
+    return not (wanted.require_parameters and way.relay.lost(endpoint))
+
+
+def _named(endpoint: Endpoint, names: Collection[str]) -> bool:
+    return any(_is(endpoint, name) for name in names)
+
+
+def _is(endpoint: Endpoint, name: str) -> bool:
+    """Tell whether a name means an endpoint's provider: its slug, a stem of it, or its name.
+
+    Source: the public gateway's provider routing: `x` matches `x/region`, not the reverse.
+    """
+    slug = endpoint.provider
+    wanted = name.lower()
+    return wanted in {slug, endpoint.provider_name.lower()} or slug.startswith(f"{wanted}/")
+
+
+def _within(endpoint: Endpoint, ceiling: Ceiling) -> bool:
+    rates = endpoint.price.rates
+    bounds = (
+        (rates.prompt * _MILLION, ceiling.prompt),
+        (rates.completion * _MILLION, ceiling.completion),
+        (rates.request, ceiling.request),
+    )
+    return all(most is None or price <= most for price, most in bounds)
+
+
+def _rank(
+    endpoint: Endpoint, wanted: Preferences, cooling: Callable[[Endpoint], bool]
+) -> tuple[int, bool, Decimal]:
+    places = (place for place, name in enumerate(wanted.order) if _is(endpoint, name))
+    rates = endpoint.price.rates
+    price = rates.prompt + rates.completion if wanted.by_price else Decimal(0)
+    place = next(places, len(wanted.order))
+    return place, place == len(wanted.order) and cooling(endpoint), price
+
+
+def still_open(error: ProviderFailure, way: Way, rest: Sequence[Way]) -> Sequence[Way]:
+    """Return the ways that may be tried after one failed.
+
+    None where the work may have been done already, unless that costs nothing. A provider that says
+    that the request itself is wrong speaks for its model: another model may take it.
 
     Args:
         error: How it failed, before the first byte of its reply.
-        idempotent: What the endpoint says of its provider.
+        way: The one that failed.
+        rest: Those that would be next.
     """
-    return (idempotent or not error.ambiguous) and not isinstance(error, ProviderRefused)
+    if error.ambiguous and not way.endpoint.idempotent:
+        return ()
+    if isinstance(error, ProviderRefused):
+        return [each for each in rest if each.model is not way.model]
+    return rest
 
 
 def last_word(errors: Sequence[ProviderFailure]) -> ProviderFailure:

@@ -16,6 +16,7 @@
      ├─ TimedOut                 our own deadline passed
      ├─ ProviderFailure          a provider failed us; carries its name and code
      │   ├─ ProviderRefused      the provider says that the request is wrong
+     │   ├─ ProviderModerated    a filter at the provider flagged it
      │   ├─ ProviderRateLimited
      │   ├─ ProviderUnavailable  refused, reset, cut, garbage, 5xx
      │   ├─ ProviderOverloaded
@@ -34,10 +35,10 @@ Source: the 27 `error_type` values of the public gateway's error reference.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
 Kind = Literal[
@@ -65,8 +66,8 @@ Kind = Literal[
 class TollhouseError(Exception):
     """The root: a refusal or failure that a caller may see."""
 
-    kind: ClassVar[Kind] = "bug"
-    code: ClassVar[str] = "server"
+    kind: Kind = "bug"
+    code: str = "server"
 
     def __init__(
         self,
@@ -233,6 +234,8 @@ class ProviderFailure(TollhouseError):
         self.ambiguous = ambiguous
         self.provider_name = provider_name
         self.provider_code = provider_code
+        self.provider_status: int | None = None
+        """Its HTTP status, where one came."""
         self.metadata["provider_name"] = provider_name
         if provider_code is not None:
             self.metadata["provider_code"] = provider_code
@@ -240,10 +243,55 @@ class ProviderFailure(TollhouseError):
 
 
 class ProviderRefused(ProviderFailure):
-    """The provider says that the request is wrong; another provider may take it."""
+    """The provider says that the request is wrong; another model may take it."""
 
     kind = "invalid"
     code = "invalid_request"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider_name: str,
+        provider_code: str | int | None = None,
+        ambiguous: bool = False,
+        error_type: str = "invalid_request",
+    ) -> None:
+        """Say which provider refused it, and which of the wire's error types that is."""
+        self.code = error_type
+        self.kind = _KIND_OF_REFUSAL.get(error_type, "invalid")
+        super().__init__(
+            message,
+            provider_name=provider_name,
+            provider_code=provider_code,
+            ambiguous=ambiguous,
+        )
+
+
+_KIND_OF_REFUSAL: Final[Mapping[str, Kind]] = {
+    "image_not_found": "not_found",
+    "payload_too_large": "payload_too_large",
+    "unprocessable": "unprocessable",
+}
+
+
+class ProviderModerated(ProviderFailure):
+    """A filter at the provider flagged the request."""
+
+    kind = "forbidden"
+    code = "permission_denied"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider_name: str,
+        provider_code: str | int | None = None,
+        reasons: Sequence[str] = (),
+    ) -> None:
+        """Say whose filter it was, and what it named."""
+        super().__init__(message, provider_name=provider_name, provider_code=provider_code)
+        self.metadata["reasons"] = list(reasons)
 
 
 class ProviderRateLimited(ProviderFailure):

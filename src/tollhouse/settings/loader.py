@@ -11,6 +11,7 @@ import platformdirs
 from tollhouse.settings.environment import CONFIG, DATA_DIR, Given, read_environment
 from tollhouse.settings.errors import ConfigError
 from tollhouse.settings.problems import Location, Problem, dotted
+from tollhouse.settings.provider_keys import providers_of_keys
 from tollhouse.settings.sections import Settings
 from tollhouse.settings.source import Document, read_document
 from tollhouse.settings.validation import validate
@@ -63,6 +64,8 @@ def load(
     tree = _merged(document.tree, given)
     if tree.get("data_dir") is None or _as_path(tree["data_dir"]):
         tree["data_dir"] = data_folder(env, explicit, here, _written_folder(document, path))
+    if not tree.get("providers") and not tree.get("models"):
+        tree["providers"] = providers_of_keys(env)
     result = validate(tree)
     problems = [] if isinstance(result, Settings) else result
     lines = [

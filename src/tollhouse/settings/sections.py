@@ -63,6 +63,7 @@ AGREEMENT = "agreement"
 """The type of the validation error that `agreement_problems` raises through `Settings`."""
 
 ProviderKind = Literal["openai_compatible", "anthropic", "simulated"]
+DialectName = Lowered[Literal["chat", "responses", "messages", "completions", "embeddings"]]
 
 
 class Section(BaseModel):
@@ -118,6 +119,16 @@ class ServerSettings(Section):
     control_body_limit_bytes: Whole = Field(
         default=1_048_576, ge=1024, description="Largest body of every other request, in bytes."
     )
+    keep_alive_seconds: Seconds = Field(
+        default=15.0,
+        description="How long a stream may be silent before it gets a comment that keeps its "
+        "connection open.",
+    )
+    discover_local_models: bool = Field(
+        default=False,
+        description="Look for Ollama, vLLM, LM Studio and llama.cpp on this machine at the start, "
+        "and put their models into the catalogue, free of charge.",
+    )
     shutdown_seconds: Seconds = Field(
         default=30.0, description="How long running requests may take to finish after SIGTERM."
     )
@@ -153,6 +164,10 @@ class UpstreamSettings(Section):
         default=120.0, description="Time between two pieces of a response."
     )
     total_seconds: Seconds = Field(default=600.0, description="Hard limit of a whole exchange.")
+    cool_down_seconds: Seconds = Field(
+        default=30.0,
+        description="How long an endpoint that failed is tried after those that did not.",
+    )
     connections_per_host: Whole = Field(
         default=1000, ge=1, description="Connections to one provider host; further requests wait."
     )
@@ -211,6 +226,27 @@ class ProviderSettings(Section):
         description="Whether work that it does in vain costs nothing, as with a local model "
         "server: a request that may have reached it and got no answer goes to the next endpoint.",
     )
+    list_models: bool = Field(
+        default=False,
+        description="Put every model of its price list into the catalogue, as slug/model. So it is "
+        "for the providers that OPENAI_API_KEY and ANTHROPIC_API_KEY stand for.",
+    )
+    keeps_data: bool = Field(
+        default=True,
+        description="Whether it may keep what it is sent; requests that deny data collection go "
+        "to providers that do not.",
+    )
+    dialects: Listed[DialectName] = Field(
+        default=(),
+        description="What an openai_compatible server speaks: chat, responses, messages, "
+        "completions, embeddings. Unless given, what is known of it; of an unknown one chat and "
+        "embeddings.",
+    )
+    refuses: Listed[Filled] = Field(
+        default=(),
+        description="Request fields that an openai_compatible server answers with an error; they "
+        "are left out, besides those that are known of it.",
+    )
     head_seconds: Seconds | None = Field(
         default=None,
         description="Time from the request being sent to the head of its response.",
@@ -230,6 +266,13 @@ class ProviderSettings(Section):
     def _base_url_where_needed(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None and info.data.get("kind") == "openai_compatible":
             raise Refusal("is required for kind openai_compatible")
+        return value
+
+    @field_validator("dialects", "refuses", mode="after")
+    @classmethod
+    def _openai_compatible_alone(cls, value: object, info: ValidationInfo) -> object:
+        if value and info.data.get("kind") != "openai_compatible":
+            raise Refusal("has an effect for kind openai_compatible alone; leave it out")
         return value
 
     @field_validator("base_url", "api_key", "headers", "proxy", mode="after")
@@ -279,6 +322,11 @@ class EndpointSettings(Section):
 
     provider: Filled = Field(description="Slug of the provider.")
     model: Filled = Field(description="The provider's own name of the model.")
+    dialects: Listed[DialectName] = Field(
+        default=(),
+        description="What this model can be asked in, where that is not all that its provider "
+        "speaks: embeddings for an embedding model, completions for one that knows no chat.",
+    )
     pricing: Pricing | None = Field(
         default=None,
         description='Prices, or "free". Known list prices are used where it is left out; a model '

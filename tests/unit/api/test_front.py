@@ -14,11 +14,13 @@ from tollhouse.api.asgi import JSON, respond
 from tollhouse.api.front import Front, Routes
 from tollhouse.identity.access import caller_of
 from tollhouse.identity.types import LocalOperator
+from tollhouse.kernel.envelope import envelope
 from tollhouse.kernel.errors import (
     Conflict,
     NotFound,
     ProviderFailure,
     ProviderUnavailable,
+    TollhouseError,
     Unauthenticated,
 )
 from tollhouse.observability.metrics import Metrics
@@ -26,6 +28,8 @@ from tollhouse.settings.sections import ServerSettings
 from tollhouse.testing.clock import FakeClock
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tollhouse.api.asgi import Receive, Scope, Send
 
 KEY = {"authorization": "Bearer sk-th-v1-good"}
@@ -43,6 +47,8 @@ class FakeAuthenticator:
 class Behind:
     """What lies behind the front; answers 200, or fails as the test says."""
 
+    method = "POST"
+
     def __init__(self) -> None:
         self.called: list[str] = []
         self.scopes: list[dict[str, Any]] = []
@@ -56,6 +62,15 @@ class Behind:
 
     async def control(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._answer("control", scope, receive, send)
+
+    async def __call__(
+        self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        await self.hot(scope, headers, receive, send)
+
+    def refuse(self, error: TollhouseError, generation_id: str | None) -> Mapping[str, object]:
+        del generation_id
+        return envelope(error)
 
     async def system(self, scope: Scope, headers: object, send: Send) -> None:
         del headers
@@ -79,7 +94,7 @@ class World:
         self.clock = FakeClock()
         self.metrics = Metrics()
         routes = Routes(
-            hot={"/chat/completions": ("POST", self.behind.hot)},
+            hot={"/chat/completions": self.behind},
             control=self.behind.control,
             system=self.behind.system,  # type: ignore[arg-type]
         )

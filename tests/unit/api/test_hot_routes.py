@@ -19,9 +19,10 @@ from tests.unit.inference.fakes import (
 )
 from tests.unit.inference.legal_stream import checked
 from tollhouse.accounting.types import Attribution
-from tollhouse.api.hot_routes import Inference, attribution, read_chat
+from tollhouse.api.hot_routes import Inference, attribution
 from tollhouse.identity.access import set_caller
 from tollhouse.inference.exchange import HIGH_WATER
+from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.kernel.errors import (
     Invalid,
     NotFound,
@@ -29,6 +30,9 @@ from tollhouse.kernel.errors import (
     ProviderUnavailable,
     TollhouseError,
 )
+from tollhouse.settings.sections import ServerSettings
+
+SETTINGS = ServerSettings(body_limit_bytes=10_000, keep_alive_seconds=0.05)
 
 
 def request(w: World, client: Client, **fields: Any) -> asyncio.Task[None]:
@@ -36,7 +40,7 @@ def request(w: World, client: Client, **fields: Any) -> asyncio.Task[None]:
     client.body = json.dumps(body).encode()
     inner = client.scope = scope("POST", "/v1/chat/completions")
     set_caller(inner, SUBJECT)
-    route = Inference(read_chat, w.pipeline, w.clock, 10_000)
+    route = Inference(FORMATS["/chat/completions"], w.pipeline, w.clock, SETTINGS)
     return asyncio.ensure_future(route(inner, dict(inner["headers"]), client.receive, client.send))
 
 

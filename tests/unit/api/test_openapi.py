@@ -19,6 +19,8 @@ from tollhouse.inference.catalog import Catalog
 
 NOT_USED: Any = None
 ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+ANTHROPICS = {"application/json": {"schema": {"$ref": "#/components/schemas/MessagesError"}}}
+IN_ANTHROPICS_FORMAT = {"create_message", "count_message_tokens"}
 OPEN = {
     "list_models",
     "count_models",
@@ -30,17 +32,21 @@ OPERATIONS = {
     "/accounts": {"get", "post"},
     "/accounts/{account_id}": {"get", "patch"},
     "/chat/completions": {"post"},
+    "/completions": {"post"},
     "/credits": {"get", "post"},
     "/embeddings": {"post"},
     "/generation": {"get"},
     "/key": {"get"},
     "/keys": {"get", "post"},
     "/keys/{hash}": {"get", "patch", "delete"},
+    "/messages": {"post"},
+    "/messages/count_tokens": {"post"},
     "/model/{author}/{slug}": {"get"},
     "/models": {"get"},
     "/models/count": {"get"},
     "/models/{author}/{slug}/endpoints": {"get"},
     "/providers": {"get"},
+    "/responses": {"post"},
     "/users": {"get", "post"},
     "/users/{user_id}": {"get", "patch"},
     "/workspaces": {"get", "post"},
@@ -48,7 +54,14 @@ OPERATIONS = {
 }
 
 
-PASSES_FIELDS_ON = {"create_chat_completion", "create_embeddings"}
+PASSES_FIELDS_ON = {
+    "create_chat_completion",
+    "create_response",
+    "create_message",
+    "count_message_tokens",
+    "create_completion",
+    "create_embeddings",
+}
 """Operations that take fields which their schema does not list."""
 
 
@@ -121,7 +134,8 @@ def test_every_refusal_is_the_envelope(document: dict[str, Any]) -> None:
             if int(status) >= 400
         }
         assert refused, name
-        assert all(content == ERROR for content in refused.values()), name
+        envelope = ANTHROPICS if name in IN_ANTHROPICS_FORMAT else ERROR
+        assert all(content == envelope for content in refused.values()), name
         assert "500" in refused, name
         assert ("401" in refused) is (name not in OPEN), name
 

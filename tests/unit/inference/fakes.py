@@ -16,6 +16,7 @@ from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.generation import Services
 from tollhouse.inference.pipeline import Pipeline
+from tollhouse.inference.preferences import NO_PREFERENCES
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
 from tollhouse.inference.sse import EventParser
 from tollhouse.inference.types import Dialect, Endpoint, Model
@@ -136,7 +137,15 @@ class FakeBooks:
 
 def call(request: ChatRequest, received_monotonic: float = 0.0) -> Call:
     """Return a chat request on its way."""
-    return Call(request, (ChatRelay(request),), SUBJECT, Attribution(), START, received_monotonic)
+    return Call(
+        request,
+        (ChatRelay(request),),
+        NO_PREFERENCES,
+        SUBJECT,
+        Attribution(),
+        START,
+        received_monotonic,
+    )
 
 
 @dataclass

@@ -6,6 +6,7 @@ import pytest
 
 from tollhouse.accounting.types import FREE
 from tollhouse.inference.catalog import Catalog, build_catalog
+from tollhouse.inference.types import Dialect
 from tollhouse.kernel.envelope import envelope, status_of
 from tollhouse.kernel.errors import NotFound
 from tollhouse.kernel.start import StartError
@@ -159,3 +160,49 @@ def test_a_huge_name_is_cut(wanted: str) -> None:
 )
 def test_a_name_is_exact(wanted: str) -> None:
     unknown(wanted, catalog(model()))
+
+
+LISTED = {**OPENAI, "name": "OpenAI", "list_models": True}
+
+
+def test_a_price_list_puts_its_models_into_the_catalogue() -> None:
+    found = catalog(providers=(LISTED,)).find("openai/gpt-4o")
+    assert found.name.startswith("OpenAI: ")
+    assert found.context_length == 128_000
+    [endpoint] = found.endpoints
+    assert (endpoint.provider, endpoint.model) == ("openai", "gpt-4o")
+    assert endpoint.price.rates.prompt == Decimal("0.0000025")
+    assert endpoint.dialects is None
+    assert "max_tokens" in endpoint.profile.refuses
+
+
+def test_a_listed_embedding_model_answers_with_embeddings_alone() -> None:
+    found = catalog(providers=(LISTED,)).find("openai/text-embedding-3-small")
+    assert found.endpoints[0].dialects == {Dialect.EMBEDDINGS}
+
+
+def test_listed_models_that_answer_with_sound_or_pictures_are_left_out() -> None:
+    names = {each.id for each in catalog(providers=(LISTED,)).models}
+    assert not [name for name in names if "realtime" in name or "image" in name or "tts" in name]
+
+
+def test_a_configured_model_goes_before_the_listed_one() -> None:
+    offer = {"provider": "openai", "model": "gpt-4o", "pricing": PRICING}
+    found = catalog(model("openai/gpt-4o", offer), providers=(LISTED,)).find("openai/gpt-4o")
+    assert found.context_length == 1000
+
+
+def test_a_server_without_a_price_list_cannot_list_its_models() -> None:
+    with pytest.raises(StartError, match="no price list is known for provider 'acme'"):
+        catalog(providers=({**ACME, "list_models": True},))
+
+
+def test_an_endpoint_says_what_is_known_of_its_provider() -> None:
+    provider = {**ACME, "name": "Acme", "keeps_data": False, "refuses": ["seed"]}
+    offer = {"provider": "acme", "model": "m", "pricing": PRICING, "dialects": ["completions"]}
+    given = model("acme/m", offer, max_completion_tokens=9)
+    [endpoint] = catalog(given, providers=(provider,)).find("acme/m").endpoints
+    assert endpoint.dialects == {Dialect.COMPLETIONS}
+    assert endpoint.profile.refuses == {"seed"}
+    assert (endpoint.provider_name, endpoint.keeps_data) == ("Acme", False)
+    assert endpoint.max_completion_tokens == 9

@@ -1,48 +1,170 @@
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
 import pytest
 
+from tests.unit.inference.fakes import PRICE
+from tollhouse.accounting.types import FREE
+from tollhouse.inference.formats.registry import FORMATS, Arrived
 from tollhouse.inference.providers.failures import failure
-from tollhouse.inference.providers.simulated.models import models
-from tollhouse.inference.routing import last_word, moves_on, order
-from tollhouse.kernel.errors import ProviderFailure, ProviderRefused, ProviderUnavailable
+from tollhouse.inference.routing import Way, last_word, still_open, ways
+from tollhouse.inference.types import Ceiling, Dialect, Endpoint, Model, Preferences, Profile
+from tollhouse.kernel.errors import (
+    NotFound,
+    ProviderFailure,
+    ProviderRefused,
+    ProviderUnavailable,
+    Unavailable,
+)
+
+BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"top_k":3,"seed":1}'
+_, RELAYS = FORMATS["/chat/completions"].read(Arrived(BODY, {}, b""))
+A = Endpoint("a", "a1", PRICE, provider_name="Acme", keeps_data=False)
+B = Endpoint("b/eu", "b1", FREE, provider_name="Beta")
+C = Endpoint("c", "c1", PRICE, profile=Profile(refuses=frozenset({"top_k"})))
+
+
+def model(*endpoints: Endpoint, name: str = "m") -> Model:
+    return Model(name, name, "", 8192, None, endpoints)
+
+
+M = model(A, B, C)
+
+
+def chosen(
+    *models: Model,
+    cooling: Callable[[Endpoint], bool] = lambda _: False,
+    spoken: Collection[Dialect] = frozenset({Dialect.CHAT}),
+    **wanted: Any,
+) -> Sequence[Way]:
+    return ways(models or [M], RELAYS, Preferences(**wanted), lambda _: spoken, cooling)
+
+
+def order(*models: Model, **wanted: Any) -> list[str]:
+    return [way.endpoint.provider for way in chosen(*models, **wanted)]
 
 
 def test_endpoints_are_tried_in_the_catalogues_order() -> None:
-    model = models()[0]
-    assert order(model) == model.endpoints
+    assert order() == ["a", "b/eu", "c"]
+
+
+def test_an_endpoint_that_failed_of_late_is_tried_last() -> None:
+    assert order(cooling=lambda endpoint: endpoint is A) == ["b/eu", "c", "a"]
+
+
+def test_the_requests_order_comes_first_even_of_one_that_failed_of_late() -> None:
+    assert order(order=("c", "b"), cooling=lambda endpoint: endpoint is C) == ["c", "b/eu", "a"]
+
+
+@pytest.mark.parametrize("name", ["b", "b/eu", "Beta", "BETA"])
+def test_a_provider_goes_by_slug_stem_or_name(name: str) -> None:
+    assert order(only=(name,)) == ["b/eu"]
+    assert order(ignore=(name,)) == ["a", "c"]
+
+
+def test_a_longer_name_than_the_slug_is_another_provider() -> None:
+    with pytest.raises(Unavailable, match="routing requirements"):
+        chosen(only=("a/us",))
+
+
+def test_an_empty_list_allows_nobody() -> None:
+    with pytest.raises(Unavailable):
+        chosen(only=())
+
+
+def test_without_fallbacks_the_first_endpoint_has_the_last_word() -> None:
+    assert order(allow_fallbacks=False) == ["a"]
+    assert order(allow_fallbacks=False, order=("c",)) == ["c"]
+
+
+def test_without_fallbacks_further_models_are_still_tried_once_each() -> None:
+    other = model(B, C, name="n")
+    assert order(M, other, allow_fallbacks=False) == ["a", "b/eu"]
+
+
+def test_all_parameters_are_required_of_an_endpoint_only_on_request() -> None:
+    assert order(require_parameters=True) == ["a", "b/eu"]
+
+
+def test_a_parameter_that_a_dialect_cannot_say_excludes_it_where_all_are_required() -> None:
+    with pytest.raises(Unavailable):
+        chosen(spoken={Dialect.MESSAGES}, require_parameters=True)
+    assert order(spoken={Dialect.MESSAGES}) == ["a", "b/eu", "c"]
+
+
+def test_who_keeps_data_is_left_out_where_that_is_denied() -> None:
+    assert order(deny_data_collection=True) == ["a"]
+
+
+def test_what_nobody_vouches_for_excludes_everybody() -> None:
+    with pytest.raises(Unavailable):
+        chosen(unvouched=True)
+
+
+def test_a_ceiling_excludes_what_is_dearer() -> None:
+    assert order(ceiling=Ceiling(prompt=Decimal(0))) == ["b/eu"]
+    dearest = PRICE.rates.completion * 1_000_000
+    assert order(ceiling=Ceiling(completion=dearest)) == ["a", "b/eu", "c"]
+
+
+def test_the_cheapest_is_first_on_request() -> None:
+    assert order(by_price=True) == ["b/eu", "a", "c"]
+
+
+def test_further_models_come_after_the_first_ones_endpoints() -> None:
+    assert [way.model.id for way in chosen(model(A, B), model(C, name="n"))] == ["m", "m", "n"]
+
+
+def test_the_best_way_that_a_provider_understands_is_taken() -> None:
+    native = chosen(spoken={Dialect.CHAT, Dialect.MESSAGES})[0].relay
+    translated = chosen(spoken={Dialect.MESSAGES})[0].relay
+    assert (native.dialect, translated.dialect) == (Dialect.CHAT, Dialect.MESSAGES)
+
+
+def test_a_model_that_can_be_asked_in_less_than_its_provider_speaks_is_asked_in_that() -> None:
+    narrow = replace(A, dialects=frozenset({Dialect.EMBEDDINGS}))
+    with pytest.raises(NotFound, match="does not answer requests of this kind"):
+        chosen(model(narrow))
 
 
 UNSENT = ProviderUnavailable("x", provider_name="a")
 AMBIGUOUS = ProviderUnavailable("x", provider_name="a", ambiguous=True)
 REFUSED = ProviderRefused("x", provider_name="a")
 REFUSED_AMBIGUOUSLY = ProviderRefused("x", provider_name="a", ambiguous=True)
+FIRST, SECOND, *_ = chosen()
+OTHER_MODEL = chosen(model(C, name="n"))[0]
+REST = [SECOND, OTHER_MODEL]
 
 
 @pytest.mark.parametrize(
-    ("error", "goes_on"),
+    ("error", "rest"),
     [
-        (UNSENT, True),
-        (AMBIGUOUS, False),
-        (REFUSED, False),
-        (REFUSED_AMBIGUOUSLY, False),
-        (failure("a", 429), True),
-        (failure("a", 500), True),
+        (UNSENT, REST),
+        (AMBIGUOUS, []),
+        (REFUSED, [OTHER_MODEL]),
+        (REFUSED_AMBIGUOUSLY, []),
+        (failure("a", 429), REST),
+        (failure("a", 500), REST),
     ],
 )
 def test_the_next_endpoint_is_tried_only_where_no_work_was_done(
-    error: ProviderFailure,
-    goes_on: bool,  # noqa: FBT001
+    error: ProviderFailure, rest: list[Way]
 ) -> None:
-    assert moves_on(error, idempotent=False) is goes_on
+    assert list(still_open(error, FIRST, REST)) == rest
 
 
 @pytest.mark.parametrize("error", [UNSENT, AMBIGUOUS, failure("a", 429), failure("a", 500)])
 def test_after_an_idempotent_provider_the_next_endpoint_is_tried(error: ProviderFailure) -> None:
-    assert moves_on(error, idempotent=True)
+    vouched = replace(FIRST, endpoint=replace(A, idempotent=True))
+    assert list(still_open(error, vouched, REST)) == REST
 
 
 @pytest.mark.parametrize("error", [REFUSED, REFUSED_AMBIGUOUSLY, failure("a", 400)])
 def test_a_wrong_request_ends_at_an_idempotent_provider_too(error: ProviderFailure) -> None:
-    assert not moves_on(error, idempotent=True)
+    vouched = replace(FIRST, endpoint=replace(A, idempotent=True))
+    assert list(still_open(error, vouched, [SECOND])) == []
 
 
 def test_the_last_error_is_the_last_word() -> None:

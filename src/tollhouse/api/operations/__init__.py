@@ -3,6 +3,16 @@
 from typing import Final
 
 from tollhouse.api.operations.chat_completions import CHAT_COMPLETIONS
+from tollhouse.api.operations.completions import COMPLETIONS
 from tollhouse.api.operations.embeddings import EMBEDDINGS
+from tollhouse.api.operations.messages import COUNT_TOKENS, MESSAGES
+from tollhouse.api.operations.responses import RESPONSES
 
-HOT_OPERATIONS: Final = (CHAT_COMPLETIONS, EMBEDDINGS)
+HOT_OPERATIONS: Final = (
+    CHAT_COMPLETIONS,
+    RESPONSES,
+    MESSAGES,
+    COUNT_TOKENS,
+    COMPLETIONS,
+    EMBEDDINGS,
+)

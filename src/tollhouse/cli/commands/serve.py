@@ -62,6 +62,11 @@ def serve(
         text = banner.as_json(serving) if as_json else banner.as_text(serving, _program())
         write(text)
 
+    if settings.server.discover_local_models:
+        from tollhouse.apps.discovery import with_local_models
+
+        settings = with_local_models(settings)
+
     from tollhouse.apps.ground import take_ground
 
     with take_ground(settings) as ground:

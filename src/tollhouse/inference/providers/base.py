@@ -30,6 +30,10 @@ class ProviderCall:
     dialect: Dialect
     stream: bool
     body: bytes = field(repr=False)
+    query: str = ""
+    """The part of the URL behind the `?`."""
+    headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    """The client's headers that pass through."""
 
 
 class ProviderReply(Protocol):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from tollhouse.inference.providers.refusals import MODERATION_CODES, classify
 from tollhouse.kernel.errors import (
     ProviderFailure,
+    ProviderModerated,
     ProviderOverloaded,
     ProviderRateLimited,
     ProviderRefused,
@@ -55,13 +57,29 @@ def failure(
             what to change, elsewhere it may tell strangers about the operator's account.
         retry_after: Its hint, in whole seconds.
     """
+    error = _failure(name, status, code, message)
+    error.provider_status = status
+    if not isinstance(error, (ProviderRefused, ProviderModerated)):
+        error.retry_after = retry_after
+    return error
+
+
+def _failure(
+    name: str, status: int, code: str | int | None, message: str | None
+) -> ProviderFailure:
+    if isinstance(code, str) and code.lower() in MODERATION_CODES:
+        text = f"{name} stopped the request: its moderation flagged it."
+        return ProviderModerated(text, provider_name=name, provider_code=code, reasons=[code])
+    shown = status if code is None else code
     kind = _BY_STATUS.get(status, ProviderUnavailable)
     text = _TEXTS[kind].format(name=name)
-    if kind is ProviderRefused and message:
+    if kind is not ProviderRefused:
+        return kind(f"{text}.", provider_name=name, provider_code=shown)
+    if message:
         text = f"{text}: {message[:_LONGEST_MESSAGE]}"
-    return kind(
+    return ProviderRefused(
         text if text.endswith(".") else f"{text}.",
         provider_name=name,
-        provider_code=status if code is None else code,
-        retry_after=retry_after,
+        provider_code=shown,
+        error_type=classify(status, code, message),
     )

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from tollhouse.inference.providers.openai_compatible.provider import OpenAICompatibleProvider
+from tollhouse.inference.providers.anthropic.errors import explain as explain_anthropic
+from tollhouse.inference.providers.http import HttpProvider
+from tollhouse.inference.providers.openai_compatible.errors import explain as explain_openai
+from tollhouse.inference.providers.openai_compatible.profiles import server_of
 from tollhouse.inference.providers.simulated.models import SLUG as SIMULATED
 from tollhouse.inference.providers.simulated.provider import NAME as SIMULATED_NAME
 from tollhouse.inference.providers.simulated.provider import SimulatedProvider
-from tollhouse.inference.providers.unavailable import UnavailableProvider
+from tollhouse.inference.types import Dialect
 from tollhouse.inference.upstream.port import TimeLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tollhouse.inference.providers.base import Provider
+    from tollhouse.inference.providers.http import Explain
     from tollhouse.inference.upstream.port import Upstream
     from tollhouse.settings.sections import ProviderSettings, UpstreamSettings
+
+ANTHROPIC_VERSION: Final = "2023-06-01"
+"""Source: https://docs.anthropic.com/en/api/versioning"""
 
 
 class UpstreamFactory(Protocol):
@@ -39,11 +46,50 @@ def build_providers(
 def _openai_compatible(
     settings: ProviderSettings, limits: UpstreamSettings, upstream: UpstreamFactory
 ) -> Provider:
-    return OpenAICompatibleProvider(
+    key = settings.api_key
+    return _http(
+        settings,
+        limits,
+        upstream,
+        dialects=server_of(settings).dialects,
+        credentials=() if key is None else (("authorization", f"Bearer {key.reveal()}"),),
+        explain=explain_openai,
+    )
+
+
+def _anthropic(
+    settings: ProviderSettings, limits: UpstreamSettings, upstream: UpstreamFactory
+) -> Provider:
+    key = settings.api_key
+    return _http(
+        settings,
+        limits,
+        upstream,
+        dialects=frozenset({Dialect.MESSAGES, Dialect.COUNT_TOKENS}),
+        credentials=(
+            ("anthropic-version", ANTHROPIC_VERSION),
+            *(() if key is None else (("x-api-key", key.reveal()),)),
+        ),
+        explain=explain_anthropic,
+    )
+
+
+def _http(  # noqa: PLR0913 - what differs between two kinds
+    settings: ProviderSettings,
+    limits: UpstreamSettings,
+    upstream: UpstreamFactory,
+    *,
+    dialects: Collection[Dialect],
+    credentials: Sequence[tuple[str, str]],
+    explain: Explain,
+) -> HttpProvider:
+    further = [(name, value.reveal()) for name, value in settings.headers.items()]
+    return HttpProvider(
         name=settings.name,
         base_url=settings.base_url or "",
-        api_key=settings.api_key,
-        extra_headers=[(name, value.reveal()) for name, value in settings.headers.items()],
+        dialects=dialects,
+        headers=(*credentials, *further),
+        explain=explain,
         upstream=upstream(settings),
         limits=TimeLimits(
             connect=limits.connect_seconds,
@@ -62,15 +108,6 @@ def _simulated(
 ) -> Provider:
     del limits, upstream
     return SimulatedProvider(settings.name, settings.on_disconnect)
-
-
-def _anthropic(
-    settings: ProviderSettings, limits: UpstreamSettings, upstream: UpstreamFactory
-) -> Provider:
-    del limits, upstream
-    return UnavailableProvider(
-        settings.name, f"{settings.name}: this version cannot call Anthropic's API yet."
-    )
 
 
 _BY_KIND: Mapping[

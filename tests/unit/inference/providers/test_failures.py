@@ -10,8 +10,8 @@ SECRET = "Your organization org-123 has run out of money"
     ("theirs", "ours", "text"),
     [
         (400, 400, "Acme refused the request."),
-        (413, 400, "Acme refused the request."),
-        (422, 400, "Acme refused the request."),
+        (413, 413, "Acme refused the request."),
+        (422, 422, "Acme refused the request."),
         (401, 502, "Acme failed."),
         (402, 502, "Acme failed."),
         (403, 502, "Acme failed."),
@@ -59,3 +59,40 @@ def test_a_long_text_is_cut() -> None:
 
 def test_the_providers_own_code_goes_before_its_status() -> None:
     assert failure("Acme", 400, code="bad_thing").provider_code == "bad_thing"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "error_type", "ours"),
+    [
+        (400, "context_length_exceeded", None, "context_length_exceeded", 400),
+        (400, "invalid_request_error", "prompt is too long: 9 > 8", "context_length_exceeded", 400),
+        (400, None, "This model's maximum context length is 8", "context_length_exceeded", 400),
+        (400, None, "max_tokens: 9 > 8, which is the maximum", "max_tokens_exceeded", 400),
+        (400, "string_above_max_length", None, "string_too_long", 400),
+        (400, "invalid_image_format", None, "unsupported_image_format", 400),
+        (400, "invalid_base64_image", None, "invalid_image", 400),
+        (400, "invalid_image_url", None, "image_download_failed", 400),
+        (400, None, "Unable to download the image", "image_download_failed", 400),
+        (400, None, "image exceeds 5 MB maximum", "image_too_large", 400),
+        (400, "image_file_not_found", None, "image_not_found", 404),
+        (400, "content_policy_violation", None, "content_policy_violation", 400),
+        (400, "invalid_prompt", None, "invalid_prompt", 400),
+        (413, "request_too_large", "x", "payload_too_large", 413),
+        (422, None, None, "unprocessable", 422),
+        (400, "whatever", "who knows", "invalid_request", 400),
+    ],
+)
+def test_a_refusal_has_the_wires_error_type(
+    status: int, code: str | None, message: str | None, error_type: str, ours: int
+) -> None:
+    error = failure("Acme", status, code=code, message=message)
+    assert error.metadata["error_type"] == error.code == error_type
+    assert status_of(error) == ours
+
+
+@pytest.mark.parametrize("code", ["moderation_blocked", "content_filter"])
+def test_what_moderation_flags_is_forbidden_and_says_why(code: str) -> None:
+    error = failure("Acme", 400, code=code, message="the prompt holds ...")
+    assert status_of(error) == 403
+    assert error.metadata["reasons"] == [code]
+    assert error.metadata["provider_name"] == "Acme"

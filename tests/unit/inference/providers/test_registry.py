@@ -1,13 +1,16 @@
+import asyncio
 from typing import Any
 
 import pytest
 
 from tests.unit.inference.fakes import PRICE
 from tollhouse.inference.providers.base import ProviderCall
+from tollhouse.inference.providers.openai_compatible.profiles import NAMES
 from tollhouse.inference.providers.registry import build_providers
 from tollhouse.inference.types import Dialect, Endpoint
-from tollhouse.kernel.envelope import status_of
-from tollhouse.kernel.errors import ProviderOverloaded
+from tollhouse.inference.upstream.errors import ConnectFailed
+from tollhouse.inference.upstream.port import UpstreamRequest
+from tollhouse.kernel.errors import ProviderUnavailable
 from tollhouse.settings.sections import ProviderSettings, UpstreamSettings
 
 LIMITS = UpstreamSettings()
@@ -44,14 +47,47 @@ def test_every_provider_is_found_by_its_slug_and_has_its_name() -> None:
         "c": "C",
     }
     assert [each.on_disconnect for each in built.values()] == ["drain", "cancel", "cancel"]
-    assert made == ["c"]
+    assert made == ["b", "c"]
 
 
-async def test_a_provider_that_cannot_be_called_yet_answers_503() -> None:
-    [provider] = build_providers([settings("b", "anthropic")], LIMITS, no_transport).values()
-    call = ProviderCall(Endpoint("b", "claude", PRICE), Dialect.CHAT, stream=False, body=b"{}")
-    with pytest.raises(ProviderOverloaded) as caught:
-        await provider.open(call)
-    assert status_of(caught.value) == 503
-    assert caught.value.retry_after is None
-    await provider.close()
+def test_an_anthropic_provider_speaks_messages_with_its_own_credentials() -> None:
+    sent: list[UpstreamRequest] = []
+
+    class Transport:
+        async def send(self, request: UpstreamRequest) -> Any:
+            sent.append(request)
+            raise ConnectFailed("nobody there", sent=False)
+
+    given = settings("b", "anthropic", api_key="sk-ant-1")
+    provider = build_providers([given], LIMITS, lambda _: Transport())["b"]  # type: ignore[arg-type]
+    assert provider.dialects == {Dialect.MESSAGES, Dialect.COUNT_TOKENS}
+    call = ProviderCall(
+        Endpoint("b", "claude", PRICE),
+        Dialect.MESSAGES,
+        stream=False,
+        body=b"{}",
+        query="beta=true",
+        headers=(("anthropic-version", "2099-01-01"),),
+    )
+    with pytest.raises(ProviderUnavailable):
+        asyncio.run(provider.open(call))  # type: ignore[arg-type]
+    assert sent[0].url == "https://api.anthropic.com/v1/messages?beta=true"
+    headers = list(sent[0].headers)
+    assert ("x-api-key", "sk-ant-1") in headers
+    assert [value for name, value in headers if name == "anthropic-version"] == ["2099-01-01"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "dialects"),
+    [
+        ({"base_url": "https://api.openai.com/v1"}, {"chat", "responses", "embeddings"}),
+        ({"base_url": "http://127.0.0.1:9/v1"}, {"chat", "embeddings"}),
+        ({"base_url": "http://127.0.0.1:9/v1", "dialects": "messages"}, {"messages"}),
+    ],
+)
+def test_a_server_speaks_what_is_known_or_said_of_it(
+    fields: dict[str, str], dialects: set[str]
+) -> None:
+    given = settings("c", "openai_compatible", **fields)
+    provider = build_providers([given], LIMITS, lambda _: None)["c"]  # type: ignore[arg-type,return-value]
+    assert provider.dialects == {NAMES[name] for name in dialects}

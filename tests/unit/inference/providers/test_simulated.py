@@ -31,7 +31,7 @@ def asked(content: object, **fields: Any) -> dict[str, Any]:
 async def opened(body: dict[str, Any], model: str = "echo") -> simulated.SimulatedReply:
     [endpoint] = [each.endpoints[0] for each in models() if each.id == f"{SLUG}/{model}"]
     request = parse_request(json.dumps(body).encode())
-    asked_ = ChatRelay(request).ask(endpoint.model)
+    asked_ = ChatRelay(request).ask(endpoint)
     return await PROVIDER.open(ProviderCall(endpoint, Dialect.CHAT, request.stream, asked_))
 
 

@@ -1,1 +1,1 @@
-"""Every provider that speaks OpenAI's chat completions over HTTP."""
+"""Every provider that speaks OpenAI's dialects over HTTP: its errors, and what is known of each."""

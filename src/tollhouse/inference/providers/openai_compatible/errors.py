@@ -1,75 +1,35 @@
-"""The one place where an OpenAI-compatible server's failures become ours."""
+"""The one place where an OpenAI-compatible server's error replies become ours.
+
+Source: https://platform.openai.com/docs/guides/error-codes
+"""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
 from tollhouse.inference.providers.failures import failure
-from tollhouse.inference.upstream import errors as upstream
-from tollhouse.kernel.errors import ProviderFailure, ProviderTimeout, ProviderUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from tollhouse.kernel.errors import ProviderFailure
 
-_TIMEOUTS = (
-    upstream.ConnectTimeout,
-    upstream.HeadTimeout,
-    upstream.IdleTimeout,
-    upstream.TotalTimeout,
-)
-_SECONDS = re.compile(r"\d{1,7}")
 _body = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def from_transport(error: upstream.UpstreamError, name: str) -> ProviderFailure:
-    """Return our error for an exchange that failed."""
-    if isinstance(error, _TIMEOUTS):
-        return ProviderTimeout(
-            f"{name} did not answer in time.", provider_name=name, ambiguous=error.sent
-        )
-    if isinstance(error, upstream.PoolTimeout):
-        text = f"Every connection to {name} is busy."
-    elif isinstance(error, upstream.ConnectFailed):
-        text = f"{name} cannot be reached."
-    elif isinstance(error, (upstream.ProtocolViolation, upstream.ResponseTooLarge)):
-        text = f"{name} sent an invalid response."
-    else:
-        text = f"{name} closed the connection."
-    return ProviderUnavailable(text, provider_name=name, ambiguous=error.sent)
+def explain(status: int, body: bytes, name: str, retry_after: int | None) -> ProviderFailure:
+    """Return our error for an error status.
 
-
-def from_status(status: int, headers: Mapping[str, str], body: bytes, name: str) -> ProviderFailure:
-    """Return our error for an error status."""
+    Args:
+        status: The HTTP status.
+        body: Its body, whatever it is.
+        name: The provider's name.
+        retry_after: Its hint, in whole seconds.
+    """
     try:
         fields = _body.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         fields = {}
     said = parse_error_event(fields.get("error", b"{}"))
-    return failure(
-        name,
-        status,
-        code=said.code,
-        message=said.message,
-        retry_after=_whole_seconds(headers.get("retry-after")),
-    )
-
-
-def unreadable(name: str) -> ProviderFailure:
-    """Return our error for a reply that is not what its format promises."""
-    return ProviderUnavailable(
-        f"{name} sent an invalid response.", provider_name=name, ambiguous=True
-    )
-
-
-def _whole_seconds(hint: str | None) -> int | None:
-    """Return a `Retry-After` of seconds, at least 1; its date form is not a hint to us.
-
-    Source: RFC 9110, section 10.2.3.
-    """
-    if hint is None or not _SECONDS.fullmatch(hint.strip()):
-        return None
-    return max(1, int(hint))
+    return failure(name, status, code=said.code, message=said.message, retry_after=retry_after)

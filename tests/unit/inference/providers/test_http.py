@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +15,8 @@ from tests.unit.inference.legal_stream import checked
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.providers.base import ProviderCall
-from tollhouse.inference.providers.openai_compatible.provider import OpenAICompatibleProvider
+from tollhouse.inference.providers.http import HttpProvider
+from tollhouse.inference.providers.openai_compatible.errors import explain
 from tollhouse.inference.types import Dialect, Endpoint
 from tollhouse.inference.upstream.errors import (
     ClientClosed,
@@ -33,7 +34,6 @@ from tollhouse.inference.upstream.errors import (
 from tollhouse.inference.upstream.port import TimeLimits
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import ProviderFailure
-from tollhouse.kernel.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -83,18 +83,19 @@ class FakeUpstream:
         self.closed = True
 
 
-def provider(upstream: FakeUpstream, **fields: Any) -> OpenAICompatibleProvider:
+def provider(upstream: FakeUpstream, **fields: Any) -> HttpProvider:
     plain: dict[str, Any] = {
         "name": "Acme",
         "base_url": "https://llm.acme.example/v1/",
-        "api_key": Secret("sk-acme"),
-        "extra_headers": [("x-region", "eu")],
+        "dialects": frozenset({Dialect.CHAT}),
+        "headers": [("authorization", "Bearer sk-acme"), ("x-region", "eu")],
+        "explain": explain,
         "upstream": upstream,
         "limits": TimeLimits(),
         "largest_reply": 100_000,
         "on_disconnect": "cancel",
     }
-    return OpenAICompatibleProvider(**(plain | fields))
+    return HttpProvider(**(plain | fields))
 
 
 def world(answer: FakeResponse | UpstreamError, **fields: Any) -> World:
@@ -111,8 +112,8 @@ def call(body: dict[str, Any] | None = None, *, stream: bool = False) -> Provide
         "messages": [{"role": "user", "content": "a"}],
     }
     request = parse_request(json.dumps(fields | (body or {})).encode())
-    asked = ChatRelay(request).ask("large-2026")
     endpoint = Endpoint("acme", "large-2026", PRICE)
+    asked = ChatRelay(request).ask(endpoint)
     return ProviderCall(endpoint, Dialect.CHAT, request.stream, asked)
 
 
@@ -145,16 +146,21 @@ async def test_a_request_goes_out_as_a_post_with_the_key(stream: bool, accept: s
     assert json.loads(request.body)["model"] == "large-2026"
 
 
-async def test_without_a_key_none_is_sent() -> None:
+async def test_without_credentials_none_are_sent() -> None:
     upstream = FakeUpstream(FakeResponse())
-    await provider(upstream, api_key=None).open(call())
-    assert "authorization" not in dict(upstream.requests[0].headers)
+    await provider(upstream, headers=[]).open(call())
+    assert len(upstream.requests[0].headers) == 4
 
 
-async def test_the_clients_headers_are_not_passed_on() -> None:
+async def test_what_passes_through_takes_the_place_of_a_header_of_its_name() -> None:
     upstream = FakeUpstream(FakeResponse())
-    await provider(upstream, extra_headers=[]).open(call())
-    assert len(upstream.requests[0].headers) == 5
+    passing = replace(call(), query="beta=true", headers=(("x-region", "us"), ("x-beta", "1")))
+    await provider(upstream).open(passing)
+    [request] = upstream.requests
+    assert request.url.endswith("/chat/completions?beta=true")
+    names = [name for name, _ in request.headers]
+    assert len(names) == len(set(names))
+    assert dict(request.headers) | {"x-region": "us", "x-beta": "1"} == dict(request.headers)
 
 
 async def test_closing_it_closes_its_connections() -> None:

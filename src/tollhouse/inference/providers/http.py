@@ -1,17 +1,15 @@
-"""A provider that speaks OpenAI's chat completions: the call, whole and streamed.
+"""A provider behind HTTP: the call, whole and streamed, the same for every dialect.
 
-Source: https://platform.openai.com/docs/api-reference/chat/create
+What differs between kinds of provider (credentials, dialects, the words of their errors) is given
+when one is made; see the folders beside this file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from tollhouse.inference.providers.openai_compatible.errors import (
-    from_status,
-    from_transport,
-    unreadable,
-)
+from tollhouse.inference.providers.transport import from_transport, unreadable, whole_seconds
 from tollhouse.inference.sse import EventParser, EventTooLarge
 from tollhouse.inference.types import Dialect
 from tollhouse.inference.upstream.errors import UpstreamError
@@ -22,57 +20,73 @@ if TYPE_CHECKING:
 
     from tollhouse.inference.providers.base import ProviderCall
     from tollhouse.inference.upstream.port import Upstream, UpstreamResponse
-    from tollhouse.kernel.secret import Secret
+    from tollhouse.kernel.errors import ProviderFailure
+
+Explain = Callable[[int, bytes, str, int | None], "ProviderFailure"]
+"""From an error status, its body, the provider's name and its hint in seconds to our error."""
 
 _FIRST_ERROR_STATUS = 300
 _LARGEST_ERROR = 64 * 1024
 
 
-class OpenAICompatibleProvider:
+class HttpProvider:
     """One configured server."""
-
-    dialects: Collection[Dialect] = frozenset({Dialect.CHAT, Dialect.EMBEDDINGS})
 
     def __init__(  # noqa: PLR0913 - each is a setting of the provider
         self,
         *,
         name: str,
         base_url: str,
-        api_key: Secret | None,
-        extra_headers: Sequence[tuple[str, str]],
+        dialects: Collection[Dialect],
+        headers: Sequence[tuple[str, str]],
+        explain: Explain,
         upstream: Upstream,
         limits: TimeLimits,
         largest_reply: int,
         on_disconnect: Literal["cancel", "drain"],
     ) -> None:
-        """Prepare what is the same for every request."""
+        """Prepare what is the same for every request.
+
+        Args:
+            name: What replies and errors call it.
+            base_url: Its address, up to and with the version segment.
+            dialects: What it speaks.
+            headers: Credentials, and whatever else it wants.
+            explain: Turns its error replies into ours.
+            upstream: Reaches it.
+            limits: How long each part of a call may take.
+            largest_reply: Bytes of a whole reply, and of one event.
+            on_disconnect: What becomes of a call whose client went away.
+        """
         self.name = name
+        self.dialects = dialects
         self.on_disconnect: Literal["cancel", "drain"] = on_disconnect
-        self._urls = {each: f"{base_url.rstrip('/')}/{each}" for each in self.dialects}
+        self._urls = {each: f"{base_url.rstrip('/')}/{each}" for each in Dialect}
+        self._explain = explain
         self._upstream = upstream
         self._limits = limits
         self._largest_reply = largest_reply
-        credentials = () if api_key is None else (("authorization", f"Bearer {api_key.reveal()}"),)
-        headers = (
+        common = (
             ("content-type", "application/json"),
             ("accept-encoding", "identity"),
             ("user-agent", "tollhouse"),
-            *credentials,
-            *extra_headers,
+            *headers,
         )
-        self._whole_headers = (*headers, ("accept", "application/json"))
-        self._stream_headers = (*headers, ("accept", "text/event-stream"))
+        self._whole_headers = (*common, ("accept", "application/json"))
+        self._stream_headers = (*common, ("accept", "text/event-stream"))
 
-    async def open(self, call: ProviderCall) -> OpenAICompatibleReply:
+    async def open(self, call: ProviderCall) -> HttpReply:
         """Send a request; return once the provider accepted it.
 
         Raises:
             ProviderFailure: It could not be reached, or answered with an error status.
         """
+        url = self._urls[call.dialect]
+        headers = self._stream_headers if call.stream else self._whole_headers
         request = UpstreamRequest(
             method="POST",
-            url=self._urls[call.dialect],
-            headers=self._stream_headers if call.stream else self._whole_headers,
+            url=f"{url}?{call.query}" if call.query else url,
+            headers=_with(headers, call.headers) if call.headers else headers,
             body=call.body,
             limits=self._limits,
         )
@@ -82,7 +96,7 @@ class OpenAICompatibleProvider:
             raise from_transport(error, self.name) from error
         if response.status >= _FIRST_ERROR_STATUS:
             await self._refuse(response)
-        return OpenAICompatibleReply(response, self.name, self._largest_reply)
+        return HttpReply(response, self.name, self._largest_reply)
 
     async def close(self) -> None:
         """Give up every connection."""
@@ -96,10 +110,19 @@ class OpenAICompatibleProvider:
             body = b""
         finally:
             await response.close()
-        raise from_status(response.status, response.headers, body, self.name)
+        hint = whole_seconds(response.headers.get("retry-after"))
+        raise self._explain(response.status, body, self.name, hint)
 
 
-class OpenAICompatibleReply:
+def _with(
+    headers: Sequence[tuple[str, str]], further: Sequence[tuple[str, str]]
+) -> tuple[tuple[str, str], ...]:
+    """Return both; where both have a name, the further one holds."""
+    names = {name for name, _ in further}
+    return (*(each for each in headers if each[0] not in names), *further)
+
+
+class HttpReply:
     """A reply that the server has begun."""
 
     def __init__(self, response: UpstreamResponse, name: str, largest: int) -> None:

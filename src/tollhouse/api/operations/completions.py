@@ -1,0 +1,80 @@
+"""`POST /completions`, the legacy one.
+
+Source: https://platform.openai.com/docs/api-reference/completions
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tollhouse.api.openapi import HotOperation
+from tollhouse.api.operations.schemas import (
+    ID,
+    MODEL,
+    STREAM,
+    answers,
+    asks_for,
+    extensible,
+    number,
+    reference,
+    text,
+    whole,
+)
+
+COMPLETIONS: Final = HotOperation(
+    method="post",
+    path="/completions",
+    operation={
+        "tags": ["Completions"],
+        "summary": "Create Completion",
+        "description": "Let a model continue a text, whole or streamed; one that only chats is "
+        "asked to answer it.",
+        "operationId": "create_completion",
+        "requestBody": asks_for("CompletionsRequest"),
+        "responses": answers(
+            "CompletionsReply",
+            "The reply; events where `stream` is true.",
+            events="Events `data: <chunk>`; the last chunk carries the usage, and `data: [DONE]` "
+            "ends the stream.",
+        ),
+    },
+    schemas={
+        "CompletionsRequest": extensible(
+            "CompletionsRequest",
+            "A text to be continued. Fields that are not listed here are passed on to a provider "
+            "of the same format.",
+            ["model", "prompt"],
+            model=MODEL,
+            prompt={
+                "description": "A text; several texts or tokens for models that complete.",
+                "anyOf": [
+                    {"type": "string", "minLength": 1},
+                    {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+                    },
+                ],
+            },
+            stream=STREAM,
+            max_tokens=whole("Most output tokens."),
+            temperature=number("Randomness."),
+            stop={"description": "Texts at which the reply ends."},
+        ),
+        "CompletionsReply": extensible(
+            "CompletionsReply",
+            "A whole reply.",
+            ["id", "object", "created", "model", "choices"],
+            id=ID,
+            object={"const": "text_completion", "description": "Always text_completion."},
+            created={"type": "integer", "description": "Unix seconds."},
+            model=text("The catalogue's id of the model."),
+            choices={
+                "type": "array",
+                "items": {"type": "object", "additionalProperties": True},
+                "description": "The continuations.",
+            },
+            usage=reference("ChatUsage"),
+        ),
+    },
+)

@@ -1,0 +1,1 @@
+"""OpenAI's legacy completions: a text goes on."""

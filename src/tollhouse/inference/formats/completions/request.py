@@ -1,0 +1,49 @@
+"""From the bytes of a completions request to what the gateway understands of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tollhouse.inference.formats.fields import Fields, read_field, read_model, read_object
+
+_prompt = msgspec.json.Decoder(str | list[msgspec.Raw])
+_flag = msgspec.json.Decoder(bool | None)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionsRequest:
+    """The fields that the gateway understands, and all the others untouched."""
+
+    api_type = "completions"
+
+    model: str
+    stream: bool
+    fields: Fields = field(repr=False)
+    """The body's top-level fields as they came."""
+    body: bytes = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body)
+
+
+def parse_request(body: bytes) -> CompletionsRequest:
+    """Return a completions request.
+
+    Args:
+        body: The request's body as it came.
+
+    Raises:
+        Invalid: It is not JSON, no object, or a field that the gateway needs is missing or of
+            another type (the message names the field).
+
+    Source: https://platform.openai.com/docs/api-reference/completions/create
+    """
+    fields = read_object(body)
+    model = read_model(fields)
+    read_field(_prompt, fields, "prompt", "a text, a list of texts or lists of tokens", filled=True)
+    stream = read_field(_flag, fields, "stream", "true or false") if "stream" in fields else False
+    return CompletionsRequest(model, bool(stream), fields, body)

@@ -1,0 +1,1 @@
+"""Anthropic's own API, and whoever speaks its messages: credentials and errors."""

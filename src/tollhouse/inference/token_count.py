@@ -1,0 +1,76 @@
+"""How many tokens a request would take, without asking a model anything: free, and not booked.
+
+A provider that counts is asked; for the others it is an estimate from the request's size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.messages.count import parse_count, render_count
+from tollhouse.inference.formats.tokens import estimated_tokens
+from tollhouse.inference.providers.base import ProviderCall
+from tollhouse.inference.types import Dialect
+from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tollhouse.inference.catalog import Catalog
+    from tollhouse.inference.formats.messages.request import MessagesRequest
+    from tollhouse.inference.providers.base import Provider
+    from tollhouse.inference.types import Endpoint
+
+
+class TokenCounter:
+    """Counts the tokens of messages requests."""
+
+    def __init__(self, catalog: Catalog, providers: Mapping[str, Provider]) -> None:
+        """Take the models and who serves them."""
+        self._catalog = catalog
+        self._providers = providers
+
+    async def count(
+        self, request: MessagesRequest, query: str, headers: Sequence[tuple[str, str]]
+    ) -> int:
+        """Return the number of input tokens.
+
+        Args:
+            request: What would be asked.
+            query: The part of its URL behind the `?` that the provider gets.
+            headers: Those of its headers that the provider gets.
+
+        Raises:
+            NotFound: No such model.
+            ProviderRefused: The provider says that the request is wrong.
+        """
+        for endpoint in self._catalog.find(request.model).endpoints:
+            dialects = endpoint.dialects or self._providers[endpoint.provider].dialects
+            if Dialect.COUNT_TOKENS not in dialects:
+                continue
+            try:
+                return await self._ask(endpoint, request, query, headers)
+            except ProviderRefused:
+                raise
+            except (ProviderFailure, Unreadable):
+                # A client that counts wants a number, now; the next endpoint, or an estimate.
+                continue
+        return estimated_tokens(request.size)
+
+    async def _ask(
+        self,
+        endpoint: Endpoint,
+        request: MessagesRequest,
+        query: str,
+        headers: Sequence[tuple[str, str]],
+    ) -> int:
+        body = render_count(request, endpoint)
+        call = ProviderCall(
+            endpoint, Dialect.COUNT_TOKENS, stream=False, body=body, query=query, headers=headers
+        )
+        reply = await self._providers[endpoint.provider].open(call)
+        try:
+            return parse_count(await reply.whole())
+        finally:
+            await reply.close()
