@@ -171,6 +171,9 @@ def _generation(row: sa.Row[Any]) -> GenerationRecord:
             user_agent=row.user_agent,
             external_user=row.external_user,
             session_id=row.session_id,
+            categories=row.categories,
+            trace=row.trace,
+            metadata=row.metadata,
         ),
         created_at=row.created_at,
     )

@@ -155,6 +155,12 @@ class Attribution:
     user_agent: str | None = None
     external_user: str | None = None
     session_id: str | None = None
+    categories: str | None = None
+    """Of the program, separated by commas."""
+    trace: str | None = field(default=None, repr=False)
+    """A JSON object: how the caller's own tracing names the request."""
+    metadata: str | None = field(default=None, repr=False)
+    """A JSON object of texts, for the caller's own use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from tollhouse.accounting.types import Attribution
 from tollhouse.api.asgi import JSON, ON_GONE, SINK, respond
 from tollhouse.api.limits import read_body
 from tollhouse.identity.access import billed_to
+from tollhouse.inference.attribution import attribute
 from tollhouse.inference.call import Call
 from tollhouse.inference.formats.messages.request import parse_request as parse_messages
 from tollhouse.inference.formats.registry import (
@@ -83,6 +84,7 @@ class Inference:
         """Take the format and what the route needs."""
         self._read = spoken.read
         self.refuse = spoken.refuse
+        self._anthropic = spoken.anthropic
         self._pipeline = pipeline
         self._clock = clock
         self._body_limit = settings.body_limit_bytes
@@ -106,7 +108,7 @@ class Inference:
                 relays,
                 read_preferences(request.fields),
                 subject,
-                attribution(headers),
+                attribute(attribution(headers), request.fields, anthropic=self._anthropic),
                 received_at,
                 received_monotonic,
             )
@@ -159,6 +161,7 @@ def attribution(headers: Mapping[bytes, bytes]) -> Attribution:
         app_title=_text(headers, b"x-openrouter-title") or _text(headers, b"x-title"),
         user_agent=_text(headers, b"user-agent"),
         session_id=_text(headers, b"x-session-id"),
+        categories=_text(headers, b"x-openrouter-categories"),
     )
 
 

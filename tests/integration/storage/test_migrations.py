@@ -30,8 +30,8 @@ BREAKS = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "9999"
+down_revision = "{head}"
 
 
 def upgrade():
@@ -95,7 +95,7 @@ def schema(url: sa.URL) -> dict[str, Any]:
 def migrations_with(folder: Path, then: str) -> Path:
     """Return the migrations and one more, which makes two things and then does `then`."""
     copy = shutil.copytree(MIGRATIONS, folder / "migrations")
-    (copy / "versions" / "0002_breaks.py").write_text(BREAKS.format(then=then))
+    (copy / "versions" / "9999_breaks.py").write_text(BREAKS.format(head=HEAD, then=then))
     return copy
 
 

@@ -4,8 +4,9 @@ Source: the public gateway's generation object. Its clients want every field; th
 gateway has no value for are null.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Query
 
 from tollhouse.accounting.service import AccountingService
@@ -15,6 +16,7 @@ from tollhouse.kernel.money import nano_to_float
 from tollhouse.kernel.wire import Reference, Reply, SentTime, refusals
 from tollhouse.storage.database import Database
 
+_json = msgspec.json.Decoder(dict[str, Any])
 GenerationId = Annotated[
     Reference, Query(description="The reply's `id`, which is its `X-Generation-Id` too.")
 ]
@@ -106,6 +108,14 @@ class GenerationData(Reply):
     """The `user` of the request."""
     http_referer: str | None
     """Address of the program that asked."""
+    app_title: str | None
+    """Name of the program that asked."""
+    categories: str | None
+    """What kind of program it is, by its own words, separated by commas."""
+    trace: dict[str, Any] | None
+    """The `trace` of the request."""
+    metadata: dict[str, str] | None
+    """The `metadata` of the request."""
     user_agent: str | None
     """The client library that asked."""
     preset_id: str | None = None
@@ -194,6 +204,10 @@ def _reply(record: GenerationRecord) -> GenerationData:
         upstream_inference_cost=None if at_provider is None else nano_to_float(at_provider),
         external_user=asked_by.external_user,
         http_referer=asked_by.http_referer,
+        app_title=asked_by.app_title,
+        categories=asked_by.categories,
+        trace=None if asked_by.trace is None else _json.decode(asked_by.trace),
+        metadata=None if asked_by.metadata is None else _json.decode(asked_by.metadata),
         user_agent=asked_by.user_agent,
         workspace_id=record.workspace_id,
         provider_responses=[_response(attempt) for attempt in record.attempts],

@@ -65,6 +65,9 @@ def generation_row(record: GenerationRecord) -> Row:
         "user_agent": _storable(record.attribution.user_agent),
         "external_user": _storable(record.attribution.external_user),
         "session_id": _storable(record.attribution.session_id),
+        "categories": _storable(record.attribution.categories),
+        "trace": _storable(record.attribution.trace),
+        "metadata": _storable(record.attribution.metadata),
         "created_at": to_millis(record.created_at),
     }
 

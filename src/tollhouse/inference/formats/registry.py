@@ -68,6 +68,8 @@ class Format:
     """Raises `Invalid` for a body that is not of the format."""
     refuse: Callable[[TollhouseError, str | None], Mapping[str, object]]
     """From an error and the generation's id, if there is one, to the body of the answer."""
+    anthropic: bool = False
+    """Whether it is Anthropic's, whose `metadata` is not ours."""
 
 
 def _read_chat(arrived: Arrived) -> Asked:
@@ -135,7 +137,7 @@ def _common_envelope(error: TollhouseError, request_id: str | None) -> Mapping[s
 FORMATS: Final[Mapping[str, Format]] = {
     "/chat/completions": Format(_read_chat, _common_envelope),
     "/responses": Format(_read_responses, _common_envelope),
-    "/messages": Format(_read_messages, messages_envelope),
+    "/messages": Format(_read_messages, messages_envelope, anthropic=True),
     "/completions": Format(_read_completions, _common_envelope),
     "/embeddings": Format(_read_embeddings, _common_envelope),
 }
