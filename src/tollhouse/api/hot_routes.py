@@ -15,6 +15,7 @@ from tollhouse.accounting.types import Attribution
 from tollhouse.api.asgi import JSON, ON_GONE, SINK, respond
 from tollhouse.api.limits import read_body
 from tollhouse.identity.access import billed_to
+from tollhouse.inference.access import flagged
 from tollhouse.inference.attribution import attribute
 from tollhouse.inference.call import Call
 from tollhouse.inference.formats.messages.request import parse_request as parse_messages
@@ -25,11 +26,13 @@ from tollhouse.inference.formats.registry import (
     passed_query,
 )
 from tollhouse.inference.preferences import read_preferences
+from tollhouse.kernel.errors import Forbidden
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tollhouse.api.asgi import Receive, Scope, Send
+    from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.exchange import Exchange, Sink
     from tollhouse.inference.formats.registry import Format
     from tollhouse.inference.pipeline import Pipeline
@@ -102,6 +105,8 @@ class Inference:
         received_at, received_monotonic = self._clock.now(), self._clock.monotonic()
         body = await read_body(receive, headers, self._body_limit)
         request, relays = self._read(Arrived(body, headers, scope["query_string"]))
+        if subject.policies:
+            _guard(subject.policies, body)
         exchange = self._pipeline.begin(
             Call(
                 request,
@@ -124,6 +129,18 @@ class Inference:
         finally:
             # Does nothing after the end; without it a failing send would leave the call running.
             exchange.abandon()
+
+
+def _guard(policies: Sequence[AccessPolicy], body: bytes) -> None:
+    """Refuse a request whose texts hold what a policy does not let pass.
+
+    Raises:
+        Forbidden: The metadata names the patterns.
+    """
+    patterns = flagged(policies, body)
+    if patterns:
+        message = "The request holds what a policy does not let pass."
+        raise Forbidden(message, metadata={"error_type": Forbidden.code, "patterns": patterns})
 
 
 class CountTokens:

@@ -2,6 +2,7 @@
 
     authenticate(text) -> Subject          a dict lookup once the key is known
     forget(hash)                           a revocation: effective before it is answered
+    forget_all()                           the same for a policy
 
 Keys are looked up by their SHA-256, so the time of a lookup tells nothing about a stored key's
 text. Unknown keys are not remembered: they would let a stranger fill the memory.
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from tollhouse.identity import repository
 from tollhouse.identity.keys import PREFIX, hash_key
-from tollhouse.identity.policy import subject_of, usable
+from tollhouse.identity.policy import policy_owners, subject_of, usable
 from tollhouse.kernel.errors import Unauthenticated
 
 if TYPE_CHECKING:
-    from tollhouse.identity.types import ApiKey, Subject
+    from tollhouse.identity.types import AccessPolicy, ApiKey, Subject
     from tollhouse.kernel.clock import Clock
     from tollhouse.storage.database import Database
 
@@ -29,10 +30,10 @@ _MOST_CACHED = 100_000
 class _Known:
     __slots__ = ("key", "read_at", "subject")
 
-    def __init__(self, key: ApiKey, read_at: float) -> None:
+    def __init__(self, key: ApiKey, policies: tuple[AccessPolicy, ...], read_at: float) -> None:
         self.key = key
         self.read_at = read_at
-        self.subject = subject_of(key)
+        self.subject = subject_of(key, policies)
 
 
 class Authenticator:
@@ -74,6 +75,11 @@ class Authenticator:
         self._generation += 1
         self._known.pop(key_hash, None)
 
+    def forget_all(self) -> None:
+        """Drop everything that is remembered: a policy changed, which may hold for many keys."""
+        self._generation += 1
+        self._known.clear()
+
     def _stale(self, known: _Known) -> bool:
         age = self._clock.monotonic() - known.read_at
         return self._max_age is not None and age > self._max_age
@@ -82,10 +88,11 @@ class Authenticator:
         generation, read_at = self._generation, self._clock.monotonic()
         async with self._database.reading() as read:
             key = await repository.get_key(read, key_hash)
-        if key is None:
-            self._known.pop(key_hash, None)
-            return None
-        known = _Known(key, read_at)
+            if key is None:
+                self._known.pop(key_hash, None)
+                return None
+            policies = await repository.get_policies(read, policy_owners(key))
+        known = _Known(key, policies, read_at)
         if generation == self._generation:
             self._remember(key_hash, known)
         return known

@@ -8,9 +8,10 @@ from tollhouse.identity.types import KeyKind, LocalOperator, Manager, Subject
 from tollhouse.kernel.errors import Forbidden, Invalid, NotFound, TollhouseError, Unauthenticated
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from tollhouse.identity.types import ApiKey, Caller
+    from tollhouse.identity.types import AccessPolicy, ApiKey, Caller, PolicyScope
 
 MANAGEMENT_ONLY = "This operation needs a management key."
 
@@ -20,7 +21,12 @@ def usable(key: ApiKey, now: datetime) -> bool:
     return not key.disabled and (key.expires_at is None or now < key.expires_at)
 
 
-def subject_of(key: ApiKey) -> Subject:
+def policy_owners(key: ApiKey) -> Mapping[PolicyScope, str]:
+    """Return whose policies hold for a key's requests."""
+    return {"account": key.account_id, "workspace": key.workspace_id, "key": key.hash}
+
+
+def subject_of(key: ApiKey, policies: tuple[AccessPolicy, ...] = ()) -> Subject:
     """Return the subject that a key authenticates."""
     return Subject(
         key_hash=key.hash,
@@ -31,6 +37,7 @@ def subject_of(key: ApiKey) -> Subject:
         creator_user_id=key.creator_user_id,
         intern_id=key.intern_id,
         label=key.label,
+        policies=policies,
     )
 
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from tollhouse.identity.types import Account, ApiKey, KeyKind, User, Workspace
+from tollhouse.identity.types import AccessPolicy, Account, ApiKey, KeyKind, User, Workspace
 from tollhouse.kernel.pages import Page
-from tollhouse.storage.tables.identity import accounts, api_keys, users, workspaces
+from tollhouse.storage.tables.identity import access_policies, accounts, api_keys, users, workspaces
 from tollhouse.storage.transaction import Write
 from tollhouse.storage.upsert import insert
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from tollhouse.identity.types import KeyFilter
+    from tollhouse.identity.types import KeyFilter, PolicyScope
     from tollhouse.kernel.pages import Window
     from tollhouse.storage.transaction import Read
 
@@ -182,6 +182,36 @@ async def delete_key(write: Write, key_hash: str, now: datetime) -> None:
     await write.execute(changed.values(deleted_at=now))
 
 
+async def get_policies(read: Read, owners: Mapping[PolicyScope, str]) -> tuple[AccessPolicy, ...]:
+    """Return the policies of some owners, in the owners' order; most have none."""
+    table = access_policies
+    named = [
+        sa.and_(table.c.scope == scope, table.c.owner_id == owner)
+        for scope, owner in owners.items()
+    ]
+    rows = (await read.execute(sa.select(table).where(sa.or_(*named)))).mappings()
+    found = {row["scope"]: _policy(row) for row in rows}
+    return tuple(found[scope] for scope in owners if scope in found)
+
+
+async def save_policy(
+    write: Write, owner_id: str, policy: AccessPolicy, updated_at: datetime
+) -> None:
+    """Store a policy in place of the one that its owner had."""
+    await delete_policy(write, policy.scope, owner_id)
+    facts = asdict(policy)
+    scope = facts.pop("scope")
+    values = {"scope": scope, "owner_id": owner_id, "policy": facts, "updated_at": updated_at}
+    await write.execute(sa.insert(access_policies).values(**values))
+
+
+async def delete_policy(write: Write, scope: PolicyScope, owner_id: str) -> None:
+    """Remove a policy, if there is one."""
+    table = access_policies
+    gone = sa.delete(table).where(table.c.scope == scope, table.c.owner_id == owner_id)
+    await write.execute(gone)
+
+
 async def _one(read: Read, query: sa.Select[Any], make: Callable[[sa.RowMapping], T]) -> T | None:
     if isinstance(read, Write):
         # What is read in order to be changed, or to be referred to, stays as it is until then.
@@ -210,6 +240,14 @@ def _workspace(row: sa.RowMapping) -> Workspace:
 
 def _user(row: sa.RowMapping) -> User:
     return User(**row)
+
+
+def _policy(row: sa.RowMapping) -> AccessPolicy:
+    facts: dict[str, Any] = row["policy"]
+    tuples: dict[str, Any] = {
+        name: tuple(facts[name]) for name in facts if isinstance(facts[name], list)
+    }
+    return AccessPolicy(scope=row["scope"], **{**facts, **tuples})
 
 
 def _key(row: sa.RowMapping) -> ApiKey:

@@ -13,6 +13,7 @@ from tollhouse.identity import repository
 from tollhouse.identity.keys import hash_key, mask_key, new_key_text
 from tollhouse.identity.policy import account_for, sees_account
 from tollhouse.identity.types import (
+    AccessPolicy,
     Account,
     ApiKey,
     IssuedKey,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tollhouse.identity.auth import Authenticator
-    from tollhouse.identity.types import Manager, NewKey, Subject
+    from tollhouse.identity.types import Manager, NewKey, PolicyScope, Subject
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
     from tollhouse.kernel.pages import Page
@@ -364,6 +365,61 @@ class IdentityService:
         await self._changeable_key(write, who, key_hash)
         await repository.delete_key(write, key_hash, self._clock.now())
         write.after_commit(lambda: self._authenticator.forget(key_hash))
+
+    # Policies
+
+    async def policy(
+        self,
+        read: Read,
+        who: Manager,
+        scope: PolicyScope,
+        owner: str,
+        account_id: str | None = None,
+    ) -> AccessPolicy:
+        """Return the policy of an account, a workspace or a key; one without a rule if it has none.
+
+        Args:
+            read: The transaction.
+            who: The manager that asks.
+            scope: What `owner` names.
+            owner: Id of an account, id or slug of a workspace, or hash of a key.
+            account_id: The workspace's account, if that is not the manager's.
+
+        Raises:
+            NotFound: There is no such owner, or not for this manager.
+        """
+        owner_id = await self._policy_owner(read, who, scope, owner, account_id)
+        found = await repository.get_policies(read, {scope: owner_id})
+        return found[0] if found else AccessPolicy(scope)
+
+    async def set_policy(
+        self,
+        write: Write,
+        who: Manager,
+        owner: str,
+        policy: AccessPolicy,
+        account_id: str | None = None,
+    ) -> None:
+        """Put a policy in place of the one before; in force before the answer.
+
+        Raises:
+            NotFound: There is no such owner, or not for this manager.
+        """
+        owner_id = await self._policy_owner(write, who, policy.scope, owner, account_id)
+        if policy == AccessPolicy(policy.scope):
+            await repository.delete_policy(write, policy.scope, owner_id)
+        else:
+            await repository.save_policy(write, owner_id, policy, self._clock.now())
+        write.after_commit(self._authenticator.forget_all)
+
+    async def _policy_owner(
+        self, read: Read, who: Manager, scope: PolicyScope, owner: str, account_id: str | None
+    ) -> str:
+        if scope == "account":
+            return (await self.account(read, who, owner)).id
+        if scope == "key":
+            return (await self._changeable_key(read, who, owner)).hash
+        return (await self.workspace(read, await self.home(read, who, account_id), owner)).id
 
     async def _changeable_key(self, read: Read, who: Manager, key_hash: str) -> ApiKey:
         found = await self.key(read, who, key_hash)

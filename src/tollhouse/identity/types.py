@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +61,31 @@ class User:
     updated_at: datetime | None = None
 
 
+PolicyScope = Literal["account", "workspace", "key"]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """What the requests of an account, a workspace or a key may reach, and what they may hold.
+
+    Names may have `*` for any characters; an empty tuple of what is allowed allows nothing.
+    """
+
+    scope: PolicyScope
+    allowed_models: tuple[str, ...] | None = None
+    blocked_models: tuple[str, ...] = ()
+    allowed_providers: tuple[str, ...] | None = None
+    """By slug."""
+    blocked_providers: tuple[str, ...] = ()
+    allowed_endpoints: tuple[str, ...] | None = None
+    """As provider's slug, colon, provider's name of the model."""
+    blocked_endpoints: tuple[str, ...] = ()
+    data_collection: Literal["allow", "deny"] = "allow"
+    """Whether providers may be asked that keep what they are sent."""
+    patterns: tuple[str, ...] = ()
+    """Texts that no request may hold; `@email` and the like stand for what looks like one."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     """A key as it is stored: its hash, never its text."""
@@ -100,6 +125,8 @@ class Subject:
     creator_user_id: str | None
     intern_id: str | None
     label: str
+    policies: tuple[AccessPolicy, ...] = ()
+    """Of its account, its workspace and itself: each must allow what is asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,7 @@ class Generation:
             self._call.preferences,
             spoken=lambda endpoint: services.providers[endpoint.provider].dialects,
             cooling=lambda endpoint: services.health.is_cooling(endpoint, now),
+            policies=self._call.subject.policies,
         )
 
     async def _try(self, way: Way) -> ProviderReply:

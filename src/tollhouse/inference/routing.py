@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.inference import access
 from tollhouse.inference.preferences import NO_PREFERENCES
 from tollhouse.kernel.errors import (
+    Forbidden,
     NotFound,
     ProviderFailure,
     ProviderOverloaded,
@@ -24,6 +26,7 @@ from tollhouse.kernel.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.formats.base import Relay
     from tollhouse.inference.types import Ceiling, Dialect, Endpoint, Model, Preferences
 
@@ -41,12 +44,14 @@ class Way:
     relay: Relay
 
 
-def ways(
+def ways(  # noqa: PLR0913 - each decides in a way of its own
     models: Sequence[Model],
     relays: Sequence[Relay],
     preferences: Preferences,
+    *,
     spoken: Callable[[Endpoint], Collection[Dialect]],
     cooling: Callable[[Endpoint], bool],
+    policies: Sequence[AccessPolicy] = (),
 ) -> Sequence[Way]:
     """Return the ways in which a request can be served, first to last.
 
@@ -59,14 +64,18 @@ def ways(
         preferences: What the request says of routing.
         spoken: What an endpoint's provider speaks.
         cooling: Whether an endpoint failed of late.
+        policies: What the caller's requests may reach.
 
     Raises:
         NotFound: None of the models answers requests of this kind at all.
+        Forbidden: Some do, but the policies allow none of them.
         Unavailable: Some do, but none as the request wants it.
     """
     possible = [way for model in models for way in _possible(model, relays, spoken)]
     if not possible:
         raise NotFound(f"{models[0].id} does not answer requests of this kind.")
+    if policies:
+        possible = _allowed(possible, policies)
     if len(possible) == 1 and preferences is NO_PREFERENCES:
         return possible
     chosen: list[Way] = []
@@ -78,6 +87,21 @@ def ways(
         message = f"No provider of {models[0].id} meets the request's routing requirements."
         raise Unavailable(message)
     return chosen
+
+
+def _allowed(ways: Sequence[Way], policies: Sequence[AccessPolicy]) -> list[Way]:
+    reasons: dict[str, None] = {}
+    allowed: list[Way] = []
+    for way in ways:
+        objections = access.objections(policies, way.model.id, way.endpoint)
+        reasons |= dict.fromkeys(objections)
+        if not objections:
+            allowed.append(way)
+    if not allowed:
+        message = f"{ways[0].model.id} may not be asked: {next(iter(reasons))}"
+        facts = {"error_type": Forbidden.code, "reasons": list(reasons)}
+        raise Forbidden(message, metadata=facts)
+    return allowed
 
 
 def _possible(

@@ -53,6 +53,8 @@ class Reads:
         await self.go_on.wait()
         return key
 
+    get_policies = staticmethod(repository.get_policies)
+
 
 @pytest.fixture
 def reads() -> Reads:

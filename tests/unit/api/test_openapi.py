@@ -31,6 +31,7 @@ OPEN = {
 OPERATIONS = {
     "/accounts": {"get", "post"},
     "/accounts/{account_id}": {"get", "patch"},
+    "/accounts/{account_id}/policy": {"get", "put"},
     "/chat/completions": {"post"},
     "/completions": {"post"},
     "/credits": {"get", "post"},
@@ -39,6 +40,7 @@ OPERATIONS = {
     "/key": {"get"},
     "/keys": {"get", "post"},
     "/keys/{hash}": {"get", "patch", "delete"},
+    "/keys/{hash}/policy": {"get", "put"},
     "/messages": {"post"},
     "/messages/count_tokens": {"post"},
     "/model/{author}/{slug}": {"get"},
@@ -51,6 +53,7 @@ OPERATIONS = {
     "/users/{user_id}": {"get", "patch"},
     "/workspaces": {"get", "post"},
     "/workspaces/{id}": {"get", "patch", "delete"},
+    "/workspaces/{id}/policy": {"get", "put"},
 }
 
 

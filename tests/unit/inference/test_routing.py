@@ -7,11 +7,13 @@ import pytest
 
 from tests.unit.inference.fakes import PRICE
 from tollhouse.accounting.types import FREE
+from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.formats.registry import FORMATS, Arrived
 from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.routing import Way, last_word, still_open, ways
 from tollhouse.inference.types import Ceiling, Dialect, Endpoint, Model, Preferences, Profile
 from tollhouse.kernel.errors import (
+    Forbidden,
     NotFound,
     ProviderFailure,
     ProviderRefused,
@@ -37,9 +39,17 @@ def chosen(
     *models: Model,
     cooling: Callable[[Endpoint], bool] = lambda _: False,
     spoken: Collection[Dialect] = frozenset({Dialect.CHAT}),
+    policies: Sequence[AccessPolicy] = (),
     **wanted: Any,
 ) -> Sequence[Way]:
-    return ways(models or [M], RELAYS, Preferences(**wanted), lambda _: spoken, cooling)
+    return ways(
+        models or [M],
+        RELAYS,
+        Preferences(**wanted),
+        spoken=lambda _: spoken,
+        cooling=cooling,
+        policies=policies,
+    )
 
 
 def order(*models: Model, **wanted: Any) -> list[str]:
@@ -127,6 +137,29 @@ def test_a_model_that_can_be_asked_in_less_than_its_provider_speaks_is_asked_in_
     narrow = replace(A, dialects=frozenset({Dialect.EMBEDDINGS}))
     with pytest.raises(NotFound, match="does not answer requests of this kind"):
         chosen(model(narrow))
+
+
+def test_what_a_policy_blocks_is_not_tried() -> None:
+    policies = [AccessPolicy("key", blocked_providers=("a",))]
+    assert [way.endpoint.provider for way in chosen(policies=policies)] == ["b/eu", "c"]
+
+
+def test_every_policy_must_allow_an_endpoint() -> None:
+    policies = [
+        AccessPolicy("account", blocked_providers=("b*",)),
+        AccessPolicy("workspace", data_collection="deny"),
+    ]
+    assert [way.endpoint.provider for way in chosen(policies=policies)] == ["a"]
+
+
+def test_where_policies_allow_nothing_the_request_is_forbidden_with_the_reasons() -> None:
+    policies = [AccessPolicy("account", allowed_models=("acme/*",))]
+    with pytest.raises(Forbidden) as caught:
+        chosen(policies=policies)
+    assert caught.value.metadata == {
+        "error_type": "permission_denied",
+        "reasons": ["The account's policy does not allow the model m."],
+    }
 
 
 UNSENT = ProviderUnavailable("x", provider_name="a")

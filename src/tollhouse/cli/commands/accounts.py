@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from tollhouse.cli.client import Server
-from tollhouse.cli.control import control_command, noun
+from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.output import Listing, Record, field
+from tollhouse.cli.policies import PolicyFile, with_policy
 from tollhouse.cli.values import segment
 
 app = noun("accounts", "Accounts: who pays. Each has workspaces, users, keys and credits.")
@@ -37,15 +38,29 @@ async def list_(server: Server) -> Listing:
 @control_command(app, "show", "tollhouse accounts show ID")
 async def show(server: Server, account: Id) -> Record:
     """Show an account."""
-    return Record((await server.get(f"/accounts/{segment(account)}"))["data"])
+    path = f"/accounts/{segment(account)}"
+    return Record(await with_policy(server, path, (await server.get(path))["data"], None))
 
 
-@control_command(app, "set", 'tollhouse accounts set ID --name "Acme Inc"')
+@control_command(
+    app,
+    "set",
+    'tollhouse accounts set ID --name "Acme Inc"',
+    "tollhouse accounts set ID --policy policy.yaml",
+)
 async def set_(
     server: Server,
     account: Id,
-    name: Annotated[str, typer.Option(metavar="NAME", help="What people call it from now on.")],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What people call it from now on.")
+    ] = None,
+    policy: PolicyFile = None,
 ) -> Record:
-    """Give an account another name."""
-    changed = await server.send("PATCH", f"/accounts/{segment(account)}", {"name": name})
-    return Record(changed["data"])
+    """Give an account another name, or a policy."""
+    path = f"/accounts/{segment(account)}"
+    some(changes(name=name, policy=policy))
+    if name is None:
+        found = await server.get(path)
+    else:
+        found = await server.send("PATCH", path, {"name": name})
+    return Record(await with_policy(server, path, found["data"], policy))

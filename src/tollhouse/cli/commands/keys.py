@@ -10,6 +10,7 @@ from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.options import Account
 from tollhouse.cli.output import Column, Item, Listing, Record, field
+from tollhouse.cli.policies import PolicyFile, with_policy
 from tollhouse.cli.values import credits_text, expiry, hash_with_prefix, is_whole_hash, segment
 from tollhouse.kernel.clock import SystemClock
 
@@ -105,7 +106,8 @@ async def list_(
 @control_command(app, "show", "tollhouse keys show 3fa94c1be0d7")
 async def show(server: Server, key: Hash, account: Account = None) -> Record:
     """Show a key, without its text."""
-    return Record((await server.get(await _path(server, key, account)))["data"])
+    path = await _path(server, key, account)
+    return Record(await with_policy(server, path, (await server.get(path))["data"], None))
 
 
 @control_command(
@@ -113,6 +115,7 @@ async def show(server: Server, key: Hash, account: Account = None) -> Record:
     "set",
     "tollhouse keys set 3fa94c1be0d7 --disabled",
     "tollhouse keys set 3fa94c1be0d7 --name ci-2 --workspace lab",
+    "tollhouse keys set 3fa94c1be0d7 --policy policy.yaml",
 )
 async def set_(
     server: Server,
@@ -125,12 +128,15 @@ async def set_(
         typer.Option("--disabled/--enabled", help="Refuse it from now on, or take it again."),
     ] = None,
     workspace: Workspace = None,
+    policy: PolicyFile = None,
     account: Account = None,
 ) -> Record:
     """Change what is given of a key; in force at once."""
-    body = some(changes(name=name, disabled=disabled, workspace_id=workspace))
-    changed = await server.send("PATCH", await _path(server, key, account), body)
-    return Record(changed["data"])
+    body = changes(name=name, disabled=disabled, workspace_id=workspace)
+    some({**body, **changes(policy=policy)})
+    path = await _path(server, key, account)
+    found = await (server.send("PATCH", path, body) if body else server.get(path))
+    return Record(await with_policy(server, path, found["data"], policy))
 
 
 @control_command(app, "delete", "tollhouse keys delete 3fa94c1be0d7")

@@ -8,6 +8,7 @@ from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.options import Account
 from tollhouse.cli.output import Listing, Record, field
+from tollhouse.cli.policies import PolicyFile, with_policy
 from tollhouse.cli.values import segment, slug_of
 
 app = noun("workspaces", "Workspaces: the scopes inside an account that keys belong to.")
@@ -57,10 +58,16 @@ async def list_(server: Server, account: Account = None) -> Listing:
 async def show(server: Server, workspace: Reference, account: Account = None) -> Record:
     """Show a workspace."""
     path = f"/workspaces/{segment(workspace)}"
-    return Record((await server.get(path, account_id=account))["data"])
+    found = await server.get(path, account_id=account)
+    return Record(await with_policy(server, path, found["data"], None, account_id=account))
 
 
-@control_command(app, "set", 'tollhouse workspaces set lab --name "Research lab"')
+@control_command(
+    app,
+    "set",
+    'tollhouse workspaces set lab --name "Research lab"',
+    "tollhouse workspaces set lab --policy policy.yaml",
+)
 async def set_(
     server: Server,
     workspace: Reference,
@@ -71,15 +78,21 @@ async def set_(
         str | None, typer.Option(metavar="SLUG", help="Its name in addresses from now on.")
     ] = None,
     description: Description = None,
+    policy: PolicyFile = None,
     account: Account = None,
 ) -> Record:
     """Change what is given of a workspace; the rest stays."""
     body = changes(name=name, slug=slug)
     if description is not None:
         body["description"] = description or None
+    some({**body, **changes(policy=policy)})
     path = f"/workspaces/{segment(workspace)}"
-    changed = await server.send("PATCH", path, some(body), query={"account_id": account})
-    return Record(changed["data"])
+    if body:
+        found = await server.send("PATCH", path, body, query={"account_id": account})
+    else:
+        found = await server.get(path, account_id=account)
+    path = f"/workspaces/{segment(found['data']['id'])}"
+    return Record(await with_policy(server, path, found["data"], policy, account_id=account))
 
 
 @control_command(

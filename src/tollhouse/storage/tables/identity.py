@@ -49,6 +49,16 @@ users = sa.Table(
     sa.Column("updated_at", Instant),
 )
 
+access_policies = sa.Table(
+    "access_policies",
+    METADATA,
+    sa.Column("scope", text(), primary_key=True),
+    sa.Column("owner_id", text(), primary_key=True),
+    sa.Column("policy", sa.JSON, nullable=False),
+    sa.Column("updated_at", Instant, nullable=False),
+    sa.CheckConstraint("scope IN ('account', 'workspace', 'key')", name="scope"),
+)
+
 api_keys = sa.Table(
     "api_keys",
     METADATA,

@@ -1,0 +1,165 @@
+"""`/accounts/{id}/policy` and the like: what requests may reach, and what they may hold. Ours."""
+
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path
+from pydantic import Field
+
+from tollhouse.identity.access import Managing, OfAccount
+from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import AccessPolicy, PolicyScope
+from tollhouse.kernel.wire import STORABLE, Body, Reference, Reply, refusals
+from tollhouse.storage.database import Database
+
+AccountId = Annotated[Reference, Path(description="Id of the account.")]
+WorkspaceId = Annotated[Reference, Path(alias="id", description="Id or slug of the workspace.")]
+KeyHash = Annotated[
+    Reference, Path(alias="hash", description="The key's SHA-256: 64 lower-case hex digits.")
+]
+Pattern = Annotated[str, Field(min_length=1, max_length=256), STORABLE]
+Patterns = Annotated[list[Pattern], Field(max_length=256)]
+_NAMES = "`*` stands for any characters. Null: all of them."
+
+
+class PolicyBody(Body):
+    """A policy in place of the one before; an empty one takes it away."""
+
+    allowed_models: Annotated[Patterns | None, Field(description=f"Ids of models. {_NAMES}")] = None
+    blocked_models: Patterns = Field(default_factory=list[str])
+    """Ids of models that may not be asked."""
+    allowed_providers: Annotated[
+        Patterns | None, Field(description=f"Slugs of providers. {_NAMES}")
+    ] = None
+    blocked_providers: Patterns = Field(default_factory=list[str])
+    """Slugs of providers that may not be asked."""
+    allowed_endpoints: Annotated[
+        Patterns | None,
+        Field(description=f"Endpoints as slug:model, the provider's name of it. {_NAMES}"),
+    ] = None
+    blocked_endpoints: Patterns = Field(default_factory=list[str])
+    """Endpoints that may not be asked."""
+    data_collection: Literal["allow", "deny"] = "allow"
+    """Whether providers may be asked that keep what they are sent."""
+    patterns: Patterns = Field(default_factory=list[str])
+    """Texts that no request may hold, in any case; `*` stands for anything between. `@email`,
+    `@credit_card`, `@iban` and `@api_key` stand for what looks like one."""
+
+    def policy(self, scope: PolicyScope) -> AccessPolicy:
+        """Return the same for the service."""
+        return AccessPolicy(
+            scope=scope,
+            allowed_models=_tuple(self.allowed_models),
+            blocked_models=tuple(self.blocked_models),
+            allowed_providers=_tuple(self.allowed_providers),
+            blocked_providers=tuple(self.blocked_providers),
+            allowed_endpoints=_tuple(self.allowed_endpoints),
+            blocked_endpoints=tuple(self.blocked_endpoints),
+            data_collection=self.data_collection,
+            patterns=tuple(self.patterns),
+        )
+
+
+class PolicyReply(Reply):
+    """A policy."""
+
+    allowed_models: list[str] | None
+    """Ids of models that may be asked; null for all."""
+    blocked_models: list[str]
+    """Ids of models that may not."""
+    allowed_providers: list[str] | None
+    """Slugs of providers that may be asked; null for all."""
+    blocked_providers: list[str]
+    """Slugs of providers that may not."""
+    allowed_endpoints: list[str] | None
+    """Endpoints (slug:model) that may be asked; null for all."""
+    blocked_endpoints: list[str]
+    """Endpoints that may not."""
+    data_collection: str
+    """allow or deny: whether providers may be asked that keep what they are sent."""
+    patterns: list[str]
+    """Texts that no request may hold."""
+
+
+class OnePolicy(Reply):
+    """The envelope of a policy."""
+
+    data: PolicyReply
+    """The policy."""
+
+
+class Policies:
+    """The endpoints of policies."""
+
+    def __init__(self, service: IdentityService, database: Database) -> None:
+        """Take what they need."""
+        self._service = service
+        self._database = database
+
+    def add_to(self, routes: APIRouter) -> None:
+        """Add them to a router."""
+        refused = refusals(400, 401, 403, 404, 500)
+        account, workspace, key = (
+            "/accounts/{account_id}/policy",
+            "/workspaces/{id}/policy",
+            "/keys/{hash}/policy",
+        )
+        routes.get(account, tags=["Accounts"], responses=refused)(self.get_account_policy)
+        routes.put(account, tags=["Accounts"], responses=refused)(self.set_account_policy)
+        routes.get(workspace, tags=["Workspaces"], responses=refused)(self.get_workspace_policy)
+        routes.put(workspace, tags=["Workspaces"], responses=refused)(self.set_workspace_policy)
+        routes.get(key, tags=["Keys"], responses=refused)(self.get_key_policy)
+        routes.put(key, tags=["Keys"], responses=refused)(self.set_key_policy)
+
+    async def get_account_policy(self, who: Managing, account_id: AccountId) -> OnePolicy:
+        """Show the policy of an account; one without a rule if it has none."""
+        async with self._database.reading() as read:
+            return _reply(await self._service.policy(read, who, "account", account_id))
+
+    async def set_account_policy(
+        self, who: Managing, account_id: AccountId, body: PolicyBody
+    ) -> OnePolicy:
+        """Set the policy of an account; in force before the answer."""
+        async with self._database.writing() as write:
+            await self._service.set_policy(write, who, account_id, body.policy("account"))
+        return _reply(body.policy("account"))
+
+    async def get_workspace_policy(
+        self, who: Managing, workspace: WorkspaceId, account_id: OfAccount = None
+    ) -> OnePolicy:
+        """Show the policy of a workspace; one without a rule if it has none."""
+        async with self._database.reading() as read:
+            return _reply(await self._service.policy(read, who, "workspace", workspace, account_id))
+
+    async def set_workspace_policy(
+        self,
+        who: Managing,
+        workspace: WorkspaceId,
+        body: PolicyBody,
+        account_id: OfAccount = None,
+    ) -> OnePolicy:
+        """Set the policy of a workspace; in force before the answer."""
+        async with self._database.writing() as write:
+            policy = body.policy("workspace")
+            await self._service.set_policy(write, who, workspace, policy, account_id)
+        return _reply(policy)
+
+    async def get_key_policy(self, who: Managing, key_hash: KeyHash) -> OnePolicy:
+        """Show the policy of a key; one without a rule if it has none."""
+        async with self._database.reading() as read:
+            return _reply(await self._service.policy(read, who, "key", key_hash))
+
+    async def set_key_policy(self, who: Managing, key_hash: KeyHash, body: PolicyBody) -> OnePolicy:
+        """Set the policy of a key; in force before the answer."""
+        async with self._database.writing() as write:
+            await self._service.set_policy(write, who, key_hash, body.policy("key"))
+        return _reply(body.policy("key"))
+
+
+def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
+
+
+def _reply(policy: AccessPolicy) -> OnePolicy:
+    facts = {name: value for name, value in asdict(policy).items() if name != "scope"}
+    return OnePolicy(data=PolicyReply.model_validate(facts))

@@ -1,0 +1,151 @@
+"""What the policies of an account, a workspace and a key say of a request. Pure.
+
+    objections(policies, model, endpoint)  -> why an endpoint may not be asked; none: it may
+    flagged(policies, body)                -> the patterns that a request's texts hold
+
+A pattern is a text that must not occur, in any case; its `*` stands for anything between. It is no
+regular expression: nobody's pattern can make the gateway think for minutes. `@email` and the like
+are built in.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from tollhouse.identity.types import AccessPolicy
+    from tollhouse.inference.types import Endpoint
+
+_CARD_LENGTHS: Final = range(13, 20)
+
+
+def objections(
+    policies: Sequence[AccessPolicy], model_id: str, endpoint: Endpoint
+) -> Sequence[str]:
+    """Return why an endpoint may not be asked, one sentence each; empty if it may be."""
+    return [reason for policy in policies for reason in _objections(policy, model_id, endpoint)]
+
+
+def _objections(policy: AccessPolicy, model_id: str, endpoint: Endpoint) -> Iterator[str]:
+    names = (
+        ("model", model_id, policy.allowed_models, policy.blocked_models),
+        ("provider", endpoint.provider, policy.allowed_providers, policy.blocked_providers),
+        (
+            "endpoint",
+            f"{endpoint.provider}:{endpoint.model}",
+            policy.allowed_endpoints,
+            policy.blocked_endpoints,
+        ),
+    )
+    for kind, name, allowed, blocked in names:
+        if allowed is not None and not _listed(name, allowed):
+            yield f"The {policy.scope}'s policy does not allow the {kind} {name}."
+        if _listed(name, blocked):
+            yield f"The {policy.scope}'s policy blocks the {kind} {name}."
+    if policy.data_collection == "deny" and endpoint.keeps_data:
+        yield f"The {policy.scope}'s policy denies data collection; {endpoint.provider} keeps data."
+
+
+def _listed(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+# Texts
+
+
+def flagged(policies: Sequence[AccessPolicy], body: bytes) -> Sequence[str]:
+    """Return the patterns that some text of a request's body holds, in the policies' order.
+
+    Args:
+        policies: Of the account, the workspace and the key.
+        body: Valid JSON, whatever the format: every text in it counts.
+    """
+    patterns = list(dict.fromkeys(each for policy in policies for each in policy.patterns))
+    if not patterns:
+        return []
+    texts = list(_texts(msgspec.json.decode(body)))
+    return [pattern for pattern in patterns if any(map(_finder(pattern), texts))]
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Return every text of a JSON value, without recursion: it may be nested deeply."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, dict):
+            waiting.extend(cast("dict[str, object]", each).values())
+        elif isinstance(each, list):
+            waiting.extend(cast("list[object]", each))
+
+
+def _finder(pattern: str) -> Callable[[str], bool]:
+    if pattern in BUILT_IN:
+        return BUILT_IN[pattern]
+    parts = [part for part in pattern.casefold().split("*") if part]
+    return lambda text: _holds(text.casefold(), parts)
+
+
+def _holds(text: str, parts: Sequence[str]) -> bool:
+    """Tell whether a text holds the parts one after the other; takes time as the text is long."""
+    at = 0
+    for part in parts:
+        found = text.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return bool(parts)
+
+
+_EMAIL: Final = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+_CARD: Final = re.compile(r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)")
+_IBAN: Final = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b")
+_API_KEY: Final = re.compile(
+    r"\b(?:sk-[A-Za-z0-9_-]{16,256}|gh[pousr]_[A-Za-z0-9]{20,255}|AKIA[A-Z0-9]{16}"
+    r"|xox[abprs]-[A-Za-z0-9-]{10,250})"
+)
+
+
+def _has_card(text: str) -> bool:
+    """Tell whether a text holds a card's number: its last digit is a check of the others.
+
+    Source: ISO/IEC 7812-1, annex B.
+    """
+    return any(_is_card(re.sub(r"\D", "", each)) for each in _CARD.findall(text))
+
+
+def _is_card(digits: str) -> bool:
+    doubled = [int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(digits))]
+    return len(digits) in _CARD_LENGTHS and sum(map(_digit_sum, doubled)) % 10 == 0
+
+
+def _digit_sum(number: int) -> int:
+    return number // 10 + number % 10
+
+
+def _has_iban(text: str) -> bool:
+    """Tell whether a text holds an account's number: as a number it leaves 1 when cut by 97.
+
+    Source: ISO 13616-1, clause 6.
+    """
+    return any(_is_iban(each.replace(" ", "")) for each in _IBAN.findall(text))
+
+
+def _is_iban(text: str) -> bool:
+    return int("".join(str(int(char, 36)) for char in text[4:] + text[:4])) % 97 == 1
+
+
+BUILT_IN: Final[dict[str, Callable[[str], bool]]] = {
+    "@email": lambda text: _EMAIL.search(text) is not None,
+    "@credit_card": _has_card,
+    "@iban": _has_iban,
+    "@api_key": lambda text: _API_KEY.search(text) is not None,
+}
+"""Patterns that stand for what looks like something."""

@@ -1,0 +1,111 @@
+"""Policies through a running gateway, set by the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from tests.acceptance.cli.command import CommandRunner
+    from tests.acceptance.server_process import ServerProcess
+
+
+class Policed:
+    """An API key of its own, and its policy."""
+
+    def __init__(self, server: ServerProcess, runner: CommandRunner, folder: Path) -> None:
+        self._server = server
+        self._runner = runner
+        self._folder = folder
+        made = self._command("create", "policed").json()
+        self._key, self._hash = made["key"], made["hash"]
+
+    def set_policy(self, text: str) -> dict[str, Any]:
+        file = self._folder / "policy.yaml"
+        file.write_text(text)
+        return self._command("set", self._hash, "--policy", file).json()["policy"]
+
+    def shown(self) -> dict[str, Any]:
+        return self._command("show", self._hash).json()["policy"]
+
+    def ask(self, path: str = "/chat/completions", **fields: Any) -> httpx2.Response:
+        body = {"model": "simulated/echo", "messages": [{"role": "user", "content": "hi"}]}
+        url = f"{self._server.base_url}{path}"
+        headers = {"authorization": f"Bearer {self._key}"}
+        return httpx2.post(url, json=body | fields, headers=headers, timeout=20)
+
+    def delete(self) -> None:
+        self._command("delete", self._hash)
+
+    def _command(self, *args: str | Path) -> Any:
+        return self._runner.run("keys", *args, "--data-dir", self._server.data_dir, "--json")
+
+
+@pytest.fixture
+def key(server: ServerProcess, runner: CommandRunner, tmp_path: Path) -> Generator[Policed]:
+    policed = Policed(server, runner, tmp_path)
+    yield policed
+    policed.delete()
+
+
+def test_what_a_policy_blocks_is_refused_with_the_reason(key: Policed) -> None:
+    key.set_policy("blocked_models: [simulated/e*]")
+    refused = key.ask()
+    assert refused.status_code == 403
+    assert refused.json()["error"]["metadata"] == {
+        "error_type": "permission_denied",
+        "reasons": ["The key's policy blocks the model simulated/echo."],
+    }
+
+
+def test_a_refusal_on_messages_is_in_anthropics_envelope(key: Policed) -> None:
+    key.set_policy("allowed_models: []")
+    refused = key.ask("/messages").json()
+    assert refused["error"]["type"] == "permission_error"
+    assert refused["metadata"]["reasons"]
+
+
+def test_what_a_request_may_not_hold_is_refused_by_its_pattern(key: Policed) -> None:
+    key.set_policy('patterns: ["project*falcon", "@email"]')
+    refused = key.ask(messages=[{"role": "user", "content": "The Project is FALCON"}])
+    assert refused.status_code == 403
+    assert refused.json()["error"]["metadata"]["patterns"] == ["project*falcon"]
+    assert "FALCON" not in refused.text
+    assert key.ask().status_code == 200
+
+
+def test_an_empty_file_takes_a_policy_away(key: Policed) -> None:
+    key.set_policy("data_collection: deny")
+    assert key.shown()["data_collection"] == "deny"
+    assert key.ask().status_code == 403
+    key.set_policy("")
+    assert key.ask().status_code == 200
+
+
+def test_a_file_that_is_no_policy_is_refused_and_changes_nothing(
+    key: Policed, server: ServerProcess, runner: CommandRunner, tmp_path: Path
+) -> None:
+    key.set_policy("blocked_models: [x]")
+    wrong = tmp_path / "wrong.yaml"
+    command = ("workspaces", "set", "default", "--policy", wrong, "--data-dir", server.data_dir)
+    for text, code, problem in (
+        ("allowed: [x]", 1, "allowed: is not a known field"),
+        ("- x", 2, "must hold a mapping"),
+        ("{", 2, "neither YAML nor JSON"),
+    ):
+        wrong.write_text(text)
+        assert problem in runner.run(*command).refused(code)
+    assert key.shown()["blocked_models"] == ["x"]
+
+
+def test_a_file_that_is_not_there_is_named(
+    server: ServerProcess, runner: CommandRunner, tmp_path: Path
+) -> None:
+    command = ("workspaces", "set", "default", "--policy", tmp_path / "none.yaml")
+    done = runner.run(*command, "--data-dir", server.data_dir)
+    assert "none.yaml cannot be read" in done.refused(2)

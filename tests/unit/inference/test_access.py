@@ -1,0 +1,104 @@
+import json
+
+import pytest
+
+from tests.unit.inference.fakes import PRICE
+from tollhouse.identity.types import AccessPolicy
+from tollhouse.inference.access import BUILT_IN, flagged, objections
+from tollhouse.inference.types import Endpoint
+
+KEEPS = Endpoint("acme", "large-2026", PRICE)
+KEEPS_NOTHING = Endpoint("acme", "large-2026", PRICE, keeps_data=False)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        AccessPolicy("key"),
+        AccessPolicy("key", allowed_models=("acme/*",)),
+        AccessPolicy("key", allowed_providers=("acme",)),
+        AccessPolicy("key", allowed_endpoints=("acme:large-*",)),
+        AccessPolicy("key", blocked_models=("other/*",)),
+        AccessPolicy("key", blocked_endpoints=("acme:small",)),
+    ],
+)
+def test_what_is_allowed_may_be_asked(policy: AccessPolicy) -> None:
+    assert objections([policy], "acme/large", KEEPS) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (
+            AccessPolicy("account", allowed_models=()),
+            "The account's policy does not allow the model acme/large.",
+        ),
+        (
+            AccessPolicy("workspace", blocked_models=("*/large",)),
+            "The workspace's policy blocks the model acme/large.",
+        ),
+        (
+            AccessPolicy("key", allowed_providers=("other",)),
+            "The key's policy does not allow the provider acme.",
+        ),
+        (
+            AccessPolicy("key", blocked_endpoints=("acme:large-2026",)),
+            "The key's policy blocks the endpoint acme:large-2026.",
+        ),
+        (
+            AccessPolicy("key", data_collection="deny"),
+            "The key's policy denies data collection; acme keeps data.",
+        ),
+    ],
+)
+def test_what_is_not_allowed_has_its_reason(policy: AccessPolicy, reason: str) -> None:
+    assert objections([policy], "acme/large", KEEPS) == [reason]
+
+
+def test_a_provider_that_keeps_nothing_may_be_asked_where_collection_is_denied() -> None:
+    assert objections([AccessPolicy("key", data_collection="deny")], "m", KEEPS_NOTHING) == []
+
+
+def holds(pattern: str, text: str) -> bool:
+    body = json.dumps({"messages": [{"content": [{"text": text}]}]}).encode()
+    return flagged([AccessPolicy("key", patterns=(pattern,))], body) == [pattern]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        ("Project X", "about project x, please", True),
+        ("project*secret", "The PROJECT is a deep SECRET.", True),
+        ("project*secret", "a secret project", False),
+        ("*", "anything", False),
+        ("(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", False),
+        ("@email", "write to ann@mail.example", True),
+        ("@email", "ann at mail", False),
+        ("@credit_card", "4111 1111 1111 1111", True),
+        ("@credit_card", "4111 1111 1111 1112", False),
+        ("@iban", "DE89 3704 0044 0532 0130 00", True),
+        ("@iban", "DE89 3704 0044 0532 0130 01", False),
+        ("@api_key", "key: sk-abcdefghijklmnopqrstuv", True),
+        ("@api_key", "risk-averse", False),
+    ],
+)
+def test_a_pattern_finds_what_it_means(pattern: str, text: str, *, found: bool) -> None:
+    assert holds(pattern, text) is found
+
+
+def test_each_built_in_pattern_is_tried_above() -> None:
+    assert set(BUILT_IN) == {"@email", "@credit_card", "@iban", "@api_key"}
+
+
+def test_texts_are_found_wherever_they_stand() -> None:
+    for body in ({"system": "secret"}, {"input": [{"output": "secret"}]}, {"a": [["secret"]]}):
+        assert flagged([AccessPolicy("key", patterns=("secret",))], json.dumps(body).encode())
+
+
+def test_the_patterns_of_all_policies_count_each_once() -> None:
+    policies = [AccessPolicy("account", patterns=("a", "b")), AccessPolicy("key", patterns=("a",))]
+    assert flagged(policies, b'{"x":"a"}') == ["a"]
+
+
+def test_without_patterns_a_body_is_not_even_read() -> None:
+    assert flagged([AccessPolicy("key")], b"no json") == []
