@@ -1,4 +1,4 @@
-"""Running gateways for the published clients: one simulated, one before a separate provider."""
+"""Running gateways for the published clients: simulated, and before separate providers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.contract.client_process import run_client
+from tests.contract.dialects import Formats, config
 from tests.faults.upstream_process import start_upstream
 from tests.integration.postgresql_databases import plain_url
 
@@ -57,10 +58,20 @@ def gateway(
             yield Gateway(server, "simulated/echo", "simulated/embedding")
         return
     with start_upstream() as upstream:
-        config = upstream.config({"acme/large": "large-2026", "acme/embedding": "embedding-2026"})
+        models = {"acme/large": "large-2026", "acme/embedding": "embedding-2026"}
         env: dict[str, str] = {}
         if request.param == POSTGRESQL:
             databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
             env["TOLLHOUSE_DATABASE_URL"] = plain_url(databases.take())
-        with start_server(folder, config=config, env=env) as server:
+        with start_server(folder, config=upstream.config(models), env=env) as server:
             yield Gateway(server, "acme/large", "acme/embedding")
+
+
+@pytest.fixture(scope="session")
+def formats(tmp_path_factory: pytest.TempPathFactory) -> Generator[Formats]:
+    """Run a gateway before a provider of each dialect."""
+    with (
+        start_upstream() as upstream,
+        start_server(tmp_path_factory.mktemp("formats"), config=config(upstream.origin)) as server,
+    ):
+        yield Formats(server, upstream)

@@ -24,7 +24,7 @@ from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.health import Health
 from tollhouse.inference.providers.base import ProviderCall
-from tollhouse.inference.providers.failures import failure
+from tollhouse.inference.providers.failures import failure, status_of_word
 from tollhouse.inference.types import ReplyIdentity
 from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.envelope import STATUS, status_of
@@ -270,7 +270,7 @@ class Generation:
         )
 
     def _reported(self, event: ErrorEvent) -> ProviderFailure:
-        status = event.code if isinstance(event.code, int) else STATUS["upstream"]
+        status = status_of_word(event.code) or STATUS["upstream"]
         error = failure(self._attempts[-1].provider, status, code=event.code, message=event.message)
         error.ambiguous = True
         return error

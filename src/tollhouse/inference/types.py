@@ -30,11 +30,20 @@ class Profile:
     usage_in_streams: bool = True
     """Whether it knows `stream_options.include_usage`."""
     refuses: frozenset[str] = frozenset()
-    """Top-level fields of a request that it answers with an error."""
+    """Top-level fields of a request that it answers with an error, whatever the dialect."""
+    refuses_in_chat: frozenset[str] = frozenset()
+    """Those that it refuses in chats besides."""
+    takes_extensions: bool = False
+    """Whether it knows the public gateway's additions to the other dialects, too."""
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What it calls the limit of a chat's output."""
     takes_reasoning_as: Literal["reasoning_content", "reasoning_details"] | None = None
     """The field of a chat's history in which it takes back what its model thought."""
+
+    @property
+    def refused_in_chat(self) -> frozenset[str]:
+        """Every field that it refuses in chats."""
+        return self.refuses | self.refuses_in_chat if self.refuses_in_chat else self.refuses
 
 
 @dataclass(frozen=True, slots=True)

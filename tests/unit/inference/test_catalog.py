@@ -173,7 +173,7 @@ def test_a_price_list_puts_its_models_into_the_catalogue() -> None:
     assert (endpoint.provider, endpoint.model) == ("openai", "gpt-4o")
     assert endpoint.price.rates.prompt == Decimal("0.0000025")
     assert endpoint.dialects is None
-    assert "max_tokens" in endpoint.profile.refuses
+    assert "max_tokens" in endpoint.profile.refuses_in_chat
 
 
 def test_a_listed_embedding_model_answers_with_embeddings_alone() -> None:

@@ -25,7 +25,7 @@ BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"top_k":3,"see
 _, RELAYS = FORMATS["/chat/completions"].read(Arrived(BODY, {}, b""))
 A = Endpoint("a", "a1", PRICE, provider_name="Acme", keeps_data=False)
 B = Endpoint("b/eu", "b1", FREE, provider_name="Beta")
-C = Endpoint("c", "c1", PRICE, profile=Profile(refuses=frozenset({"top_k"})))
+C = Endpoint("c", "c1", PRICE, profile=Profile(refuses_in_chat=frozenset({"top_k"})))
 
 
 def model(*endpoints: Endpoint, name: str = "m") -> Model:

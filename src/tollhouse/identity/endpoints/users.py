@@ -94,7 +94,7 @@ class Users:
         routes.post(
             "/users", tags=["Users"], status_code=201, responses=refusals(400, 401, 403, 404, 500)
         )(self.create_user)
-        routes.get("/users/{user_id}", tags=["Users"], responses=refusals(401, 403, 404, 500))(
+        routes.get("/users/{user_id}", tags=["Users"], responses=refusals(400, 401, 403, 404, 500))(
             self.get_user
         )
         routes.patch(

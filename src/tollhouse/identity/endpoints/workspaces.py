@@ -60,7 +60,7 @@ class Workspaces:
             status_code=201,
             responses=refusals(400, 401, 403, 404, 500),
         )(self.create_workspace)
-        routes.get(one, tags=["Workspaces"], responses=refusals(401, 403, 404, 500))(
+        routes.get(one, tags=["Workspaces"], responses=refusals(400, 401, 403, 404, 500))(
             self.get_workspace
         )
         routes.patch(one, tags=["Workspaces"], responses=refusals(400, 401, 403, 404, 500))(

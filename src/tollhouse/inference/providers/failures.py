@@ -39,6 +39,26 @@ _TEXTS: Final[dict[type[ProviderFailure], str]] = {
 _LONGEST_MESSAGE = 500
 
 
+_BY_WORD: Final[dict[str, int]] = {
+    "overloaded_error": 529,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "invalid_request_error": 400,
+    "invalid_prompt": 400,
+    "request_too_large": 413,
+    "timeout_error": 504,
+}
+
+
+def status_of_word(code: str | int | None) -> int | None:
+    """Return the status that a provider's word for an error stands for, where there is no other.
+
+    Source: https://docs.anthropic.com/en/api/errors and
+    https://platform.openai.com/docs/api-reference/responses-streaming/response/failed
+    """
+    return code if isinstance(code, int) else _BY_WORD.get(code or "")
+
+
 def failure(
     name: str,
     status: int,

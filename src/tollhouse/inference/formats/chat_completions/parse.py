@@ -5,9 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from tollhouse.inference.formats.chat_completions.request import ChatRequest
-from tollhouse.inference.formats.fields import read_field, read_model, read_object
+from tollhouse.inference.formats.fields import Fields, read_field, read_model, read_object
 from tollhouse.kernel.errors import Invalid
 
+
+class _Reasoning(msgspec.Struct):
+    effort: str | None = None
+    exclude: bool | None = None
+
+
+_FALSE = msgspec.Raw(b"false")
+_text = msgspec.json.Decoder(str | None)
+_reasoning = msgspec.json.Decoder(_Reasoning | None)
 _flag = msgspec.json.Decoder(bool | None)
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -28,4 +37,35 @@ def parse_request(body: bytes) -> ChatRequest:
         message = "messages: at least one message is required."
         raise Invalid(message)
     stream = read_field(_flag, fields, "stream", "true or false") if "stream" in fields else False
-    return ChatRequest(model=model, stream=bool(stream), fields=fields, body=body)
+    if "reasoning" in fields and "reasoning_effort" in fields:
+        _check_efforts(fields)
+    return ChatRequest(
+        model=model,
+        stream=bool(stream),
+        fields=fields,
+        body=body,
+        shows_reasoning=_shows_reasoning(fields),
+    )
+
+
+def _shows_reasoning(fields: Fields) -> bool:
+    if fields.get("include_reasoning") == _FALSE:
+        return False
+    if "reasoning" not in fields:
+        return True
+    try:
+        given = _reasoning.decode(fields["reasoning"])
+    except (msgspec.DecodeError, RecursionError):
+        # The provider says what is wrong with it.
+        return True
+    return given is None or not given.exclude
+
+
+def _check_efforts(fields: Fields) -> None:
+    """Refuse two efforts that are not the same."""
+    wanted = "an object whose effort is a string"
+    given = read_field(_reasoning, fields, "reasoning", wanted)
+    effort = read_field(_text, fields, "reasoning_effort", "a string")
+    if given is not None and given.effort is not None and effort not in {None, given.effort}:
+        message = "reasoning_effort: contradicts reasoning.effort; give one of them."
+        raise Invalid(message)

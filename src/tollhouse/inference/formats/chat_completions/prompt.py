@@ -164,6 +164,7 @@ class _Body(Struct):
     response_format: _Format | None = None
     reasoning: _Reasoning | None = None
     reasoning_effort: str | None = None
+    include_reasoning: bool | None = None
     verbosity: str | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -336,12 +337,14 @@ def _output(wanted: _Format | None) -> JsonOutput | None:
 
 def _thinking(body: _Body) -> Thinking | None:
     given = body.reasoning
+    hidden = body.include_reasoning is False
     if given is None:
-        return None if body.reasoning_effort is None else Thinking(effort=body.reasoning_effort)
+        thinking = Thinking(effort=body.reasoning_effort, exclude=hidden)
+        return None if thinking == Thinking() else thinking
     return Thinking(
         effort=given.effort or body.reasoning_effort,
         budget_tokens=given.max_tokens,
         enabled=given.enabled,
         summary=given.summary,
-        exclude=bool(given.exclude),
+        exclude=hidden or bool(given.exclude),
     )

@@ -35,6 +35,7 @@ class _Reasoning(msgspec.Struct):
 
 
 _INCLUDE_USAGE = raw({"include_usage": True})
+_THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
 _OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
 _reasoning = msgspec.json.Decoder(_Reasoning | None)
 _text = msgspec.json.Decoder(str | None)
@@ -76,7 +77,7 @@ def provider_request(request: ChatRequest, endpoint: Endpoint) -> bytes:
     asks for its usage, where the provider knows that question.
     """
     profile = endpoint.profile
-    given = _in_its_words(request.fields, profile) if profile.refuses else request.fields
+    given = _in_its_words(request.fields, profile) if profile.refused_in_chat else request.fields
     fields = {name: value for name, value in given.items() if name not in OURS}
     fields["model"] = raw(endpoint.model)
     if request.stream and profile.usage_in_streams:
@@ -86,19 +87,25 @@ def provider_request(request: ChatRequest, endpoint: Endpoint) -> bytes:
     return encoder.encode(fields)
 
 
+def without_reasoning(said: Fields) -> Fields:
+    """Return a message, or what a chunk adds to one, without what the model thought."""
+    return {name: value for name, value in said.items() if name not in _THOUGHTS}
+
+
 def refused_fields(request: ChatRequest, endpoint: Endpoint) -> Collection[str]:
     """Return the fields that a provider refuses, without those that it has another name for."""
     profile = endpoint.profile
     renamed = _OUTPUT_LIMITS | {"reasoning"}
-    return (request.fields.keys() & profile.refuses) - renamed
+    return (request.fields.keys() & profile.refused_in_chat) - renamed
 
 
 def _in_its_words(fields: Fields, profile: Profile) -> Fields:
     """Return the fields without those that a provider refuses; two have another name with it."""
-    taken = {name: value for name, value in fields.items() if name not in profile.refuses}
-    for name in _OUTPUT_LIMITS & profile.refuses & fields.keys():
+    refused = profile.refused_in_chat
+    taken = {name: value for name, value in fields.items() if name not in refused}
+    for name in _OUTPUT_LIMITS & refused & fields.keys():
         taken.setdefault(profile.output_limit, fields[name])
-    if "reasoning" in profile.refuses and "reasoning_effort" not in profile.refuses:
+    if "reasoning" in refused and "reasoning_effort" not in refused:
         effort = _effort(fields.get("reasoning", NULL))
         if effort is not None:
             taken.setdefault("reasoning_effort", raw(effort))
@@ -139,7 +146,8 @@ def parse_whole(body: bytes, request: ChatRequest) -> WholeReply:
         choices = choices_decoder.decode(fields["choices"])
         native = _text.decode(choices[0].get("finish_reason", NULL))
         upstream_id = _text.decode(fields.get("id", NULL))
-        patched = [_choice(choice, index) for index, choice in enumerate(choices)]
+        hides = not request.shows_reasoning
+        patched = [_choice(choice, index, hides=hides) for index, choice in enumerate(choices)]
     except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
         message = "the reply is not a chat completion"
         raise Unreadable(message) from None
@@ -162,9 +170,11 @@ def _seen(choices: list[Fields], request: ChatRequest) -> Usage:
     )
 
 
-def _choice(choice: Fields, index: int) -> Fields:
+def _choice(choice: Fields, index: int, *, hides: bool) -> Fields:
     native = choice.get("finish_reason", NULL)
     message = fields_decoder.decode(choice["message"])
+    if hides:
+        message = without_reasoning(message)
     message.setdefault("role", raw("assistant"))
     message.setdefault("content", NULL)
     message.setdefault("refusal", NULL)

@@ -21,6 +21,8 @@ class ChatRequest:
     """The body's top-level fields as they came; what a provider gets is made from these."""
     body: bytes = field(repr=False)
     """The body as it came."""
+    shows_reasoning: bool = True
+    """False: the model may think, but the reply must not show it."""
 
     @property
     def size(self) -> int:

@@ -57,6 +57,14 @@ SAYS: Final = frozenset(
         *SAMPLING,
     }
 )
+_IN_OUR_WORDS: Final = {
+    "response_format": "output",
+    "reasoning_effort": "thinking",
+    "n": "choices",
+    # One of the two names is always there.
+    "max_tokens": "",
+    "max_completion_tokens": "",
+}
 _MOST_STOPS: Final = 4
 _LEAST_HIGH, _LEAST_MEDIUM = 16_000, 4_000
 _FREEFORM_SCHEMA: Final = {
@@ -72,6 +80,10 @@ class ChatSpeaker:
     dialect = Dialect.CHAT
     says = SAYS
 
+    def refused(self, profile: Profile) -> frozenset[str]:
+        """Return the parameters that a provider refuses, by the names of `SAYS`."""
+        return frozenset(_IN_OUR_WORDS.get(name, name) for name in profile.refused_in_chat)
+
     def ask(self, prompt: Prompt, endpoint: Endpoint) -> bytes:
         """Return the body of a request."""
         profile = endpoint.profile
@@ -85,7 +97,7 @@ class ChatSpeaker:
         }
         given = {name: value for name, value in fields.items() if value is not None}
         return msgspec.json.encode(
-            {name: value for name, value in given.items() if name not in profile.refuses}
+            {name: value for name, value in given.items() if name not in profile.refused_in_chat}
         )
 
     def read(self, body: bytes) -> Reply:

@@ -18,6 +18,7 @@ import msgspec
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.chat_completions.errors import error_chunk, parse_error_event
+from tollhouse.inference.formats.chat_completions.render import without_reasoning
 from tollhouse.inference.formats.chat_completions.usage import (
     parse_usage,
     render_usage,
@@ -61,6 +62,7 @@ class ChatStream:
         self.upstream_id: str | None = None
         self._identity = identity
         self._request_size = request.size
+        self._hides_reasoning = not request.shows_reasoning
         self._seen_bytes = 0
         self._unfinished: set[int] = set()
         self._closed = False
@@ -142,9 +144,12 @@ class ChatStream:
         for position, choice in enumerate(choices):
             self._follow(choice, position)
         fields |= self._ours
-        if not all(map(_passes, choices)):
+        if self._hides_reasoning or not all(map(_passes, choices)):
             whole = enumerate(choices_decoder.decode(given))
-            fields["choices"] = raw([_patched(choice, position) for position, choice in whole])
+            patched = [_patched(choice, position) for position, choice in whole]
+            if self._hides_reasoning:
+                patched = [_without_reasoning(choice) for choice in patched]
+            fields["choices"] = raw(patched)
         return event(encoder.encode(fields))
 
     def _follow(self, choice: ChunkChoice, position: int) -> None:
@@ -162,6 +167,11 @@ class ChatStream:
 def _passes(choice: ChunkChoice) -> bool:
     """Tell whether a choice needs no change: its required fields are there, and it goes on."""
     return choice.finish_reason is None and choice.index is not None and choice.delta is not None
+
+
+def _without_reasoning(choice: Fields) -> Fields:
+    delta = fields_decoder.decode(choice["delta"])
+    return {**choice, "delta": raw(without_reasoning(delta))}
 
 
 def _patched(choice: Fields, position: int) -> Fields:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.hub.events import Event
     from tollhouse.inference.formats.hub.prompt import Prompt
     from tollhouse.inference.formats.hub.reply import Reply
-    from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
+    from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
 
@@ -56,6 +56,10 @@ class Speaker(Protocol):
     @property
     def says(self) -> frozenset[str]:
         """Which parameters of a prompt it can say, by the names of `prompt.given_parameters`."""
+        ...
+
+    def refused(self, profile: Profile) -> frozenset[str]:
+        """Return those of them that a provider refuses all the same."""
         ...
 
     def ask(self, prompt: Prompt, endpoint: Endpoint) -> bytes:

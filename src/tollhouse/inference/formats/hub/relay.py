@@ -5,12 +5,15 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.hub.events import (
     Event,
     Finished,
     ReasoningDelta,
+    ReasoningProof,
     RefusalDelta,
     Reported,
     Started,
@@ -59,7 +62,8 @@ class Translation:
     def lost(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that an endpoint would not get."""
         given = given_parameters(self._prompt)
-        return (given - self._speaker.says) | (given & endpoint.profile.refuses)
+        said = self._speaker.says - self._speaker.refused(endpoint.profile)
+        return given - said
 
     def ask(self, endpoint: Endpoint) -> bytes:
         """Return the body for a provider."""
@@ -67,12 +71,24 @@ class Translation:
 
     def whole(self, body: bytes) -> TranslatedWhole:
         """Read a provider's whole reply."""
-        return TranslatedWhole(self._speaker.read(body), self._listener, self._request.size)
+        reply = self._speaker.read(body)
+        if self._hides_thoughts:
+            reply = _without_thoughts(reply)
+        return TranslatedWhole(reply, self._listener, self._request.size)
 
     def stream(self, identity: ReplyIdentity) -> TranslatedStream:
         """Begin to relay a stream."""
-        writer = self._listener.writer(identity)
-        return TranslatedStream(self._speaker.reader(), writer, self._request.size)
+        return TranslatedStream(
+            self._speaker.reader(),
+            self._listener.writer(identity),
+            self._request.size,
+            hides_thoughts=self._hides_thoughts,
+        )
+
+    @property
+    def _hides_thoughts(self) -> bool:
+        thinking = self._prompt.thinking
+        return thinking is not None and thinking.exclude
 
 
 class TranslatedWhole:
@@ -99,8 +115,18 @@ class TranslatedWhole:
 class TranslatedStream:
     """Fulfils `formats.base.Stream`."""
 
-    def __init__(self, reader: Reader, writer: Writer, request_size: int) -> None:
-        """Start before the first event."""
+    def __init__(
+        self, reader: Reader, writer: Writer, request_size: int, *, hides_thoughts: bool = False
+    ) -> None:
+        """Start before the first event.
+
+        Args:
+            reader: Reads the provider's stream.
+            writer: Writes the client's.
+            request_size: Bytes of the request, for an estimate of its tokens.
+            hides_thoughts: Whether the client wants to see nothing of the model's reasoning.
+        """
+        self._hides_thoughts = hides_thoughts
         self._reader = reader
         self._writer = writer
         self._input = Usage(input_tokens=estimated_tokens(request_size))
@@ -137,7 +163,8 @@ class TranslatedStream:
         written: list[bytes] = []
         for event in self._reader.feed(data):
             self._note(event)
-            written.append(self._writer.write(event))
+            if not (self._hides_thoughts and isinstance(event, _THOUGHTS)):
+                written.append(self._writer.write(event))
         return b"".join(written)
 
     def end(self, charge: Charge) -> bytes:
@@ -162,6 +189,7 @@ class TranslatedStream:
             self.native_finish_reason = event.native_finish_reason
 
 
+_THOUGHTS: Final = (ReasoningDelta, ReasoningProof)
 _SPOKEN: Final[Mapping[type[Event], str]] = {
     TextDelta: "text",
     RefusalDelta: "text",
@@ -170,6 +198,17 @@ _SPOKEN: Final[Mapping[type[Event], str]] = {
     ToolDelta: "arguments",
 }
 """The field of each event in which the model speaks."""
+
+
+def _without_thoughts(reply: Reply) -> Reply:
+    choices = tuple(
+        replace(
+            choice,
+            blocks=tuple(block for block in choice.blocks if not isinstance(block, Reasoning)),
+        )
+        for choice in reply.choices
+    )
+    return replace(reply, choices=choices)
 
 
 def _blocks(reply: Reply) -> list[Block]:

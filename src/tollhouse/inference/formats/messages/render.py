@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.messages.wire import Message
     from tollhouse.inference.types import Endpoint, ReplyIdentity
 
-_LEFT_OUT: Final = OURS | {"fallbacks"}
+_LEFT_OUT: Final = OURS | {"fallbacks", "safeguards", "user"}
+"""`user` and `safeguards` are the public gateway's additions, which Anthropic refuses."""
 
 
 @dataclass(slots=True)
@@ -76,6 +77,8 @@ def provider_request(request: MessagesRequest, endpoint: Endpoint) -> bytes:
     fields = {name: value for name, value in request.fields.items() if name not in left_out}
     fields["model"] = raw(endpoint.model)
     fields["messages"] = without_foreign(fields["messages"])
+    if "user" in request.fields and "metadata" not in request.fields:
+        fields["metadata"] = raw({"user_id": request.fields["user"]})
     if request.max_tokens is None:
         fields["max_tokens"] = raw(endpoint.max_completion_tokens or DEFAULT_MAX_TOKENS)
     return encoder.encode(fields)

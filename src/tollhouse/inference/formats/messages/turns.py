@@ -56,6 +56,9 @@ def render_turns(turns: Sequence[Turn]) -> tuple[list[Content], list[Content]]:
     spoken = _merged([turn for turn in turns if turn.role != "system"])
     if spoken and spoken[-1][0] == "assistant":
         _strip(spoken[-1][1])
+    if spoken and spoken[0][0] == "assistant":
+        # Anthropic wants the user to begin; a greeting is no answer to anybody.
+        spoken.insert(0, ("user", [{"type": "text", "text": "."}]))
     if not spoken and system:
         # There must be a message; who says nothing but this asks it.
         return [], [{"role": "user", "content": system}]

@@ -162,8 +162,10 @@ def _format(output: JsonOutput) -> dict[str, object]:
 def _reasoning(thinking: Thinking) -> dict[str, object]:
     if thinking.enabled is False:
         return {}
-    summary = None if thinking.exclude else thinking.summary
-    told = {"effort": _effort(thinking), "summary": summary}
+    effort = _effort(thinking)
+    # The thoughts themselves stay with OpenAI; whoever asks for some expects to see something.
+    shown = not thinking.exclude and effort != "none"
+    told = {"effort": effort, "summary": (thinking.summary or "auto") if shown else None}
     return {name: value for name, value in told.items() if value is not None}
 
 

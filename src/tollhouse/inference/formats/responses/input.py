@@ -9,8 +9,9 @@ Source: https://platform.openai.com/docs/api-reference/responses/create#response
 
 from __future__ import annotations
 
+from hashlib import sha256
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference.formats.hub.parts import (
     Audio,
@@ -30,11 +31,14 @@ from tollhouse.inference.formats.responses.output import (
     function_arguments,
     reasoning_part,
 )
+from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from tollhouse.inference.formats.hub.parts import Turn
+
+_LONGEST_CALL_ID: Final = 64
 
 
 def render_input(turns: Sequence[Turn], freeform: Collection[str]) -> list[Object]:
@@ -74,8 +78,8 @@ def _part(block: Block) -> Object | None:
         detail: Object = {} if block.detail is None else {"detail": block.detail}
         return {"type": "input_image", "image_url": block.url, **detail}
     if isinstance(block, Audio):
-        audio = {"data": block.data, "format": block.format}
-        return {"type": "input_audio", "input_audio": audio}
+        message = "input: a recording cannot be sent to this model's provider."
+        raise Invalid(message)
     return _file(block) if isinstance(block, Document) else None
 
 
@@ -93,7 +97,7 @@ def _result(result: ToolResult, texts: Collection[str]) -> Object:
     is_text = result.call_id in texts
     return {
         "type": "custom_tool_call_output" if is_text else "function_call_output",
-        "call_id": result.call_id,
+        "call_id": call_id(result.call_id),
         "output": _result_content(result),
     }
 
@@ -133,8 +137,15 @@ def _said(block: Block) -> Object | None:
     return None
 
 
+def call_id(given: str) -> str:
+    """Return the id of a call, as short as OpenAI wants it; the same for a call and its output."""
+    if len(given) <= _LONGEST_CALL_ID:
+        return given
+    return f"call_{sha256(given.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+
+
 def _call(call: ToolCall, freeform: Collection[str]) -> Object:
-    own: Object = {"call_id": call.id, "name": call.name}
+    own: Object = {"call_id": call_id(call.id), "name": call.name}
     if call.name in freeform:
         return {"type": "custom_tool_call", **own, "input": freeform_input(call.arguments)}
     arguments = function_arguments(call.arguments)

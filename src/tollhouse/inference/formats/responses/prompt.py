@@ -23,6 +23,7 @@ from tollhouse.inference.formats.responses import body as shapes
 from tollhouse.inference.formats.responses.body import body_decoder, read_at, read_kind
 from tollhouse.inference.formats.responses.history import read_turns
 from tollhouse.inference.formats.wire import NULL, raw
+from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +68,9 @@ def read_prompt(request: ResponsesRequest) -> Prompt:
     Raises:
         Invalid: A field is of the wrong type or missing; the message begins with its path.
     """
+    if request.fields.get("prompt", NULL) != NULL:
+        message = "prompt: a stored prompt is known to OpenAI alone; send its text."
+        raise Invalid(message)
     body = read_typed(body_decoder, request.body)
     turns = read_turns(body.instructions, body.input)
     tools = _tools(body.tools or ())

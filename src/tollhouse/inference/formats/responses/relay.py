@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.fields import OURS, Fields
+from tollhouse.inference.formats.fields import OURS, Fields, fields_decoder
 from tollhouse.inference.formats.hub.reasoning import unpack
 from tollhouse.inference.formats.responses.input import reasoning_input
 from tollhouse.inference.formats.responses.stream import ResponsesStream
@@ -28,6 +28,23 @@ class _Reasoning(msgspec.Struct):
     encrypted_content: str | None = None
 
 
+EXTENSIONS: Final = frozenset(
+    {
+        "cache_control",
+        "frequency_penalty",
+        "image_config",
+        "min_p",
+        "modalities",
+        "presence_penalty",
+        "repetition_penalty",
+        "stop",
+        "top_a",
+        "top_k",
+    }
+)
+"""The public gateway's additions to OpenAI's format, which refuses them."""
+_OF_REASONING: Final = ("enabled", "exclude", "max_tokens")
+"""Its additions to `reasoning`."""
 _MARK: Final = b'"encrypted_content"'
 _FALSE: Final = Raw(b"false")
 _items = msgspec.json.Decoder(list[Raw] | str)
@@ -47,7 +64,9 @@ class ResponsesRelay:
 
     def lost(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that an endpoint would not get."""
-        return self._request.fields.keys() & endpoint.profile.refuses
+        profile = endpoint.profile
+        extensions = frozenset[str]() if profile.takes_extensions else EXTENSIONS
+        return self._request.fields.keys() & (profile.refuses | extensions)
 
     def ask(self, endpoint: Endpoint) -> bytes:
         """Return the body for a provider: the client's, with the provider's name of the model.
@@ -55,11 +74,15 @@ class ResponsesRelay:
         Left out are the fields that speak to the gateway, those that the provider refuses, and
         thoughts of other providers' models, which it would refuse too.
         """
-        left_out = OURS | endpoint.profile.refuses
+        profile = endpoint.profile
+        ours = OURS if profile.takes_extensions else OURS | EXTENSIONS
+        left_out = ours | profile.refuses
         given = self._request.fields.items()
         fields: Fields = {name: value for name, value in given if name not in left_out}
         fields["model"] = raw(endpoint.model)
         fields["input"] = _own_history(fields["input"])
+        if "reasoning" in fields and not profile.takes_extensions:
+            fields["reasoning"] = _own_reasoning(fields["reasoning"])
         if "store" not in endpoint.profile.refuses:
             fields["store"] = _FALSE
         return encoder.encode(fields)
@@ -85,6 +108,16 @@ def _own_history(given: Raw) -> Raw:
         return given
     items = [_own_item(item) for item in items]
     return raw([item for item in items if item is not None])
+
+
+def _own_reasoning(given: Raw) -> Raw:
+    """Return the reasoning without what OpenAI does not know of it."""
+    try:
+        fields = fields_decoder.decode(given)
+    except (msgspec.DecodeError, RecursionError):
+        # The provider says what is wrong with it.
+        return given
+    return raw({name: value for name, value in fields.items() if name not in _OF_REASONING})
 
 
 def _own_item(item: Raw) -> Raw | None:

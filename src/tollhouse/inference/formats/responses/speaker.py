@@ -15,7 +15,7 @@ from tollhouse.inference.types import Dialect
 if TYPE_CHECKING:
     from tollhouse.inference.formats.hub.prompt import Prompt
     from tollhouse.inference.formats.hub.reply import Reply
-    from tollhouse.inference.types import Endpoint
+    from tollhouse.inference.types import Endpoint, Profile
 
 SAYS: Final = frozenset(
     {
@@ -38,12 +38,22 @@ SAYS: Final = frozenset(
     }
 )
 
+_IN_OUR_WORDS: Final = {
+    "max_output_tokens": "max_tokens",
+    "reasoning": "thinking",
+    "text": "output",
+}
+
 
 class ResponsesSpeaker:
     """Fulfils `formats.hub.ports.Speaker`."""
 
     dialect = Dialect.RESPONSES
     says = SAYS
+
+    def refused(self, profile: Profile) -> frozenset[str]:
+        """Return the parameters that a provider refuses, by the names of `SAYS`."""
+        return frozenset(_IN_OUR_WORDS.get(name, name) for name in profile.refuses)
 
     def ask(self, prompt: Prompt, endpoint: Endpoint) -> bytes:
         """Return the body of a request; what the dialect cannot say is left out."""

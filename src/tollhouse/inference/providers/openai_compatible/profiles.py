@@ -47,13 +47,14 @@ SERVERS: Final[Mapping[str, Server]] = {
     "api.openai.com": Server(
         dialects=_USUAL | {Dialect.RESPONSES},
         profile=Profile(
-            refuses=_GATEWAYS_OWN | {"max_tokens"}, output_limit="max_completion_tokens"
+            refuses_in_chat=_GATEWAYS_OWN | {"max_tokens"}, output_limit="max_completion_tokens"
         ),
     ),
     # https://console.groq.com/docs/openai, "currently unsupported OpenAI features"
     "api.groq.com": Server(
         profile=Profile(
-            refuses=_GATEWAYS_OWN | {"logprobs", "top_logprobs", "logit_bias", "max_tokens"},
+            refuses_in_chat=_GATEWAYS_OWN
+            | {"logprobs", "top_logprobs", "logit_bias", "max_tokens"},
             output_limit="max_completion_tokens",
         )
     ),
@@ -61,7 +62,7 @@ SERVERS: Final[Mapping[str, Server]] = {
     "api.mistral.ai": Server(
         profile=Profile(
             usage_in_streams=False,
-            refuses=_GATEWAYS_OWN
+            refuses_in_chat=_GATEWAYS_OWN
             | {
                 "logit_bias",
                 "logprobs",
@@ -80,11 +81,11 @@ SERVERS: Final[Mapping[str, Server]] = {
     # what was thought.
     "api.deepseek.com": Server(
         dialects=frozenset({Dialect.CHAT}),
-        profile=Profile(refuses=_GATEWAYS_OWN, takes_reasoning_as="reasoning_content"),
+        profile=Profile(refuses_in_chat=_GATEWAYS_OWN, takes_reasoning_as="reasoning_content"),
     ),
     "openrouter.ai": Server(
         dialects=_USUAL | {Dialect.RESPONSES, Dialect.MESSAGES},
-        profile=Profile(takes_reasoning_as="reasoning_details"),
+        profile=Profile(takes_extensions=True, takes_reasoning_as="reasoning_details"),
     ),
 }
 

@@ -229,3 +229,21 @@ def test_a_stream_asks_for_its_usage_whatever_the_client_wanted(
 def test_a_whole_reply_has_no_options_of_a_stream() -> None:
     body = b'{"model":"a","stream_options":{"include_usage":true},%s}' % MESSAGES
     assert "stream_options" not in json.loads(sent(body))
+
+
+def test_two_efforts_that_differ_contradict_each_other() -> None:
+    body = b'{"model":"a",%s,"reasoning_effort":"low","reasoning":{"effort":"high"}}' % MESSAGES
+    assert refusal(body) == "reasoning_effort: contradicts reasoning.effort; give one of them."
+
+
+@pytest.mark.parametrize(
+    "efforts",
+    [
+        b'"reasoning_effort":"low","reasoning":{"effort":"low"}',
+        b'"reasoning_effort":null,"reasoning":{"effort":"low"}',
+        b'"reasoning_effort":"low","reasoning":{"max_tokens":9}',
+        b'"reasoning_effort":"low","reasoning":null',
+    ],
+)
+def test_efforts_that_agree_pass(efforts: bytes) -> None:
+    assert parse_request(b'{"model":"a",%s,%s}' % (MESSAGES, efforts)).model == "a"

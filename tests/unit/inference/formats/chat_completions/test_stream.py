@@ -382,3 +382,20 @@ def test_an_event_that_is_spread_over_lines_stays_one_event() -> None:
     data = b'{"id":"c","choices":[{"index":0,\n"delta":{"content":"a"},\n"finish_reason":null}]}'
     stream = new_stream().feed(data)
     assert stream.count(b"\n") == 2
+
+
+HIDES = [b'"reasoning":{"exclude":true}', b'"include_reasoning":false']
+
+
+@pytest.mark.parametrize("hides", HIDES)
+def test_thoughts_that_the_client_does_not_want_to_see_are_left_out(hides: bytes) -> None:
+    request = parse_request(b'{"model":"a","messages":[{"role":"user","content":"a"}],%s}' % hides)
+    delta = {"content": "so", "reasoning": "hm", "reasoning_content": "hm", "reasoning_details": []}
+    chunk = {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+    shown = ChatStream(IDENTITY, request).feed(json.dumps(chunk).encode())
+    assert json.loads(shown.removeprefix(b"data: "))["choices"][0]["delta"] == {"content": "so"}
+    message = {"role": "assistant", **delta}
+    whole = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    assert b"hm" not in bytes(
+        parse_whole(json.dumps(whole).encode(), request).choices[0]["message"]
+    )

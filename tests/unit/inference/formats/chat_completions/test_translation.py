@@ -359,7 +359,7 @@ def test_a_budget_for_thoughts_becomes_an_effort(budget: int, effort: str) -> No
 
 def test_what_a_server_refuses_is_left_out_or_has_its_name_there() -> None:
     profile = Profile(
-        refuses=frozenset({"user", "max_tokens"}), output_limit="max_completion_tokens"
+        refuses_in_chat=frozenset({"user", "max_tokens"}), output_limit="max_completion_tokens"
     )
     endpoint = Endpoint("a", "m", FREE, profile=profile)
     fields = asked(Turn("user", (Text("a"),)), endpoint=endpoint, user="u", max_tokens=5)

@@ -53,7 +53,7 @@ def assistant(*blocks: Block) -> Turn:
 
 def content(*blocks: Block, role: Any = "user") -> list[dict[str, Any]]:
     messages = asked(Turn(role, blocks))["messages"]
-    return messages[0]["content"] if messages else []
+    return messages[-1]["content"] if messages else []
 
 
 def text(said: str) -> dict[str, Any]:
@@ -123,9 +123,9 @@ def test_calls_have_objects_and_ids_that_are_taken() -> None:
         assistant(ToolCall("functions.look:0", "look", '{"a": 1}'), ToolCall("b", "type", "free")),
         user(ToolResult("functions.look:0", ())),
     )["messages"]
-    assert [call["input"] for call in got[0]["content"]] == [{"a": 1}, {"input": "free"}]
-    assert got[0]["content"][0]["id"] == "functions_look_0"
-    assert got[1]["content"] == [{"type": "tool_result", "tool_use_id": "functions_look_0"}]
+    assert [call["input"] for call in got[1]["content"]] == [{"a": 1}, {"input": "free"}]
+    assert got[1]["content"][0]["id"] == "functions_look_0"
+    assert got[2]["content"] == [{"type": "tool_result", "tool_use_id": "functions_look_0"}]
 
 
 @pytest.mark.parametrize(
@@ -424,3 +424,8 @@ def test_a_model_that_thinks_gets_no_sampling_but_a_high_top_p(top_p: float, sen
 def test_a_request_is_one_line_of_json() -> None:
     body = MessagesSpeaker().ask(Prompt((HELLO,)), ENDPOINT)
     assert msgspec.json.decode(body)["model"] == "claude-sonnet-4-6"
+
+
+def test_a_conversation_that_the_model_began_gets_a_user_before_it() -> None:
+    first, second = asked(assistant(Text("Welcome.")), user(Text("Hi.")))["messages"][:2]
+    assert (first["role"], second["role"]) == ("user", "assistant")

@@ -23,6 +23,7 @@ from tollhouse.inference.formats.hub.prompt import JsonOutput, Prompt, Thinking,
 from tollhouse.inference.formats.hub.reasoning import ANTHROPIC, OPENAI
 from tollhouse.inference.formats.responses.speaker import ResponsesSpeaker
 from tollhouse.inference.types import Profile
+from tollhouse.kernel.errors import Invalid
 
 HELLO = (Turn("user", (Text("hello"),)),)
 PATCH = Tool("apply_patch", "Edit.", freeform=True)
@@ -81,14 +82,24 @@ def test_a_conversation_of_the_system_alone_has_an_input() -> None:
             {"type": "input_file", "filename": "a.pdf", "file_data": "data:a"},
         ),
         (Document(text="abc"), {"type": "input_text", "text": "abc"}),
-        (
-            Audio("QQ", "wav"),
-            {"type": "input_audio", "input_audio": {"data": "QQ", "format": "wav"}},
-        ),
     ],
 )
 def test_each_kind_of_block_is_said(block: Block, part: dict[str, Any]) -> None:
     assert items(("user", (block,)))[0]["content"] == [part]
+
+
+def test_a_recording_is_refused_and_not_forgotten() -> None:
+    with pytest.raises(Invalid, match="recording"):
+        items(("user", (Audio("QQ", "wav"),)))
+
+
+def test_ids_of_calls_are_as_short_as_the_dialect_wants_them() -> None:
+    long = "c" * 65
+    call, output = items(
+        ("assistant", (ToolCall(long, "f", "{}"),)), ("user", (ToolResult(long, ()),))
+    )
+    assert call["call_id"] == output["call_id"]
+    assert len(call["call_id"]) <= 64
 
 
 def test_results_come_before_what_the_user_says() -> None:
@@ -220,10 +231,10 @@ def test_each_form_of_the_answer_is_said(output: JsonOutput, said: Any) -> None:
     ("thinking", "said"),
     [
         (Thinking("high", summary="auto"), {"effort": "high", "summary": "auto"}),
-        (Thinking(budget_tokens=16_000), {"effort": "high"}),
-        (Thinking(budget_tokens=4_000), {"effort": "medium"}),
-        (Thinking(budget_tokens=1), {"effort": "low"}),
-        (Thinking("low", budget_tokens=50_000), {"effort": "low"}),
+        (Thinking(budget_tokens=16_000), {"effort": "high", "summary": "auto"}),
+        (Thinking(budget_tokens=4_000), {"effort": "medium", "summary": "auto"}),
+        (Thinking(budget_tokens=1), {"effort": "low", "summary": "auto"}),
+        (Thinking("low", budget_tokens=50_000), {"effort": "low", "summary": "auto"}),
         (Thinking("low", summary="auto", exclude=True), {"effort": "low"}),
     ],
 )

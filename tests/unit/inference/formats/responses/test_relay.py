@@ -20,7 +20,10 @@ from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.hub.parts import Reasoning
 from tollhouse.inference.formats.hub.reasoning import ANTHROPIC, OPENAI, pack
 from tollhouse.inference.formats.responses.relay import ResponsesRelay
+from tollhouse.inference.formats.responses.request import parse_request
+from tollhouse.inference.providers.openai_compatible.profiles import server_of
 from tollhouse.inference.types import Profile
+from tollhouse.settings.sections import ProviderSettings
 
 
 def asked(*, refuses: frozenset[str] = frozenset(), **fields: Any) -> dict[str, Any]:
@@ -137,3 +140,23 @@ def test_a_failed_response_is_the_providers_error() -> None:
 def test_what_is_no_response_is_unreadable() -> None:
     with pytest.raises(Unreadable):
         ResponsesRelay(request()).whole(b'{"choices":[]}')
+
+
+def test_additions_of_the_public_gateway_are_left_out_unless_the_server_knows_them() -> None:
+    given = {"stop": ["a"], "top_k": 3, "reasoning": {"effort": "low", "enabled": True}}
+    body = asked(**given)
+    assert body["reasoning"] == {"effort": "low"}
+    assert not body.keys() & {"stop", "top_k"}
+    knows = replace(ENDPOINT, profile=Profile(takes_extensions=True))
+    request = parse_request(json.dumps({"model": "m", "input": "a"} | given).encode())
+    assert json.loads(ResponsesRelay(request).ask(knows)).items() >= given.items()
+
+
+def test_openai_takes_reasoning_in_responses_though_not_in_chats() -> None:
+    openai = server_of(
+        ProviderSettings(slug="o", kind="openai_compatible", base_url="https://api.openai.com/v1")
+    )
+    request = parse_request(b'{"model":"m","input":"a","reasoning":{"effort":"high"}}')
+    relay, endpoint = ResponsesRelay(request), replace(ENDPOINT, profile=openai.profile)
+    assert not relay.lost(endpoint)
+    assert json.loads(relay.ask(endpoint))["reasoning"] == {"effort": "high"}

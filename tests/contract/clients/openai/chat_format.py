@@ -1,0 +1,141 @@
+"""Chats and text completions as the `openai` library has them."""
+
+import json
+
+import cells
+from cells import said
+from openai.types import Completion
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+PLACES = ("system", "user", "assistant", "user")
+FUNCTIONS = [{"name": name, "parameters": schema} for name, schema in cells.TOOLS.items()]
+SCHEMA = {"name": "forecast", "schema": cells.CITY, "strict": True}
+USER = {"role": "user", "content": cells.TEXT}
+PICTURE = {"url": f"data:image/png;base64,{cells.PNG}"}
+FEATURES = {
+    "turns": {
+        "messages": [
+            {"role": role, "content": text}
+            for role, text in zip(PLACES, (cells.SYSTEM, *cells.TURNS), strict=True)
+        ]
+    },
+    "forced tool": {"tool_choice": {"type": "function", "function": {"name": cells.FORCED}}},
+    "image": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": PICTURE},
+                    {"type": "text", "text": "look"},
+                ],
+            }
+        ]
+    },
+    "json": {"response_format": {"type": "json_schema", "json_schema": SCHEMA}},
+    "stop": {"stop": [cells.STOP]},
+    "length": {"max_tokens": cells.LIMIT, "messages": [{"role": "user", "content": cells.LONG}]},
+    "prefill": {"messages": [USER, {"role": "assistant", "content": cells.PREFILL}]},
+    "error invalid": {"messages": [{"role": "nobody", "content": "?"}]},
+}
+
+
+def data_of(raw) -> list[str]:
+    """Return the data of a raw stream's events; asserts that `[DONE]` is the last."""
+    lines = raw.http_response.read().decode().split("\n")
+    *data, done = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    assert done == "[DONE]", done
+    return data
+
+
+def usage_of(usage) -> tuple:
+    return usage.prompt_tokens, usage.completion_tokens, usage.model_extra["cost"]
+
+
+class Chat:
+    """`client.chat.completions`."""
+
+    def __init__(self, client) -> None:
+        self.completions = client.chat.completions
+
+    def fields(self, model, feature) -> dict:
+        usual = {"model": model, "messages": [USER]}
+        if feature in cells.CALLING:
+            usual["tools"] = [{"type": "function", "function": each} for each in FUNCTIONS]
+        if feature in cells.THINKING:
+            usual |= {"reasoning_effort": "low", "max_tokens": 5000}
+        return usual | FEATURES.get(feature, {})
+
+    def more(self, fields, reply) -> dict:
+        message = reply.choices[0].message.model_dump(exclude_none=True)
+        for extra in ("annotations", "parsed"):
+            message.pop(extra, None)
+        for call in message.get("tool_calls", ()):
+            call["function"].pop("parsed_arguments", None)
+        results = [
+            {"role": "tool", "tool_call_id": call["id"], "content": result}
+            for call, result in zip(message.get("tool_calls", ()), cells.RESULTS, strict=False)
+        ]
+        next_turn = results or [{"role": "user", "content": cells.NEXT}]
+        later = {key: value for key, value in fields.items() if key != "tool_choice"}
+        return later | {"messages": [*fields["messages"], message, *next_turn]}
+
+    def whole(self, fields) -> ChatCompletion:
+        text = self.completions.with_raw_response.create(**fields).text
+        return ChatCompletion.model_validate_json(text, strict=True)
+
+    def streamed(self, fields) -> ChatCompletion:
+        for chunk in data_of(self.completions.with_raw_response.create(**fields, stream=True)):
+            ChatCompletionChunk.model_validate_json(chunk, strict=True)
+        with self.completions.stream(**fields) as stream:
+            # Its final completion is one to parse: there it raises for a length or a filter.
+            stream.until_done()
+            return stream.current_completion_snapshot
+
+    def said(self, reply) -> dict:
+        message = reply.choices[0].message
+        return said(
+            message.content or "",
+            reason=reply.choices[0].finish_reason,
+            refusal=message.refusal,
+            thought=(message.model_extra or {}).get("reasoning") or "",
+            calls=[
+                (call.function.name, call.function.arguments) for call in message.tool_calls or ()
+            ],
+            usage=usage_of(reply.usage),
+        )
+
+
+def unfinished(chunk) -> dict:
+    """Return a chunk as the library's type has it: OpenAI sends null where it wants a reason."""
+    for choice in chunk["choices"]:
+        choice["finish_reason"] = choice["finish_reason"] or "stop"
+    return chunk
+
+
+class TextCompletions:
+    """`client.completions`, which has no helper for streams."""
+
+    def __init__(self, client) -> None:
+        self.completions = client.completions
+
+    def fields(self, model, feature) -> dict:
+        chosen = FEATURES.get(feature, {})
+        usual = {key: chosen[key] for key in ("stop", "max_tokens") if key in chosen}
+        wrong = {"prompt": {"no": "text"}} if feature == "error invalid" else {}
+        prompt = cells.LONG if feature == "length" else cells.TEXT
+        return {"model": model, "prompt": prompt} | usual | wrong
+
+    def whole(self, fields) -> Completion:
+        text = self.completions.with_raw_response.create(**fields).text
+        return Completion.model_validate_json(text, strict=True)
+
+    def streamed(self, fields) -> Completion:
+        data = data_of(self.completions.with_raw_response.create(**fields, stream=True))
+        chunks = [Completion.model_validate(unfinished(json.loads(each))) for each in data]
+        choices = [choice for chunk in chunks for choice in chunk.choices]
+        choices[-1].text = "".join(choice.text for choice in choices)
+        return chunks[-1].model_copy(update={"choices": [choices[-1]]})
+
+    def said(self, reply) -> dict:
+        (choice,) = reply.choices
+        return said(choice.text, reason=choice.finish_reason, usage=usage_of(reply.usage))
