@@ -5,49 +5,27 @@ import pytest
 
 from tests.unit.inference import fakes
 from tests.unit.inference.legal_stream import checked
+from tests.unit.inference.providers.simulations import (
+    added_up,
+    asked,
+    chunks,
+    opened,
+    said,
+    streamed,
+    whole,
+)
 from tollhouse.inference.catalog import Catalog
 from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.generation import Services
 from tollhouse.inference.pipeline import Pipeline
-from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.simulated import provider as simulated
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, SLUG, models
 from tollhouse.inference.providers.simulated.provider import NAME, SimulatedProvider
-from tollhouse.inference.types import Dialect
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
 from tollhouse.observability.metrics import Metrics
 from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
-
-PROVIDER = SimulatedProvider(NAME, "cancel")
-
-
-def asked(content: object, **fields: Any) -> dict[str, Any]:
-    return {"model": "simulated/echo", "messages": [{"role": "user", "content": content}]} | fields
-
-
-async def opened(body: dict[str, Any], model: str = "echo") -> simulated.SimulatedReply:
-    [endpoint] = [each.endpoints[0] for each in models() if each.id == f"{SLUG}/{model}"]
-    request = parse_request(json.dumps(body).encode())
-    asked_ = ChatRelay(request).ask(endpoint)
-    return await PROVIDER.open(ProviderCall(endpoint, Dialect.CHAT, request.stream, asked_))
-
-
-async def whole(body: dict[str, Any], model: str = "echo") -> dict[str, Any]:
-    reply: dict[str, Any] = json.loads(await (await opened(body, model)).whole())
-    return reply
-
-
-async def said(body: dict[str, Any]) -> str:
-    content: str = (await whole(body))["choices"][0]["message"]["content"]
-    return content
-
-
-async def streamed(body: dict[str, Any], model: str = "echo") -> list[bytes]:
-    events = (await opened(body, model)).events()
-    return [data async for piece in events for data in piece]
 
 
 async def test_it_repeats_the_last_user_message() -> None:
@@ -72,18 +50,14 @@ async def test_different_requests_have_different_ids() -> None:
 
 @pytest.mark.parametrize("content", ["hello", "a b  c\n\td ", " ", "", "漢字 \N{GRINNING FACE}\0"])
 async def test_a_stream_says_what_the_whole_reply_says(content: str) -> None:
-    chunks = [json.loads(data) for data in (await streamed(asked(content)))[:-1]]
-    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
-    reply = await whole(asked(content))
-    assert "".join(delta.get("content", "") for delta in deltas) == content
-    assert reply["choices"][0]["message"]["content"] == content
-    assert [chunk["usage"] for chunk in chunks if "usage" in chunk] == [reply["usage"]]
+    assert await added_up(asked(content)) == await whole(asked(content))
+    assert await said(asked(content)) == content
 
 
 async def test_every_reply_says_that_it_is_simulated() -> None:
     assert (await whole(asked("a")))["system_fingerprint"] == "simulated"
-    chunks = [json.loads(data) for data in (await streamed(asked("a")))[:-1]]
-    assert {chunk["system_fingerprint"] for chunk in chunks if chunk["choices"]} == {"simulated"}
+    told = [chunk for chunk in await chunks(asked("a")) if chunk["choices"]]
+    assert {chunk["system_fingerprint"] for chunk in told} == {"simulated"}
     assert NAME == "Simulated"
 
 
@@ -130,12 +104,23 @@ async def test_a_limit_that_is_none_is_refused_by_name(name: str, limit: object)
         ([{"type": "text", "text": "a "}, {"type": "text", "text": "b"}], "a b"),
         (
             [{"type": "image_url", "image_url": {"url": "data:"}}, {"type": "text", "text": "a"}],
-            "a",
+            "[image] a",
         ),
-        ([{"type": "image_url", "image_url": {"url": "data:"}}], ""),
+        ([{"type": "image_url", "image_url": {"url": "data:"}}], "[image]"),
+        (
+            [
+                {"type": "text", "text": "what?"},
+                {"type": "file", "file": {"file_data": "data:"}},
+                {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
+                {"type": "video_url", "video_url": {"url": "data:"}},
+            ],
+            "[file] [audio] [video] what?",
+        ),
     ],
 )
-async def test_content_may_be_empty_or_in_parts(content: object, answer: str) -> None:
+async def test_parts_are_said_together_and_what_is_no_text_is_acknowledged(
+    content: object, answer: str
+) -> None:
     assert await said(asked(content)) == answer
 
 
@@ -193,6 +178,54 @@ async def test_a_slow_model_pauses_before_every_piece(monkeypatch: pytest.Monkey
     assert pauses == [0.4]
 
 
+async def test_a_flaky_model_fails_every_other_request_beginning_with_the_first() -> None:
+    provider = SimulatedProvider(NAME, "cancel")
+    statuses: list[int] = []
+    for _ in range(4):
+        try:
+            await opened(asked("a"), "flaky", provider)
+            statuses.append(200)
+        except ProviderFailure as error:
+            statuses.append(status_of(error))
+    assert statuses == [502, 200, 502, 200]
+
+
+async def test_the_requests_of_other_models_do_not_count_for_the_flaky_one() -> None:
+    provider = SimulatedProvider(NAME, "cancel")
+    await opened(asked("a"), "echo", provider)
+    with pytest.raises(ProviderFailure):
+        await opened(asked("a"), "flaky", provider)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"tools": 7}, "tools"),
+        ({"tools": [{"function": {}}]}, "tools"),
+        ({"tool_choice": 7}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"function": {"name": "SECRET"}}}, "tool_choice"),
+        ({"parallel_tool_calls": "yes"}, "parallel_tool_calls"),
+        ({"response_format": "SECRET"}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": 7}}, "response_format"),
+        ({"reasoning": "SECRET"}, "reasoning"),
+        ({"reasoning_effort": 7}, "reasoning_effort"),
+        ({"stop": [7]}, "stop"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ],
+)
+async def test_a_field_that_is_not_of_the_format_is_refused_by_name(
+    fields: dict[str, Any], path: str
+) -> None:
+    with pytest.raises(ProviderRefused) as caught:
+        await opened(asked("a", **fields))
+    assert caught.value.message.startswith(f"{path}: ")
+    assert "SECRET" not in caught.value.message
+
+
 def test_every_behaviour_is_a_model_of_the_catalogue() -> None:
     assert [each.id for each in models()] == [f"simulated/{name}" for name in BEHAVIOURS]
     assert {each.endpoints[0].provider for each in models("pretend")} == {"pretend"}
@@ -210,13 +243,14 @@ async def test_every_model_ends_well_through_the_pipeline(
 
     monkeypatch.setattr(simulated.asyncio, "sleep", sleep)
     books = fakes.FakeBooks()
-    services = Services({SLUG: PROVIDER}, books, FakeClock(), Metrics())
+    provider = SimulatedProvider(NAME, "cancel")
+    services = Services({SLUG: provider}, books, FakeClock(), Metrics())
     pipeline = Pipeline(Catalog(models()), services, SequentialIds())
     body = json.dumps(asked("hello there", model=f"simulated/{model}", stream=stream)).encode()
     exchange = pipeline.begin(fakes.call(parse_request(body)))
     reply = await fakes.outcome(exchange)
     if not isinstance(reply, bytes):
-        assert model in {"broken", "limited", "overloaded"}
+        assert model in {"broken", "limited", "overloaded", "flaky"}
         assert reply.metadata["provider_name"] == NAME
         return
     if not stream:
@@ -226,5 +260,7 @@ async def test_every_model_ends_well_through_the_pipeline(
         assert seen.failed == (model == "broken")
         usage = seen.last.get("usage")
     if usage:
-        assert usage["cost"] == (0.0 if model == "echo:free" else 0.000006)
+        price = 0 if model == "echo:free" else 0.000001
+        cost = price * (usage["prompt_tokens"] + 2 * usage["completion_tokens"])
+        assert usage["cost"] == pytest.approx(cost, rel=1e-9)
         assert books.booked[0].charge.cost_nano == round(usage["cost"] * 1e9)

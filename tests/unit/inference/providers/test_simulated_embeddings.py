@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tollhouse.inference.providers.simulated.embedding import DIMENSIONS, embeddings
-from tollhouse.inference.providers.simulated.reply import NotUnderstood
+from tollhouse.inference.providers.simulated.request import NotUnderstood
 
 
 def made(given: object, **fields: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from tollhouse.inference.providers.simulated.reply import NotUnderstood
+from tollhouse.inference.providers.simulated.request import NotUnderstood
 
 DIMENSIONS: Final = 64
 MOST_DIMENSIONS: Final = 4_096

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Final, Literal
 
 from tollhouse.accounting.types import FREE, Price, Rates
-from tollhouse.inference.types import Dialect, Endpoint, Model
+from tollhouse.inference.types import Dialect, Endpoint, Model, Profile
 
 SLUG = "simulated"
 """The author of the simulated models, and their provider where none is configured."""
@@ -23,17 +24,26 @@ _PRICE = Price(
 )
 
 
+_PROFILE: Final = Profile(takes_reasoning_as="reasoning_details")
+
+
 @dataclass(frozen=True, slots=True)
 class Behaviour:
     """How a simulated model answers."""
 
     description: str
+    says: Literal["echo", "calls", "refusal"] = "echo"
+    """Repeats what it was asked and calls a tool if it must; calls tools if it can; refuses."""
+    thinks: bool = False
+    """Before it answers, unless it is told not to; its thoughts must come back unchanged."""
     pause_seconds: float = 0.0
     """Before every piece of a reply."""
     fails: bool = False
     """Every reply breaks: a stream after its first pieces, a whole reply before anything."""
     refuses: int | None = None
     """The HTTP status with which every request is refused."""
+    alternates: bool = False
+    """Of the requests that one process sees, the first fails with 502, the second not, and on."""
     price: Price = _PRICE
     dialect: Dialect = Dialect.CHAT
 
@@ -41,8 +51,21 @@ class Behaviour:
 BEHAVIOURS: dict[str, Behaviour] = {
     "echo": Behaviour("Repeats the last user message. Simulated: no model is asked."),
     "echo:free": Behaviour("The same as simulated/echo, without a charge.", price=FREE),
+    "tools": Behaviour(
+        "Calls the first two tools, or one if it may call one at a time; repeats their results.",
+        says="calls",
+    ),
+    "reasoning": Behaviour(
+        "Thinks, then repeats the last user message. Takes its thoughts back only unchanged.",
+        thinks=True,
+    ),
+    "refusal": Behaviour("Refuses to answer, in a reply that succeeds.", says="refusal"),
     "slow": Behaviour("Repeats the last user message, a word each 200 ms.", pause_seconds=0.2),
     "broken": Behaviour("Breaks off every reply, as a provider does that dies.", fails=True),
+    "flaky": Behaviour(
+        "Fails every other request (502) before the first byte, beginning with the first.",
+        alternates=True,
+    ),
     "limited": Behaviour("Refuses every request with a rate limit (429).", refuses=429),
     "overloaded": Behaviour("Refuses every request as overloaded (503).", refuses=503),
     "embedding": Behaviour(
@@ -67,6 +90,7 @@ def models(provider: str = SLUG) -> tuple[Model, ...]:
                     model=name,
                     price=behaviour.price,
                     dialects=frozenset({behaviour.dialect}),
+                    profile=_PROFILE,
                 ),
             ),
         )

@@ -7,6 +7,7 @@ provider's reply takes.
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -15,6 +16,8 @@ from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.providers.simulated import reply
 from tollhouse.inference.providers.simulated.embedding import embeddings
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, Behaviour
+from tollhouse.inference.providers.simulated.request import NotUnderstood
+from tollhouse.inference.providers.simulated.script import Script, script
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import ProviderRefused, ProviderUnavailable
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "Simulated"
 _PIECES_BEFORE_FAILURE = 2
+_BAD_GATEWAY = 502
 
 
 class SimulatedProvider:
@@ -36,6 +40,8 @@ class SimulatedProvider:
         """Take the settings that every provider has."""
         self.name = name
         self.on_disconnect: Literal["cancel", "drain"] = on_disconnect
+        self._alternation = count()
+        """Of the model that fails every other request."""
 
     async def open(self, call: ProviderCall) -> SimulatedReply | SimulatedEmbeddings:
         """Begin a reply.
@@ -46,13 +52,15 @@ class SimulatedProvider:
         behaviour = BEHAVIOURS.get(call.endpoint.model, BEHAVIOURS["echo"])
         if behaviour.refuses is not None:
             raise failure(self.name, behaviour.refuses)
+        if behaviour.alternates and next(self._alternation) % 2 == 0:
+            raise failure(self.name, _BAD_GATEWAY)
         try:
             if call.dialect is Dialect.EMBEDDINGS:
                 return SimulatedEmbeddings(embeddings(call.endpoint.model, call.body))
-            script = reply.script(call.body)
-        except reply.NotUnderstood as error:
+            said = script(call.body, behaviour)
+        except NotUnderstood as error:
             raise ProviderRefused(str(error), provider_name=self.name) from None
-        return SimulatedReply(self.name, call.endpoint.model, behaviour, script)
+        return SimulatedReply(self.name, call.endpoint.model, behaviour, said)
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -61,12 +69,12 @@ class SimulatedProvider:
 class SimulatedReply:
     """A reply under way."""
 
-    def __init__(self, name: str, model: str, behaviour: Behaviour, script: reply.Script) -> None:
+    def __init__(self, name: str, model: str, behaviour: Behaviour, said: Script) -> None:
         """Take what will be said."""
         self._name = name
         self._model = model
         self._behaviour = behaviour
-        self._script = script
+        self._script = said
 
     async def whole(self) -> bytes:
         """Return a chat completion.
@@ -75,7 +83,7 @@ class SimulatedReply:
             ProviderFailure: The model breaks by design.
         """
         if pause := self._behaviour.pause_seconds:
-            await asyncio.sleep(pause * len(self._script.said))
+            await asyncio.sleep(pause * self._script.words)
         if self._behaviour.fails:
             raise _broken(self._name)
         return msgspec.json.encode(reply.whole(self._model, self._script))

@@ -1,93 +1,29 @@
-"""What a simulated model says: pure, and the same for the same request."""
+"""A simulated model's words as a provider's chat completion: whole, and in chunks. Pure.
+
+Source: https://platform.openai.com/docs/api-reference/chat/object and .../chat/streaming, and the
+public gateway's reference of reasoning tokens for `reasoning` and `reasoning_details`.
+"""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-import msgspec
+from tollhouse.inference.providers.simulated.thoughts import FORMAT, sign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-FINGERPRINT = "simulated"
-_PIECE = re.compile(r"\s*\S+\s*|\s+")
+    from tollhouse.inference.providers.simulated.script import Run, Script
 
+FINGERPRINT: Final = "simulated"
+_NEVER: Final = -9999.0
+"""The log-probability of what is never said."""
 
-class _Part(msgspec.Struct):
-    type: str = "text"
-    text: str = ""
-
-
-class _Message(msgspec.Struct):
-    role: str
-    content: str | list[_Part] | None = None
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(part.text for part in self.content or ())
+Object = dict[str, object]
 
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_messages = msgspec.json.Decoder(list[_Message])
-_limit = msgspec.json.Decoder(int | None)
-
-
-class NotUnderstood(ValueError):
-    """A field is not of the chat format; the text names it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """What a reply will say. A word, with the spaces around it, counts as a token."""
-
-    said: list[str]
-    finish: str
-    prompt_words: int
-
-
-def script(body: bytes) -> Script:
-    """Return the reply to a request: its last user message, at most `max_tokens` words of it.
-
-    Raises:
-        NotUnderstood: The messages or the limit are not of the chat format.
-    """
-    fields = _fields.decode(body)
-    try:
-        messages = _messages.decode(fields["messages"])
-    except (msgspec.DecodeError, RecursionError) as error:
-        message = f"messages: {error}."
-        raise NotUnderstood(message) from None
-    asked = [message.text for message in messages if message.role == "user"]
-    words = _PIECE.findall(asked[-1]) if asked else []
-    limit = _max_tokens(fields)
-    cut = limit is not None and len(words) > limit
-    return Script(
-        said=words[:limit],
-        finish="length" if cut else "stop",
-        prompt_words=sum(len(message.text.split()) for message in messages),
-    )
-
-
-def _max_tokens(fields: Mapping[str, msgspec.Raw]) -> int | None:
-    for name in ("max_completion_tokens", "max_tokens"):
-        try:
-            limit = _limit.decode(fields.get(name, b"null"))
-        except msgspec.DecodeError:
-            limit = 0
-        if limit is not None and limit < 1:
-            message = f"{name}: must be an integer of at least 1."
-            raise NotUnderstood(message)
-        if limit is not None:
-            return limit
-    return None
-
-
-def whole(model: str, script: Script) -> dict[str, object]:
+def whole(model: str, script: Script) -> Object:
     """Return a chat completion."""
     return {
         "id": _reply_id(model, script),
@@ -96,40 +32,148 @@ def whole(model: str, script: Script) -> dict[str, object]:
         "system_fingerprint": FINGERPRINT,
         "choices": [
             {
-                "index": 0,
-                "message": {"role": "assistant", "content": "".join(script.said), "refusal": None},
-                "logprobs": None,
+                "index": index,
+                "message": _message(script, index),
+                "logprobs": _logprobs(script, _pieces(script, "text")),
                 "finish_reason": script.finish,
             }
+            for index in range(script.choices)
         ],
         "usage": _usage(script),
     }
 
 
 def chunks(model: str, script: Script) -> Iterator[Mapping[str, object]]:
-    """Return the chunks of a stream, without the final `[DONE]`."""
-    reply_id = _reply_id(model, script)
+    """Return the chunks of a stream, without the final `[DONE]`: one choice after the other."""
+    common: Object = {
+        "id": _reply_id(model, script),
+        "object": "chat.completion.chunk",
+        "model": model,
+        "system_fingerprint": FINGERPRINT,
+    }
+    for index in range(script.choices):
+        for choice in _chunk_choices(script, index):
+            yield {**common, "choices": [{"index": index, **choice}]}
+    yield {**common, "choices": [], "usage": _usage(script)}
 
-    def chunk(delta: dict[str, object], finish_reason: str | None = None) -> dict[str, object]:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return {"id": reply_id, "system_fingerprint": FINGERPRINT, "choices": [choice]}
 
-    yield chunk({"role": "assistant", "content": ""})
-    for piece in script.said:
-        yield chunk({"content": piece})
-    yield chunk({}, script.finish)
-    yield {"id": reply_id, "choices": [], "usage": _usage(script)}
+# Whole
 
 
-def _usage(script: Script) -> dict[str, int]:
-    said = len(script.said)
+def _message(script: Script, index: int) -> Object:
+    message: Object = {
+        "role": "assistant",
+        "content": "".join(_pieces(script, "text")) if _speaks(script) else None,
+        "refusal": "".join(_pieces(script, "refusal")) or None,
+    }
+    thoughts = "".join(_pieces(script, "thoughts"))
+    if thoughts and script.shows_thoughts:
+        message["reasoning"] = thoughts
+        message["reasoning_details"] = [_detail(thoughts, sign(thoughts))]
+    calls = [run for run in script.runs if run.kind == "call"]
+    if calls:
+        message["tool_calls"] = [
+            _call(_call_id(script, index, number), call.name, "".join(call.pieces))
+            for number, call in enumerate(calls)
+        ]
+    return message
+
+
+def _speaks(script: Script) -> bool:
+    return any(run.kind == "text" for run in script.runs)
+
+
+def _pieces(script: Script, kind: str) -> list[str]:
+    return [piece for run in script.runs if run.kind == kind for piece in run.pieces]
+
+
+# Streamed
+
+
+def _chunk_choices(script: Script, index: int) -> Iterator[Object]:
+    yield _choice({"role": "assistant", "content": "" if _speaks(script) else None})
+    number = 0
+    for run in script.runs:
+        if run.kind == "call":
+            yield from map(_choice, _call_deltas(run, number, _call_id(script, index, number)))
+            number += 1
+        elif run.kind == "text":
+            for piece in run.pieces:
+                yield _choice({"content": piece}, _logprobs(script, [piece]))
+        elif run.kind == "refusal":
+            yield from (_choice({"refusal": piece}) for piece in run.pieces)
+        elif script.shows_thoughts:
+            yield from map(_choice, _thought_deltas(run.pieces))
+    yield {**_choice({}), "finish_reason": script.finish}
+
+
+def _choice(delta: Object, logprobs: Object | None = None) -> Object:
+    return {"delta": delta, "logprobs": logprobs, "finish_reason": None}
+
+
+def _call_deltas(run: Run, number: int, call_id: str) -> Iterator[Object]:
+    yield {"tool_calls": [{"index": number, **_call(call_id, run.name, "")}]}
+    for piece in run.pieces:
+        yield {"tool_calls": [{"index": number, "function": {"arguments": piece}}]}
+
+
+def _thought_deltas(pieces: Sequence[str]) -> Iterator[Object]:
+    for piece in pieces:
+        yield {"reasoning": piece, "reasoning_details": [_detail(piece, None)]}
+    yield {"reasoning_details": [_detail("", sign("".join(pieces)))]}
+
+
+# Parts of both
+
+
+def _detail(text: str, signature: str | None) -> Object:
     return {
-        "prompt_tokens": script.prompt_words,
-        "completion_tokens": said,
-        "total_tokens": script.prompt_words + said,
+        "type": "reasoning.text",
+        "text": text,
+        "signature": signature,
+        "id": None,
+        "format": FORMAT if signature else None,
+        "index": 0,
     }
 
 
+def _call(call_id: str, name: str, arguments: str) -> Object:
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def _call_id(script: Script, choice: int, number: int) -> str:
+    return f"call_{script.digest[:16]}_{choice}_{number}"
+
+
+def _logprobs(script: Script, words: Sequence[str]) -> Object | None:
+    """Return the log-probabilities of words: each is certain, as nothing else could be said."""
+    if script.top_logprobs is None or not words:
+        return None
+    return {"content": [_certain(word, script.top_logprobs) for word in words], "refusal": None}
+
+
+def _certain(word: str, top: int) -> Object:
+    others = [_token(f"<{rank}>", _NEVER) for rank in range(2, top + 1)]
+    return {**_token(word, 0.0), "top_logprobs": [_token(word, 0.0), *others][:top]}
+
+
+def _token(word: str, logprob: float) -> Object:
+    return {"token": word, "logprob": logprob, "bytes": list(word.encode())}
+
+
+def _usage(script: Script) -> Object:
+    usage: Object = {
+        "prompt_tokens": script.prompt_words,
+        "completion_tokens": script.words,
+        "total_tokens": script.prompt_words + script.words,
+    }
+    if script.thought_words:
+        usage["completion_tokens_details"] = {"reasoning_tokens": script.thought_words}
+    return usage
+
+
 def _reply_id(model: str, script: Script) -> str:
-    digest = sha256("\0".join((model, *script.said)).encode("utf-8", "surrogatepass")).hexdigest()
-    return f"sim-{digest[:24]}"
+    said = (piece for run in script.runs for piece in run.pieces)
+    text = "\0".join((model, script.digest, *said))
+    return f"sim-{sha256(text.encode()).hexdigest()[:24]}"

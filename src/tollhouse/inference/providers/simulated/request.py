@@ -1,0 +1,256 @@
+"""What a chat request asks, as far as a simulated model heeds it. Pure.
+
+Source: https://platform.openai.com/docs/api-reference/chat/create, and the public gateway's
+additions to it (`reasoning`, `reasoning_details`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+T = TypeVar("T")
+MOST_CHOICES: Final = 128
+MOST_TOP_LOGPROBS: Final = 20
+_NULL: Final = Raw(b"null")
+_SHOWN: Final = {
+    "image_url": "[image]",
+    "file": "[file]",
+    "input_audio": "[audio]",
+    "video_url": "[video]",
+}
+"""How a part that is no text is acknowledged."""
+
+
+class NotUnderstood(ValueError):
+    """A field is not of its format; the text names it."""
+
+
+class _Part(Struct):
+    type: str = "text"
+    text: str = ""
+
+
+class Detail(Struct):
+    """One of a message's `reasoning_details`."""
+
+    text: str | None = None
+    signature: str | None = None
+    format: str | None = None
+
+
+class Message(Struct):
+    """Of the conversation."""
+
+    role: str
+    content: str | list[_Part] | None = None
+    reasoning_details: list[Detail] | None = None
+
+    def __repr__(self) -> str:
+        """Show nothing of it."""
+        return "<Message>"
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content or ())
+
+    @property
+    def heard(self) -> str:
+        """What it says, after a word in brackets for each part that is no text."""
+        parts = self.content if isinstance(self.content, list) else []
+        shown = [_SHOWN[part.type] for part in parts if part.type in _SHOWN]
+        return " ".join([*shown, self.text] if self.text else shown)
+
+
+class Function(Struct):
+    """A tool."""
+
+    name: str
+    parameters: Raw = _NULL
+
+
+class _Tool(Struct):
+    function: Function | None = None
+
+
+class _Named(Struct):
+    name: str
+
+
+class _Choice(Struct):
+    function: _Named | None = None
+
+
+class _Schema(Struct):
+    schema: Raw = _NULL
+
+
+class _Format(Struct):
+    type: str
+    json_schema: _Schema | None = None
+
+
+class _Reasoning(Struct):
+    effort: str | None = None
+    enabled: bool | None = None
+    exclude: bool | None = None
+
+
+_TopLogprobs = Annotated[int, Meta(ge=0, le=MOST_TOP_LOGPROBS)]
+_Choices = Annotated[int, Meta(ge=1, le=MOST_CHOICES)]
+
+_fields = msgspec.json.Decoder(dict[str, Raw])
+_messages = msgspec.json.Decoder(list[Message])
+_tools = msgspec.json.Decoder(list[_Tool] | None)
+_tool_choice = msgspec.json.Decoder(str | _Choice | None)
+_format = msgspec.json.Decoder(_Format | None)
+_reasoning = msgspec.json.Decoder(_Reasoning | None)
+_stop = msgspec.json.Decoder(str | list[str] | None)
+_limit = msgspec.json.Decoder(int | None)
+_choices = msgspec.json.Decoder(_Choices | None)
+_top_logprobs = msgspec.json.Decoder(_TopLogprobs | None)
+_flag = msgspec.json.Decoder(bool | None)
+_word = msgspec.json.Decoder(str | None)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Thinking:
+    """Whether the model is to reason, and to show it."""
+
+    wanted: bool
+    shown: bool
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Request:
+    """A chat request."""
+
+    messages: Sequence[Message]
+    digest: str
+    """Of the messages."""
+    functions: Sequence[Function]
+    tool_choice: Literal["auto", "none", "required"]
+    named: Function | None
+    """The tool that must be called."""
+    parallel: bool
+    """Whether several tools may be called at once."""
+    output: Literal["text", "json_object", "json_schema"]
+    schema: Raw
+    """Of the output, where it has one."""
+    thinking: Thinking
+    stop: Sequence[str]
+    max_tokens: int | None
+    choices: int
+    top_logprobs: int | None
+    """None where no log-probabilities are wanted."""
+
+
+def read_request(body: bytes) -> Request:
+    """Return what a request asks.
+
+    Raises:
+        NotUnderstood: A field is not of the chat format.
+    """
+    fields = _fields.decode(body)
+    messages = _read_messages(fields)
+    tools = _read(_tools, fields, "tools", "a list of tools") or ()
+    functions = [tool.function for tool in tools if tool.function is not None]
+    choice = _read(_tool_choice, fields, "tool_choice", "a word or an object that names a tool")
+    output = _read(_format, fields, "response_format", "an object with a type")
+    schema = output.json_schema if output else None
+    stop = _read(_stop, fields, "stop", "a text or a list of texts")
+    return Request(
+        messages=messages,
+        digest=sha256(fields["messages"]).hexdigest(),
+        functions=functions,
+        tool_choice=_mode(choice, functions),
+        named=_named(choice, functions),
+        parallel=_read(_flag, fields, "parallel_tool_calls", "true or false") is not False,
+        output=_kind(output),
+        schema=schema.schema if schema else _NULL,
+        thinking=_thinking(fields),
+        stop=[stop] if isinstance(stop, str) else stop or [],
+        max_tokens=_max_tokens(fields),
+        choices=_read(_choices, fields, "n", f"an integer from 1 to {MOST_CHOICES}") or 1,
+        top_logprobs=_logprobs(fields),
+    )
+
+
+def _read(
+    decoder: msgspec.json.Decoder[T], fields: Mapping[str, Raw], name: str, wanted: str
+) -> T | None:
+    if name not in fields:
+        return None
+    try:
+        return decoder.decode(fields[name])
+    except (msgspec.DecodeError, RecursionError):
+        raise NotUnderstood(f"{name}: must be {wanted}.") from None
+
+
+def _read_messages(fields: Mapping[str, Raw]) -> list[Message]:
+    try:
+        return _messages.decode(fields.get("messages", _NULL))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise NotUnderstood(f"messages: {error}.") from None
+
+
+def _mode(
+    choice: str | _Choice | None, functions: Sequence[Function]
+) -> Literal["auto", "none", "required"]:
+    if choice == "required":
+        if not functions:
+            raise NotUnderstood("tool_choice: there is no tool to call.")
+        return "required"
+    return "none" if choice == "none" else "auto"
+
+
+def _named(choice: str | _Choice | None, functions: Sequence[Function]) -> Function | None:
+    if not isinstance(choice, _Choice) or choice.function is None:
+        return None
+    for function in functions:
+        if function.name == choice.function.name:
+            return function
+    raise NotUnderstood("tool_choice: names no tool of this request.")
+
+
+def _kind(output: _Format | None) -> Literal["text", "json_object", "json_schema"]:
+    if output is None:
+        return "text"
+    if output.type == "json_schema":
+        return "json_schema"
+    return "json_object" if output.type == "json_object" else "text"
+
+
+def _thinking(fields: Mapping[str, Raw]) -> Thinking:
+    given = _read(_reasoning, fields, "reasoning", "an object") or _Reasoning()
+    effort = _read(_word, fields, "reasoning_effort", "a word")
+    off = given.enabled is False or (given.effort or effort) == "none"
+    return Thinking(wanted=not off, shown=not given.exclude)
+
+
+def _logprobs(fields: Mapping[str, Raw]) -> int | None:
+    wanted = _read(_flag, fields, "logprobs", "true or false")
+    most = f"an integer from 0 to {MOST_TOP_LOGPROBS}"
+    top = _read(_top_logprobs, fields, "top_logprobs", most)
+    return (top or 0) if wanted else None
+
+
+def _max_tokens(fields: Mapping[str, Raw]) -> int | None:
+    for name in ("max_completion_tokens", "max_tokens"):
+        wanted = "an integer of at least 1"
+        limit = _read(_limit, fields, name, wanted)
+        if limit is not None and limit < 1:
+            raise NotUnderstood(f"{name}: must be {wanted}.")
+        if limit is not None:
+            return limit
+    return None

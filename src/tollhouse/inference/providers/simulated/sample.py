@@ -1,0 +1,113 @@
+"""A plain value of a JSON schema: the same for the same schema. Pure.
+
+    {type: object, properties: {city: {type: string}}, required: [city]}  ->  {"city": "text"}
+
+An object has its required properties, an array one item, a choice its first. Bounds of numbers and
+texts, patterns and formats are passed over.
+
+Source: https://json-schema.org/understanding-json-schema/reference
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from msgspec import Raw
+
+_PLAIN: Final[Mapping[str, object]] = {
+    "string": "text",
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "null": None,
+}
+_MOST_VALUES: Final = 1_000
+_DEEPEST: Final = 32
+
+
+def sample(schema: Raw) -> object:
+    """Return a value; null where the schema says nothing, or says itself of itself."""
+    try:
+        read: object = msgspec.json.decode(schema)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return _Sampling(read).value(read, frozenset(), 0)
+
+
+def sample_object(schema: Raw) -> dict[str, object]:
+    """Return an object; an empty one where the schema is of something else."""
+    value = sample(schema)
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+class _Sampling:
+    """One schema. Values are counted: a short schema can ask for more than a memory holds."""
+
+    def __init__(self, root: object) -> None:
+        self._root = root
+        self._left = _MOST_VALUES
+
+    def value(self, schema: object, refs: frozenset[str], depth: int) -> object:
+        """Return a value of a part of the schema.
+
+        Args:
+            schema: The part.
+            refs: The references that led to it; one that leads to itself has no end.
+            depth: How deep the value lies.
+        """
+        self._left -= 1
+        if not isinstance(schema, dict) or self._left < 0 or depth > _DEEPEST:
+            return None
+        keywords = cast("dict[str, object]", schema)
+        if "const" in keywords:
+            return keywords["const"]
+        ref = keywords.get("$ref")
+        if isinstance(ref, str):
+            known = ref in refs
+            return None if known else self.value(self._at(ref), refs | {ref}, depth + 1)
+        for name in ("enum", "anyOf", "oneOf", "allOf"):
+            options = _items(keywords.get(name))
+            if options:
+                return options[0] if name == "enum" else self.value(options[0], refs, depth + 1)
+        return self._of_type(keywords, refs, depth + 1)
+
+    def _of_type(self, keywords: Mapping[str, object], refs: frozenset[str], depth: int) -> object:
+        kind = _type(keywords)
+        if kind == "object":
+            properties = _properties(keywords)
+            names = [name for name in _items(keywords.get("required")) if isinstance(name, str)]
+            return {name: self.value(properties.get(name), refs, depth) for name in names}
+        if kind == "array":
+            item = self.value(keywords.get("items"), refs, depth)
+            return [] if item is None else [item]
+        return _PLAIN.get(kind)
+
+    def _at(self, ref: str) -> object:
+        """Return what a reference within the schema points to."""
+        found = self._root if ref.startswith("#") else None
+        for step in ref.split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            found = cast("dict[str, object]", found).get(name) if isinstance(found, dict) else None
+        return found
+
+
+def _type(keywords: Mapping[str, object]) -> str:
+    """Return the type, the first of several; of a schema that names none, what it speaks of."""
+    kinds = _items(keywords.get("type")) or [keywords.get("type")]
+    if isinstance(kinds[0], str):
+        return kinds[0]
+    return "object" if "properties" in keywords else "array" if "items" in keywords else "null"
+
+
+def _properties(keywords: Mapping[str, object]) -> Mapping[str, object]:
+    given = keywords.get("properties")
+    return cast("dict[str, object]", given) if isinstance(given, dict) else {}
+
+
+def _items(value: object) -> Sequence[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
