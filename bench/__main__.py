@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bench import endurance, nginx, report, results
+from bench.cases import CASES
 from bench.processes import BenchError
 from bench.profiling import profile
-from bench.suite import CASES, QUICK, Dose, Suite, say
+from bench.suite import QUICK, Dose, Suite, say
 from tollhouse.kernel.clock import SystemClock
 
 if TYPE_CHECKING:

@@ -15,20 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bench import cpu
+from bench.cases import STREAM, TLS, WHOLE
 from bench.gateway import Gateway, booked, write_config
 from bench.processes import BenchError, Child
 from bench.statistic import slope
 from bench.suite import Dose, say
-from bench.target import (
-    STREAM,
-    TLS,
-    WHOLE,
-    Load,
-    gateway_target,
-    result,
-    start_load,
-    start_upstream,
-)
+from bench.target import Load, gateway_target, result, start_load, start_upstream
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,15 +15,15 @@ from urllib.parse import urlsplit
 import yaml
 
 from bench import cpu
+from bench.cases import MESSAGES_MODEL, SLOW, TLS, WHOLE
 from bench.processes import BenchError, Child
-from bench.target import SLOW, TLS, WHOLE
-from bench.traffic import PROVIDER_MODEL
+from bench.traffic import INPUT_PRICE, OUTPUT_PRICE, PROVIDER_MODEL
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from bench.target import Case, Ports
+    from bench.target import Ports
 
 PROGRAM = Path(sys.executable).with_name("tollhouse")
 _START_SECONDS = 60.0
@@ -31,6 +31,8 @@ _OK = b" 200 "
 _PLENTY = 1_000_000
 _UNLIMITED = 1_000_000_000
 _DATABASE = "tollhouse.db"
+_CHAT = "openai_compatible"
+_MESSAGES = "anthropic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,30 +129,32 @@ def write_config(path: Path, ports: Ports | None) -> Path:
         "upstream": {"connections_per_host": _PLENTY},
     }
     if ports is not None:
+        plain = f"http://127.0.0.1:{ports.plain}/v1"
         listed = (
-            (WHOLE, "bench", f"http://127.0.0.1:{ports.plain}/v1"),
-            (TLS, "bench-tls", f"https://127.0.0.1:{ports.tls}/v1"),
-            (SLOW, "bench-slow", f"http://127.0.0.1:{ports.slow}/v1"),
+            (WHOLE.model, "bench", _CHAT, plain),
+            (TLS.model, "bench-tls", _CHAT, f"https://127.0.0.1:{ports.tls}/v1"),
+            (SLOW.model, "bench-slow", _CHAT, f"http://127.0.0.1:{ports.slow}/v1"),
+            (MESSAGES_MODEL, "bench-messages", _MESSAGES, plain),
         )
-        settings["providers"] = [_provider(slug, url) for _, slug, url in listed]
-        settings["models"] = [_model(case, slug) for case, slug, _ in listed]
+        settings["providers"] = [_provider(slug, kind, url) for _, slug, kind, url in listed]
+        settings["models"] = [_model(model, slug) for model, slug, _, _ in listed]
     path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     return path
 
 
-def _provider(slug: str, base_url: str) -> dict[str, str]:
+def _provider(slug: str, kind: str, base_url: str) -> dict[str, str]:
     return {
         "slug": slug,
-        "kind": "openai_compatible",
+        "kind": kind,
         "base_url": base_url,
         "api_key": "none",
     }
 
 
-def _model(case: Case, provider: str) -> dict[str, object]:
-    pricing = {"prompt": "0.000001", "completion": "0.000002"}
+def _model(model: str, provider: str) -> dict[str, object]:
+    pricing = {"prompt": INPUT_PRICE, "completion": OUTPUT_PRICE}
     endpoint = {"provider": provider, "model": PROVIDER_MODEL, "pricing": pricing}
-    return {"id": case.model, "context_length": 128_000, "endpoints": [endpoint]}
+    return {"id": model, "context_length": 128_000, "endpoints": [endpoint]}
 
 
 def booked(folder: Path) -> int:

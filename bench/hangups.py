@@ -9,10 +9,11 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from bench.cases import SLOW
+from bench.formats.chat import PATH, request_body
 from bench.gateway import Gateway, write_config
 from bench.processes import BenchError
-from bench.target import SLOW, start_upstream
-from bench.traffic import PATH, request_body
+from bench.target import start_upstream
 
 if TYPE_CHECKING:
     from pathlib import Path

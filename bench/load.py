@@ -1,6 +1,6 @@
 """The load: keep-alive HTTP/1.1 connections that send one request after the other.
 
-    python -m bench.load --port N --requests N [--stream] ...
+    python -m bench.load --port N --requests N [--format messages] [--stream] ...
 
     parent                      load
                                 connects, sends the warm-up requests
@@ -22,14 +22,16 @@ import sys
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import httptools
 import uvloop
 
+from bench.formats import FORMATS
 from bench.statistic import percentile
-from bench.traffic import PATH, Truncated, check_stream, check_whole, request_body, stamps
+from bench.traffic import Truncated, stamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,9 +156,10 @@ class Connection(asyncio.Protocol):
 
 
 def _request(options: argparse.Namespace) -> bytes:
-    body = request_body(options.model, stream=options.stream)
+    spoken = FORMATS[options.format]
+    body = spoken.request(options.model, stream=options.stream)
     head = (
-        f"POST {options.prefix}{PATH} HTTP/1.1\r\n"
+        f"POST {options.prefix}{spoken.path} HTTP/1.1\r\n"
         f"host: 127.0.0.1:{options.port}\r\n"
         f"authorization: Bearer {options.key}\r\n"
         "content-type: application/json\r\n"
@@ -202,11 +205,11 @@ async def _phase(plan: Plan, connections: list[Connection], requests: int, secon
 
 
 async def _run(options: argparse.Namespace) -> None:
-    def check(body: bytes) -> None:
-        (check_stream if options.stream else check_whole)(body, priced=options.priced)
-
+    spoken = FORMATS[options.format]
+    check = spoken.check_stream if options.stream else spoken.check_whole
     loop = asyncio.get_running_loop()
-    plan = Plan(_request(options), check, rate=options.rate, stream=options.stream)
+    checked = partial(check, priced=options.priced)
+    plan = Plan(_request(options), checked, rate=options.rate, stream=options.stream)
     connections: list[Connection] = []
     for _ in range(options.concurrency):
         _, connection = await loop.create_connection(
@@ -238,6 +241,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.load")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--prefix", default="", help="what stands before the path")
+    parser.add_argument("--format", choices=FORMATS, default="chat", help="what is spoken")
     parser.add_argument("--model", required=True)
     parser.add_argument("--key", default="none")
     parser.add_argument("--stream", action="store_true")

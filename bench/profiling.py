@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.cases import CASES
 from bench.gateway import Gateway, write_config
 from bench.processes import BenchError, Child
 from bench.report import table
-from bench.suite import CASES, Dose, say
+from bench.suite import Dose, say
 from bench.target import gateway_target, go, measure, start_load, start_upstream
 
 if TYPE_CHECKING:

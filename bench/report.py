@@ -5,8 +5,9 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from bench.cases import CASES, chat_of
 from bench.statistic import Spread, Verdict, judge, percentile, ratios, scaled_limit, spread
-from bench.suite import CASES, RATE
+from bench.suite import RATE
 from bench.traffic import CHUNKS
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ TLS_LIMIT_US: Final = 110.0
 NGINX_LEAST_US: Final = 10.0
 NGINX_MOST_US: Final = 14.0
 STREAM_LIMIT: Final = 4.0
+TRANSLATED_LIMIT: Final = 1.5
+"""Times what chat on a chat provider costs in the same rounds."""
 READY_LIMIT_SECONDS: Final = 2.0
 IDLE_LIMIT_MB: Final = 150.0
 CROWD_LIMIT_MB: Final = 250.0
@@ -42,27 +45,28 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def cpu_table(figures: Figures) -> str:
-    """Return CPU time for a request, by case and server, with the ratio."""
+    """Return CPU time for a request, by case and server, with what it is compared with."""
     rows = [["CPU us a request", "median", "min", "max", "in kernel", "requests/s", "p50 ms"]]
     rows[0] += ["p99 ms", "reads"]
     for case, servers in figures.rounds.items():
         title = CASES[case].title
         rows += [_row(f"{title}, {name}", each) for name, each in servers.items()]
-        found = ratio(figures, case)
-        if found is None:
-            rows.append([f"{title}, ratio", *["-"] * 8])
+        if CASES[case].prefix is None:
+            rows.append(_ratio_row(f"{title}, times chat", times_chat(figures, case)))
         else:
-            bounds = [f"{value:.2f}" for value in (found.median, found.least, found.most)]
-            rows.append([f"{title}, ratio", *bounds, *[""] * 5])
+            rows.append(_ratio_row(f"{title}, ratio", ratio(figures, case)))
     return table(rows)
 
 
 def ratio(figures: Figures, case: str) -> Spread | None:
     """Return the gateway's cost over nginx', round by round; None without nginx."""
-    servers = figures.rounds.get(case, {})
-    ours, theirs = _costs(servers.get("gateway", [])), _costs(servers.get("nginx", []))
-    found = ratios(ours, theirs) if ours and theirs else []
-    return spread(found) if found else None
+    return _ratio(_rounds(figures, case, "gateway"), _rounds(figures, case, "nginx"))
+
+
+def times_chat(figures: Figures, case: str) -> Spread | None:
+    """Return a case's cost over that of chat on a chat provider, round by round."""
+    chat = chat_of(CASES[case])
+    return _ratio(_rounds(figures, case, "gateway"), _rounds(figures, chat, "gateway"))
 
 
 def latency_table(figures: Figures) -> str:
@@ -125,7 +129,7 @@ def memory_table(figures: Figures, dose: Dose) -> str:
     rows = [
         ("idle, simulated provider", figures.idle_simulated),
         ("idle, openai_compatible", figures.idle_provider),
-        ("after all rounds beside nginx", figures.loaded),
+        ("after all rounds", figures.loaded),
         (f"the most with {dose.crowd} streams at once", figures.crowded),
         (f"after {dose.few} requests", figures.after_few),
         (f"after {dose.many} requests", figures.after_many),
@@ -158,6 +162,7 @@ def verdicts(figures: Figures, dose: Dose) -> list[Verdict]:
         *_cost_verdicts(figures, "whole", WHOLE_LIMIT_US),
         *_cost_verdicts(figures, "tls", TLS_LIMIT_US),
         judge("50-chunk stream over nginx", times, STREAM_LIMIT, " x", 1),
+        *_translation_verdicts(figures),
         judge(f"added p50 at {RATE:.0f} requests/s", added(figures)[0], ADDED_LIMIT_MS, " ms", 2),
         judge(f"memory, {dose.crowd} streams", figures.crowded / MB, CROWD_LIMIT_MB, " MB"),
         judge("hang-up to provider, p99", hang_up, HANG_UP_LIMIT_MS, " ms", 1),
@@ -175,6 +180,17 @@ def _cost_verdicts(figures: Figures, case: str, limit: float) -> list[Verdict]:
     return [
         judge(f"{title}, where nginx costs 10-14 us", cost, limit, " us"),
         judge(f"{title}, scaled to {beside}", cost, scaled, " us"),
+    ]
+
+
+def _translation_verdicts(figures: Figures) -> list[Verdict]:
+    """Return the aim of every case that is translated."""
+    found = {
+        case.title: times_chat(figures, name) for name, case in CASES.items() if case.is_translated
+    }
+    return [
+        judge(f"{title}, times chat", times and times.median, TRANSLATED_LIMIT, " x", 2)
+        for title, times in found.items()
     ]
 
 
@@ -208,6 +224,12 @@ def _row(name: str, rounds: Sequence[Round]) -> list[str]:
     ]
 
 
+def _ratio_row(name: str, found: Spread | None) -> list[str]:
+    if found is None:
+        return [name, *["-"] * 8]
+    return [name, *_bounds(found, 2), *[""] * 5]
+
+
 def _bounds(found: Spread, digits: int) -> list[str]:
     return [f"{value:.{digits}f}" for value in (found.median, found.least, found.most)]
 
@@ -217,10 +239,19 @@ def _latencies(rounds: Sequence[Round]) -> tuple[float, float]:
     return median(each.p50_ms for each in rounds), median(each.p99_ms for each in rounds)
 
 
+def _ratio(ours: Sequence[Round], theirs: Sequence[Round]) -> Spread | None:
+    found = ratios(_costs(ours), _costs(theirs)) if ours and theirs else []
+    return spread(found) if found else None
+
+
+def _rounds(figures: Figures, case: str, server: str) -> Sequence[Round]:
+    return figures.rounds.get(case, {}).get(server, [])
+
+
 def _costs(rounds: Sequence[Round]) -> list[float]:
     return [each.microseconds for each in rounds]
 
 
 def _median(figures: Figures, case: str, server: str) -> float | None:
-    rounds = figures.rounds.get(case, {}).get(server)
+    rounds = _rounds(figures, case, server)
     return spread(_costs(rounds)).median if rounds else None

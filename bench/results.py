@@ -54,8 +54,8 @@ def section(figures: Figures, dose: Dose, nginx: str | None, day: date, command:
 
 def _load(dose: Dose) -> str:
     return (
-        f"{dose.rounds} rounds of {dose.whole} whole and {dose.stream} streamed requests on "
-        f"{dose.concurrency} connections, a chunk every {dose.chunk_interval_ms:g} ms; "
+        f"{dose.rounds} rounds of all cases, each of {dose.whole} whole or {dose.stream} streamed "
+        f"requests on {dose.concurrency} connections, a chunk every {dose.chunk_interval_ms:g} ms; "
         f"{dose.paced_rounds} rounds of {dose.paced} requests at a steady rate; "
         f"{dose.crowd_rounds} rounds of {dose.crowd} streams at once, two after each other, a "
         f"chunk every {dose.crowd_interval_ms:g} ms"

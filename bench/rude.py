@@ -14,7 +14,7 @@ import json
 from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
-from bench.traffic import PATH, request_body
+from bench.formats.chat import PATH, request_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

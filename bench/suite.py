@@ -10,30 +10,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from bench import cpu, nginx
+from bench.cases import CASES, SLOW, WHOLE
 from bench.gateway import Gateway, booked, write_config
 from bench.hangups import hang_ups
 from bench.processes import BenchError
-from bench.target import (
-    SLOW,
-    STREAM,
-    TLS,
-    WHOLE,
-    Load,
-    Target,
-    direct,
-    gateway_target,
-    measure,
-    start_upstream,
-)
+from bench.target import Load, Target, direct, gateway_target, measure, start_upstream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bench.cases import Case
     from bench.gateway import Keys
-    from bench.target import Case, Round, Upstream
-
-CASES: Final = {"whole": WHOLE, "tls": TLS, "stream": STREAM}
-"""What the gateway is compared with nginx in."""
+    from bench.target import Round, Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,16 +162,16 @@ class Suite:
         return figures
 
     def _compare(self, gateway: Gateway, upstream: Upstream) -> None:
-        """Measure the gateway beside nginx, in turns."""
+        """Measure the gateway in all cases, beside nginx where that can do them, in turns."""
         with ExitStack() as stack:
             targets = [gateway_target(gateway)]
             if self._nginx is not None:
                 child, port = nginx.start(self._nginx, self._folder / "nginx", upstream)
                 stack.enter_context(child)
                 targets.append(Target("nginx", child.pid, port, prefixed=True))
-            for name, case in CASES.items():
-                for number in range(1, self._dose.rounds + 1):
-                    for target in targets:
+            for number in range(1, self._dose.rounds + 1):
+                for name, case in CASES.items():
+                    for target in targets if case.prefix is not None else targets[:1]:
                         done = self._measure(target, case, self._dose.load(case))
                         self._figures.of(name, target.name).append(done)
                         cost = f"{done.microseconds:.1f} us"

@@ -7,35 +7,18 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import trustme
 
-from bench import cpu, nginx
+from bench import cpu
 from bench.processes import BenchError, Child
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bench.cases import Case
     from bench.gateway import Gateway
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What is asked for, and of which of the upstream's ports."""
-
-    title: str
-    model: str
-    """The catalogue's name; its provider is one port."""
-    prefix: str
-    """What nginx has before the path, for the same port."""
-    stream: bool = False
-
-
-WHOLE: Final = Case("non-streamed", "bench/fixed", "")
-STREAM: Final = Case("50-chunk stream", "bench/fixed", nginx.UNBUFFERED, stream=True)
-TLS: Final = Case("non-streamed, TLS upstream", "bench/fixed-tls", nginx.TLS)
-SLOW: Final = Case("slow 50-chunk stream", "bench/fixed-slow", nginx.SLOW, stream=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +120,8 @@ def direct(upstream: Upstream, port: int) -> Target:
 def start_load(target: Target, case: Case, load: Load) -> Child:
     """Start a load, warm up with it, and return it ready to go."""
     command = [sys.executable, "-m", "bench.load", "--port", str(target.port)]
-    command += ["--model", case.model, "--key", target.key]
-    command += ["--prefix", case.prefix if target.prefixed else ""]
+    command += ["--format", case.format, "--model", case.model, "--key", target.key]
+    command += ["--prefix", (case.prefix or "") if target.prefixed else ""]
     command += ["--requests", str(load.requests), "--warmup", str(load.before)]
     command += ["--concurrency", str(load.concurrency), "--rate", str(load.rate)]
     command += ["--stream"] * case.stream + ["--priced"] * target.priced
@@ -183,7 +166,7 @@ class Round:
     pieces: float
     """Reads at the client for one reply."""
     lag_p50_ms: float
-    """From the upstream's write of a chunk to the client's read; 0 where nothing is streamed."""
+    """From the upstream's write of a chunk to the client's read; 0 where no chunk has its time."""
     lag_p99_ms: float
 
 

@@ -5,9 +5,9 @@
 It prints `{"port": N, "tls_port": N, "slow_port": N}` and ends with its input. With `--tell` it
 prints `{"lost_ns": N}` when a connection is closed in mid-stream, by the machine's monotonic clock.
 
-A request for a stream (its body says `"stream":true`) gets its chunks one write at a time, so
-that whatever stands between sees them one by one, as a model would produce them. Each says when
-it was written.
+A request's path tells its dialect, chat completions or messages. One for a stream (its body says
+`"stream":true`) gets its chunks one write at a time, so that whatever stands between sees them one
+by one, as a model would produce them. Each chunk of chat says when it was written.
 """
 
 from __future__ import annotations
@@ -18,35 +18,57 @@ import json
 import ssl
 import sys
 import time
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
-from bench.traffic import STAMP, STAMP_DIGITS, reply_body, stream_pieces
+from bench.formats import ANSWERS
+from bench.traffic import STAMP, STAMP_DIGITS
+
+if TYPE_CHECKING:
+    from bench.formats import Answer
 
 _HEAD_END: Final = b"\r\n\r\n"
 _STREAM: Final = b'"stream":true'
 _LENGTH: Final = b"content-length:"
 
 
-def _whole_response() -> bytes:
-    body = reply_body()
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """What one path answers, ready to be written."""
+
+    whole: bytes
+    writes: tuple[tuple[bytes, ...], ...]
+    """What is written at a time, each cut where the time goes."""
+
+
+def _reply(answer: Answer) -> _Reply:
+    return _Reply(_whole_response(answer.whole()), _stream_writes(answer.pieces()))
+
+
+def _whole_response(body: bytes) -> bytes:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     return head % len(body) + body
 
 
-def _stream_writes() -> tuple[tuple[bytes, ...], ...]:
-    """Return what is written at a time, each cut where the time goes."""
+def _stream_writes(pieces: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], ...]:
     head = (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     )
-    first, *middle, last = (b"%x\r\n%b\r\n" % (len(piece), piece) for piece in stream_pieces())
+    first, *middle, last = (b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     writes = (head + first, *middle, last + b"0\r\n\r\n")
     return tuple(tuple(write.split(STAMP)) for write in writes)
 
 
-_WHOLE: Final = _whole_response()
-_WRITES: Final = _stream_writes()
+_REPLIES: Final = {path.encode(): _reply(answer) for path, answer in ANSWERS.items()}
+_NOT_FOUND: Final = _Reply(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", ())
+
+
+def _reply_to(request: bytes) -> _Reply:
+    """Return the answer for a request's path."""
+    target = request.split(b" ", 2)[1]
+    return _REPLIES.get(target.partition(b"?")[0], _NOT_FOUND)
 
 
 class Upstream(asyncio.Protocol):
@@ -85,25 +107,25 @@ class Upstream(asyncio.Protocol):
             length = int(head[at + len(_LENGTH) :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             self._wanted = end + len(_HEAD_END) + length
         if len(self._buffer) >= self._wanted:
-            streamed = _STREAM in self._buffer
+            reply, streamed = _reply_to(self._buffer), _STREAM in self._buffer
             self._buffer, self._wanted = self._buffer[self._wanted :], 0
-            if streamed:
-                self._write(0)
+            if streamed and reply.writes:
+                self._write(reply.writes, 0)
             elif self._transport is not None:
-                self._transport.write(_WHOLE)
+                self._transport.write(reply.whole)
 
-    def _write(self, number: int) -> None:
+    def _write(self, writes: tuple[tuple[bytes, ...], ...], number: int) -> None:
         if self._transport is None:
             return
         stamp = b"%0*d" % (STAMP_DIGITS, time.monotonic_ns())
-        self._transport.write(stamp.join(_WRITES[number]))
-        self._streaming = number + 1 < len(_WRITES)
+        self._transport.write(stamp.join(writes[number]))
+        self._streaming = number + 1 < len(writes)
         if not self._streaming:
             return
         if self._interval:
-            self._loop.call_later(self._interval, self._write, number + 1)
+            self._loop.call_later(self._interval, self._write, writes, number + 1)
         else:
-            self._loop.call_soon(self._write, number + 1)
+            self._loop.call_soon(self._write, writes, number + 1)
 
 
 async def _serve(options: argparse.Namespace) -> None:

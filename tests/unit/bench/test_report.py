@@ -5,10 +5,23 @@ from datetime import date
 import pytest
 
 from bench import endurance, report, results
+from bench.cases import CASES
 from bench.endurance import Endurance
 from bench.statistic import Spread, judge, ratios, scaled_limit, slope, spread
 from bench.suite import Dose, Figures
 from bench.target import Round
+
+TIMES = {
+    "messages": 1.05,
+    "messages-on-chat": 1.25,
+    "chat-on-messages": 1.75,
+    "responses-on-chat": 1.5,
+    "messages-stream": 1.1,
+    "messages-on-chat-stream": 1.4,
+    "chat-on-messages-stream": 3.0,
+    "responses-on-chat-stream": 1.45,
+}
+"""What cases cost, times chat."""
 
 
 def round_of(microseconds: float, pieces: float = 1.0, p50_ms: float = 1.5) -> Round:
@@ -36,6 +49,10 @@ def measured(*, nginx: bool = True) -> Figures:
         figures.of("whole", "gateway").append(round_of(cost))
         figures.of("tls", "gateway").append(round_of(cost * 1.2))
         figures.of("stream", "gateway").append(round_of(cost * 20, pieces=49.9))
+        for name, case in CASES.items():
+            if case.prefix is None:
+                chat = cost * 20 if case.stream else cost
+                figures.of(name, "gateway").append(round_of(chat * TIMES[name]))
         if nginx:
             figures.of("whole", "nginx").append(round_of(cost / 10))
             figures.of("tls", "nginx").append(round_of(cost / 5))
@@ -108,13 +125,35 @@ def test_the_report_holds_every_figure() -> None:
     assert "missed by 22 us (20 %)" in text
     assert "missed by 0.70 ms (70 %)" in text
     assert "missed by 2.5 ms (25 %)" in text
-    assert text.count(" met") == 3
+    assert text.count(" met") == 7
     rows = [line.split() for line in text.splitlines()]
     assert ["added", "1.70", "0.00"] in rows
     assert ["3", "times", "2.00", "12.50", "12.50"] in rows
     assert ["gateway", "40.0", "0.20", "3.00", "5000"] in rows
     assert ["growth", "between", "the", "two", "1.5"] in rows
     assert "11000 requests were sent to the gateway and booked" in text
+
+
+def test_other_formats_are_compared_with_chat_of_the_same_round() -> None:
+    text = report.cpu_table(measured(nginx=False))
+    found = {
+        line.split(", times chat")[0]: line.split()[-3:]
+        for line in text.splitlines()
+        if ", times chat" in line
+    }
+    assert found == {CASES[name].title: [f"{times:.2f}"] * 3 for name, times in TIMES.items()}
+
+
+def test_each_translation_has_an_aim_and_passing_through_has_none() -> None:
+    found = {each.name: each.verdict for each in report.verdicts(measured(), Dose())}
+    assert {name: verdict for name, verdict in found.items() if "times chat" in name} == {
+        "messages on chat, times chat": "met",
+        "chat on messages, times chat": "missed by 0.25 x (17 %)",
+        "responses on chat, times chat": "met",
+        "messages on chat, streamed, times chat": "met",
+        "chat on messages, streamed, times chat": "missed by 1.50 x (100 %)",
+        "responses on chat, streamed, times chat": "met",
+    }
 
 
 def test_without_nginx_there_is_no_ratio() -> None:

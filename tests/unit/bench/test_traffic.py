@@ -1,4 +1,4 @@
-"""A reply that is not whole is never taken for one."""
+"""What all formats share, the yardstick's configuration, and how a profile is read."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from bench import nginx
+from bench.formats import chat
 from bench.profiling import parse, render, summarise
 from bench.statistic import percentile
 from bench.target import Ports, Upstream
 from bench.traffic import (
     CHUNKS,
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
     STAMP,
+    Event,
     Truncated,
-    check_stream,
-    check_whole,
-    reply_body,
-    request_body,
+    check_usage,
+    read_events,
     stamps,
-    stream_pieces,
 )
 
 if TYPE_CHECKING:
@@ -28,48 +29,33 @@ FOLDER = Path("/tmp/x")  # noqa: S108 - never opened
 UPSTREAM = Upstream(cast("Child", None), Ports(8002, 8003, 8004), FOLDER / "authority.pem")
 
 
-def test_sizes_are_those_that_the_aims_speak_of() -> None:
-    assert 1_900 < len(request_body("a/model", stream=False)) < 2_100
-    assert 900 < len(reply_body()) < 1_100
-    assert len(stream_pieces()) == CHUNKS
-
-
-def test_the_upstreams_own_replies_are_whole() -> None:
-    check_whole(reply_body(), priced=False)
-    check_stream(b"".join(stream_pieces()), priced=False)
-
-
-def test_a_cut_reply_is_found_wherever_it_is_cut() -> None:
-    body = reply_body()
-    for end in range(0, len(body), 7):
-        with pytest.raises(Truncated):
-            check_whole(body[:end], priced=False)
-
-
-def test_a_stream_without_its_end_is_found() -> None:
-    *pieces, end = stream_pieces()
-    for kept in (0, 1, len(pieces)):
-        with pytest.raises(Truncated):
-            check_stream(b"".join(pieces[:kept]), priced=False)
-    with pytest.raises(Truncated):
-        check_stream(b"".join(pieces) + end[:-1], priced=False)
-    with pytest.raises(Truncated):
-        check_stream(b"".join(pieces[1:]) + end, priced=False)
-    with pytest.raises(Truncated):
-        check_stream(b"data: [DONE]\n\n", priced=False)
-
-
-def test_a_gateway_has_to_say_the_cost() -> None:
-    with pytest.raises(Truncated, match="cost"):
-        check_whole(reply_body(), priced=True)
-    with pytest.raises(Truncated, match="cost"):
-        check_stream(b"".join(stream_pieces()), priced=True)
-
-
-def test_each_chunk_says_when_it_was_written() -> None:
-    stream = b"".join(piece.replace(STAMP, b"%019d" % 42) for piece in stream_pieces())
+def test_each_chunk_of_chat_says_when_it_was_written() -> None:
+    stream = b"".join(piece.replace(STAMP, b"%019d" % 42) for piece in chat.stream_pieces())
     assert stamps(stream) == [42] * (CHUNKS + 1)
-    assert stamps(reply_body()) == [0]
+    assert stamps(chat.reply_body()) == [0]
+
+
+def test_events_are_read_without_comments() -> None:
+    body = b": waiting\n\nevent: ping\ndata: {}\n\ndata: 1\n\n"
+    assert read_events(body) == [Event("ping", b"{}"), Event("", b"1")]
+
+
+def test_a_stream_that_ends_within_an_event_is_found() -> None:
+    with pytest.raises(Truncated):
+        read_events(b"data: 1\n\ndata: 2\n")
+
+
+def test_the_cost_has_to_be_the_one_that_the_prices_make() -> None:
+    check_usage(INPUT_TOKENS, OUTPUT_TOKENS, 0.00076, priced=True)
+    for cost in (None, 0.0, 0.00075):
+        with pytest.raises(Truncated, match="cost"):
+            check_usage(INPUT_TOKENS, OUTPUT_TOKENS, cost, priced=True)
+
+
+def test_the_tokens_have_to_be_the_upstreams() -> None:
+    for given, made in ((INPUT_TOKENS, 1), (0, OUTPUT_TOKENS)):
+        with pytest.raises(Truncated, match="usage"):
+            check_usage(given, made, None, priced=False)
 
 
 def test_percentiles() -> None:
