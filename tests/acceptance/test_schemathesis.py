@@ -1,0 +1,313 @@
+"""Requests drawn from the OpenAPI document: whatever comes, the server keeps what it says there.
+
+    /openapi.json ---> schemathesis ---> a case, valid or not ---> `Known.fit` ---> the server
+
+What is drawn at random names nothing that exists, so most cases get the ids, the models and the
+texts of things that do. Every case carries a key that may do the operation: what happens without
+one is shown in `test_way_in`.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx2
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.acceptance.server_process import ServerProcess, start_server
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from schemathesis import APIOperation, Case
+
+CONFIG: Final = """
+server:
+  max_requests_per_address_per_minute: 100000000
+providers:
+  - {slug: simulated, kind: simulated}
+"""
+CASES: Final = 200
+CASES_IN_SOAK: Final = 2_000
+PROCESSES: Final = 2
+CHECKS: Final = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+FOR_API_KEYS: Final = {
+    *("chat", "completions", "embeddings", "messages", "responses"),
+    *("generation", "key", "model", "models", "providers"),
+}
+"""First segments of the paths that an API key may call; all others want a management key."""
+TEXTS: Final[dict[str, Any]] = {
+    "messages": [{"role": "user", "content": "Hello"}],
+    "input": "Hello",
+    "prompt": "Hello",
+}
+"""What every model understands, by the field in which a format has it."""
+SCALAR: Final = {"type": ["string", "integer", "boolean", "null"]}
+FLAT: Final = {
+    "anyOf": [
+        SCALAR,
+        {"type": "object", "additionalProperties": SCALAR, "maxProperties": 3},
+        {"type": "array", "items": SCALAR, "maxItems": 3},
+    ]
+}
+SHAPES: Final = {"type", "enum", "const", "anyOf", "$ref"}
+NESTED: Final = {"anyOf", "items"}
+AS_DRAWN, WITH_NAMES, WITH_NAMES_AND_TEXTS = "as drawn", "with names", "with names and texts"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Generator[ServerProcess]:
+    with start_server(tmp_path, config=CONFIG) as running:
+        yield running
+
+
+class Known:
+    """Things that exist on a server, by the fields that name them."""
+
+    def __init__(self, announced: dict[str, Any]) -> None:
+        manager = authorization(announced["management_key"])
+        self._http = httpx2.Client(base_url=announced["base_url"], headers=manager, timeout=60)
+        chat = {"model": "simulated/echo", "messages": TEXTS["messages"]}
+        caller = authorization(announced["api_key"])
+        reply = self._http.post("/chat/completions", json=chat, headers=caller)
+        assert reply.status_code == httpx2.codes.OK, reply.text
+        user = self._make("/users")["id"]
+        self._fields: dict[str, str] = {
+            "account_id": announced["account_id"],
+            "creator_user_id": user,
+            "id": reply.headers["X-Generation-Id"],
+        }
+        self._in_paths: dict[str, dict[str, str]] = {
+            # Not the account of our keys: what changes it must not shut them out.
+            "accounts": {"account_id": self._make("/accounts")["id"]},
+            "users": {"user_id": user},
+            "model": {"author": "simulated", "slug": "echo"},
+            "models": {"author": "simulated", "slug": "echo"},
+        }
+        self.make_what_can_be_deleted()
+
+    def make_what_can_be_deleted(self) -> None:
+        workspace = self._make("/workspaces")["id"]
+        self._fields["workspace_id"] = workspace
+        self._in_paths["workspaces"] = {"id": workspace}
+        self._in_paths["keys"] = {"hash": self._make("/keys")["hash"]}
+
+    def fit(self, case: Case, how: str) -> Case:
+        """Put what exists where a case names something; leave alone what is of another type."""
+        if how == AS_DRAWN:
+            return case
+        if case.path_parameters:
+            case.path_parameters = {
+                **case.path_parameters,
+                **self._in_paths.get(first_segment(case.path), {}),
+            }
+        if case.query:
+            case.query = put(case.query, self._fields)
+        if isinstance(case.body, dict):
+            model = "embedding" if case.path == "/embeddings" else "echo"
+            body = put(case.body, {**self._fields, "model": f"simulated/{model}"})
+            if how == WITH_NAMES_AND_TEXTS:
+                body |= {name: text for name, text in TEXTS.items() if name in body}
+            case.body = body
+        return case
+
+    def _make(self, path: str) -> dict[str, Any]:
+        name = f"known-{token_hex(8)}"
+        body = {"name": name, "slug": name} if path == "/workspaces" else {"name": name}
+        reply = self._http.post(path, json=body)
+        assert reply.status_code == 201, reply.text
+        return reply.json()["data"]
+
+    def close(self) -> None:
+        self._http.close()
+
+
+@dataclass
+class Outcome:
+    """What became of the cases of one operation."""
+
+    statuses: set[int] = field(default_factory=set)
+    problems: dict[str, str] = field(default_factory=dict)
+    """What went wrong -> the first case with which it did."""
+
+    def add(self, status: int, failures: FailureGroup | None, how_to_repeat: str) -> None:
+        self.statuses.add(status)
+        for failure in failures.exceptions if failures else ():
+            what = f"{status} {failure.title}: {failure.message}"
+            self.problems.setdefault(what, how_to_repeat)
+
+    def report(self) -> str:
+        return "\n\n".join(f"{what}\n{how}" for what, how in self.problems.items())
+
+
+class Prober:
+    """Sends cases to a server."""
+
+    def __init__(self, announced: dict[str, Any]) -> None:
+        self._announced = announced
+        self._known = Known(announced)
+        self._session = requests.Session()
+        self._session.trust_env = False  # no proxy of the developer's
+
+    def probe(self, operation: APIOperation[Any, Any, Any, Any], cases: int) -> Outcome:
+        """Send so many cases of an operation, the same ones while our code stays the same."""
+        outcome = Outcome()
+        fittings = st.sampled_from([AS_DRAWN, WITH_NAMES, WITH_NAMES_AND_TEXTS])
+        drawn = st.sampled_from(kinds(operation)).flatmap(operation.as_strategy)
+
+        @settings(
+            max_examples=cases,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(drawn, fittings)
+        def send(case: Case, how: str) -> None:
+            self._send(self._known.fit(case, how), outcome)
+
+        send()
+        return outcome
+
+    def _send(self, case: Case, outcome: Outcome) -> None:
+        kind = "api_key" if first_segment(case.path) in FOR_API_KEYS else "management_key"
+        reply = case.call(
+            base_url=self._announced["base_url"],
+            session=self._session,
+            headers=authorization(self._announced[kind]),
+        )
+        failures = None
+        try:
+            case.validate_response(reply, checks=CHECKS)
+        except FailureGroup as group:
+            failures = group
+        outcome.add(reply.status_code, failures, case.as_curl_command() if failures else "")
+        if case.method == "DELETE" and reply.status_code == httpx2.codes.OK:
+            self._known.make_what_can_be_deleted()
+
+    def close(self) -> None:
+        self._session.close()
+        self._known.close()
+
+
+def authorization(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def first_segment(path: str) -> str:
+    return path.split("/")[1]
+
+
+def put(fields: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
+    return {
+        name: known[name] if name in known and isinstance(value, str) else value
+        for name, value in fields.items()
+    }
+
+
+def kinds(operation: APIOperation[Any, Any, Any, Any]) -> list[GenerationMode]:
+    """Return how to draw cases: one of five is not valid, as that takes four times as long."""
+    if not (operation.body or operation.query or operation.headers):
+        return [GenerationMode.POSITIVE]  # every text fits a path
+    return [GenerationMode.POSITIVE] * 4 + [GenerationMode.NEGATIVE]
+
+
+def flat(schema: Any) -> Any:
+    """Return a schema whose free parts are flat: deep ones take most of the time to draw."""
+    if isinstance(schema, list):
+        return [flat(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if not SHAPES & schema.keys():
+        return FLAT
+    flattened = {name: flat(each) if name in NESTED else each for name, each in schema.items()}
+    if "properties" in schema:
+        flattened["properties"] = {name: flat(each) for name, each in schema["properties"].items()}
+    if schema.get("additionalProperties") is True:
+        flattened["additionalProperties"] = SCALAR
+    return flattened
+
+
+def operations(origin: str) -> list[APIOperation[Any, Any, Any, Any]]:
+    document = httpx2.get(f"{origin}/openapi.json", timeout=60).json()
+    schemas = document["components"]["schemas"]
+    for name in schemas:
+        if name.endswith(("Request", "Message")):
+            schemas[name] = flat(schemas[name])
+    for path in document["paths"].values():
+        for operation in path.values():
+            # Schemathesis takes the schema of a stream, which is a text, for that of one event.
+            operation["responses"].get("200", {}).get("content", {}).get(
+                "text/event-stream", {}
+            ).pop("schema", None)
+    config = SchemathesisConfig.from_dict(
+        {
+            "generation": {"with-security-parameters": False},
+            "output": {"sanitization": {"enabled": False}},
+        }
+    )
+    schema = schemathesis.openapi.from_dict(document, config=config)
+    return [each.ok() for each in schema.get_all_operations()]
+
+
+def probe_share(announced: dict[str, Any], cases: int, share: int) -> dict[str, Outcome]:
+    """Probe every other operation."""
+    mine = operations(announced["address"])[share::PROCESSES]
+    with closing(Prober(announced)) as prober:
+        return {operation.label: prober.probe(operation, cases) for operation in mine}
+
+
+def check_every_operation(server: ServerProcess, subtests: pytest.Subtests, cases: int) -> None:
+    # To draw a case takes longer than to answer it, so two processes draw.
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+        shares = list(pool.map(partial(probe_share, server.announced, cases), range(PROCESSES)))
+    for label, outcome in sorted(pair for share in shares for pair in share.items()):
+        with subtests.test(label):
+            assert not outcome.problems, outcome.report()
+            # Refusals alone would show little: some case has to do what the operation is for.
+            assert min(outcome.statuses) in range(200, 300), outcome.statuses
+            assert httpx2.codes.UNAUTHORIZED not in outcome.statuses
+    assert httpx2.get(f"{server.origin}/readyz").json()["status"] == "ready"
+
+
+@pytest.mark.timeout(600)
+def test_no_request_gets_what_the_document_does_not_tell(
+    server: ServerProcess, subtests: pytest.Subtests
+) -> None:
+    check_every_operation(server, subtests, CASES)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(6_000)
+def test_no_request_of_many_gets_what_the_document_does_not_tell(
+    server: ServerProcess, subtests: pytest.Subtests
+) -> None:
+    check_every_operation(server, subtests, CASES_IN_SOAK)
