@@ -2,6 +2,7 @@
 
     objections(policies, model, endpoint)  -> why an endpoint may not be asked; none: it may
     flagged(policies, body)                -> the patterns that a request's texts hold
+    excerpt(fields)                        -> what a request says last, for a refusal that shows it
 
 A pattern is a text that must not occur, in any case; its `*` stands for anything between. It is no
 regular expression: nobody's pattern can make the gateway think for minutes. `@email` and the like
@@ -15,13 +16,18 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
+from msgspec import Raw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.types import Endpoint
 
+_SAID: Final = ("messages", "input", "prompt")
+"""The fields in which the formats hold what is said."""
+_LONGEST_EXCERPT: Final = 100
+_CUT: Final = "..."
 _CARD_LENGTHS: Final = range(13, 20)
 
 
@@ -71,6 +77,28 @@ def flagged(policies: Sequence[AccessPolicy], body: bytes) -> Sequence[str]:
         return []
     texts = list(_texts(msgspec.json.decode(body)))
     return [pattern for pattern in patterns if any(map(_finder(pattern), texts))]
+
+
+def excerpt(fields: Mapping[str, Raw]) -> str:
+    """Return what a request says last, at most 100 characters of it, cut in the middle.
+
+    Source: the public gateway's error reference, `flagged_input`.
+    """
+    given = next((fields[name] for name in _SAID if name in fields), Raw(b"null"))
+    try:
+        said: object = msgspec.json.decode(given)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    items = cast("list[object]", said) if isinstance(said, list) else [said]
+    last = items[-1] if items else None
+    if isinstance(last, dict):
+        message = cast("dict[str, object]", last)
+        last = message.get("content", message)
+    text = " ".join(reversed(list(_texts(last))))
+    if len(text) <= _LONGEST_EXCERPT:
+        return text
+    half = (_LONGEST_EXCERPT - len(_CUT)) // 2
+    return f"{text[:half]}{_CUT}{text[-half:]}"
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -19,7 +19,7 @@ import structlog
 
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
-from tollhouse.inference import routing
+from tollhouse.inference import access, routing
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.health import Health
@@ -30,7 +30,9 @@ from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.envelope import STATUS, status_of
 from tollhouse.kernel.errors import (
     Bug,
+    Invalid,
     ProviderFailure,
+    ProviderModerated,
     ProviderUnavailable,
     TollhouseError,
     Unavailable,
@@ -153,11 +155,15 @@ class Generation:
     async def _open(self) -> ProviderReply:
         services = self._services
         failures: list[ProviderFailure] = []
+        unsayable: Invalid | None = None
         rest = self._ways()
         while rest and not (failures and self._exchange.abandoned):
             way, *rest = rest
             try:
                 reply = await self._try(way)
+            except Invalid as error:
+                # This dialect cannot say what is asked; that of another endpoint may.
+                unsayable = unsayable or error
             except ProviderFailure as error:
                 failures.append(error)
                 if error.ambiguous:
@@ -167,7 +173,14 @@ class Generation:
             else:
                 services.health.answered(way.endpoint)
                 return reply
-        raise routing.last_word(failures)
+        if unsayable is not None and not failures:
+            raise unsayable
+        raise self._with_excerpt(routing.last_word(failures))
+
+    def _with_excerpt(self, error: ProviderFailure) -> ProviderFailure:
+        if isinstance(error, ProviderModerated):
+            error.metadata["flagged_input"] = access.excerpt(self._call.request.fields)
+        return error
 
     def _ways(self) -> Sequence[Way]:
         """Return the ways in which the request can be served, first to last."""

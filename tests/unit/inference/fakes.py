@@ -12,8 +12,11 @@ from tollhouse.accounting.types import Attribution, Price
 from tollhouse.identity.types import KeyKind, Subject
 from tollhouse.inference.call import Call
 from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.formats.chat_completions.listener import ChatListener
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
+from tollhouse.inference.formats.hub.relay import Translation
+from tollhouse.inference.formats.messages.speaker import MessagesSpeaker
 from tollhouse.inference.generation import Services
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.preferences import NO_PREFERENCES
@@ -139,7 +142,7 @@ def call(request: ChatRequest, received_monotonic: float = 0.0) -> Call:
     """Return a chat request on its way."""
     return Call(
         request,
-        (ChatRelay(request),),
+        (ChatRelay(request), Translation(request, ChatListener(request), MessagesSpeaker())),
         NO_PREFERENCES,
         SUBJECT,
         Attribution(),

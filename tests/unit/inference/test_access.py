@@ -1,12 +1,14 @@
 import json
 
+import msgspec
 import pytest
 
 from tests.unit.inference.fakes import PRICE
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.access import BUILT_IN, flagged, objections
+from tollhouse.inference.access import BUILT_IN, excerpt, flagged, objections
 from tollhouse.inference.types import Endpoint
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 KEEPS = Endpoint("acme", "large-2026", PRICE)
 KEEPS_NOTHING = Endpoint("acme", "large-2026", PRICE, keeps_data=False)
 
@@ -102,3 +104,26 @@ def test_the_patterns_of_all_policies_count_each_once() -> None:
 
 def test_without_patterns_a_body_is_not_even_read() -> None:
     assert flagged([AccessPolicy("key")], b"no json") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ({"messages": [{"content": "first"}, {"role": "user", "content": "last"}]}, "last"),
+        ({"messages": [{"content": [{"text": "a"}, {"text": "b"}]}]}, "a b"),
+        ({"input": "all of it"}, "all of it"),
+        ({"prompt": ["a", "b"]}, "b"),
+        ({"messages": []}, ""),
+        ({}, ""),
+    ],
+)
+def test_an_excerpt_is_what_was_said_last(body: dict[str, object], shown: str) -> None:
+    assert excerpt(_fields.decode(json.dumps(body).encode())) == shown
+
+
+def test_a_long_excerpt_is_cut_in_the_middle() -> None:
+    shown = excerpt({"input": msgspec.Raw(b'"begin%bend"' % (b"x" * 1000))})
+    assert len(shown) <= 100
+    assert shown.startswith("begin")
+    assert "..." in shown
+    assert shown.endswith("end")

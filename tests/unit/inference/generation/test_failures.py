@@ -61,6 +61,33 @@ async def test_a_request_that_was_refused_is_not_asked_again(status: int) -> Non
     assert w.books.records == []
 
 
+async def test_a_request_that_one_dialect_cannot_say_goes_to_the_next_that_can() -> None:
+    recording = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
+    messages = [{"role": "user", "content": [recording]}]
+    deaf = FakeProvider(whole_reply(), dialects=frozenset({Dialect.MESSAGES}))
+    w = World([deaf, FakeProvider(whole_reply())])
+    await received(w.begin(messages=messages))
+    assert deaf.calls == []
+    assert [each.status for each in w.books.booked[0].attempts] == [200]
+
+
+async def test_a_request_that_no_dialect_can_say_is_refused_and_not_booked() -> None:
+    recording = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
+    deaf = FakeProvider(whole_reply(), dialects=frozenset({Dialect.MESSAGES}))
+    w = World([deaf])
+    error = await failed(w.begin(messages=[{"role": "user", "content": [recording]}]))
+    assert status_of(error) == 400
+    assert w.books.records == []
+
+
+async def test_a_flagged_request_shows_what_was_said_last() -> None:
+    w = world(failure("Acme", 400, code="moderation_blocked"))
+    error = await failed(w.begin(messages=[{"role": "user", "content": "x" * 200}]))
+    assert status_of(error) == 403
+    assert error.metadata["reasons"] == ["moderation_blocked"]
+    assert len(str(error.metadata["flagged_input"])) <= 100
+
+
 async def test_a_request_that_may_have_been_worked_on_is_not_asked_again() -> None:
     second = FakeProvider(whole_reply())
     w = World([FakeProvider(CUT), second])
