@@ -9,7 +9,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from tollhouse.inference.prices import configured_price
-from tollhouse.inference.providers.openai_compatible.profiles import NAMES, server_of
+from tollhouse.inference.providers.profiles import NAMES, server_of
 from tollhouse.inference.providers.simulated import models as simulated
 from tollhouse.inference.types import Dialect, Endpoint, Model
 from tollhouse.kernel.errors import NotFound

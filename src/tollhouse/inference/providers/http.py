@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
+from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.providers.transport import from_transport, unreadable, whole_seconds
 from tollhouse.inference.sse import EventParser, EventTooLarge
 from tollhouse.inference.types import Dialect
@@ -18,15 +21,16 @@ from tollhouse.inference.upstream.port import TimeLimits, UpstreamRequest
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Sequence
 
+    from tollhouse.inference.formats.base import ErrorEvent
     from tollhouse.inference.providers.base import ProviderCall
     from tollhouse.inference.upstream.port import Upstream, UpstreamResponse
-    from tollhouse.kernel.errors import ProviderFailure
 
-Explain = Callable[[int, bytes, str, int | None], "ProviderFailure"]
-"""From an error status, its body, the provider's name and its hint in seconds to our error."""
+ReadError = Callable[["msgspec.Raw | bytes"], "ErrorEvent"]
+"""Reads the `error` object of an error reply in the provider's words; never raises."""
 
 _FIRST_ERROR_STATUS = 300
 _LARGEST_ERROR = 64 * 1024
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class HttpProvider:
@@ -39,7 +43,7 @@ class HttpProvider:
         base_url: str,
         dialects: Collection[Dialect],
         headers: Sequence[tuple[str, str]],
-        explain: Explain,
+        read_error: ReadError,
         upstream: Upstream,
         limits: TimeLimits,
         largest_reply: int,
@@ -52,7 +56,7 @@ class HttpProvider:
             base_url: Its address, up to and with the version segment.
             dialects: What it speaks.
             headers: Credentials, and whatever else it wants.
-            explain: Turns its error replies into ours.
+            read_error: Reads its errors.
             upstream: Reaches it.
             limits: How long each part of a call may take.
             largest_reply: Bytes of a whole reply, and of one event.
@@ -62,7 +66,7 @@ class HttpProvider:
         self.dialects = dialects
         self.on_disconnect: Literal["cancel", "drain"] = on_disconnect
         self._urls = {each: f"{base_url.rstrip('/')}/{each}" for each in Dialect}
-        self._explain = explain
+        self._read_error = read_error
         self._upstream = upstream
         self._limits = limits
         self._largest_reply = largest_reply
@@ -110,8 +114,21 @@ class HttpProvider:
             body = b""
         finally:
             await response.close()
-        hint = whole_seconds(response.headers.get("retry-after"))
-        raise self._explain(response.status, body, self.name, hint)
+        said = self._read_error(_error_object(body))
+        raise failure(
+            self.name,
+            response.status,
+            code=said.code,
+            message=said.message,
+            retry_after=whole_seconds(response.headers.get("retry-after")),
+        )
+
+
+def _error_object(body: bytes) -> msgspec.Raw | bytes:
+    try:
+        return _fields.decode(body).get("error", b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return b"{}"
 
 
 def _with(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tollhouse.inference.providers.anthropic.errors import explain as explain_anthropic
+from tollhouse.inference.formats.chat_completions.errors import parse_error_event
+from tollhouse.inference.formats.messages.errors import parse_error
 from tollhouse.inference.providers.http import HttpProvider
-from tollhouse.inference.providers.openai_compatible.errors import explain as explain_openai
-from tollhouse.inference.providers.openai_compatible.profiles import server_of
+from tollhouse.inference.providers.profiles import server_of
 from tollhouse.inference.providers.simulated.models import SLUG as SIMULATED
 from tollhouse.inference.providers.simulated.provider import NAME as SIMULATED_NAME
 from tollhouse.inference.providers.simulated.provider import SimulatedProvider
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tollhouse.inference.providers.base import Provider
-    from tollhouse.inference.providers.http import Explain
+    from tollhouse.inference.providers.http import ReadError
     from tollhouse.inference.upstream.port import Upstream
     from tollhouse.settings.sections import ProviderSettings, UpstreamSettings
 
@@ -53,7 +53,7 @@ def _openai_compatible(
         upstream,
         dialects=server_of(settings).dialects,
         credentials=() if key is None else (("authorization", f"Bearer {key.reveal()}"),),
-        explain=explain_openai,
+        read_error=parse_error_event,
     )
 
 
@@ -70,7 +70,7 @@ def _anthropic(
             ("anthropic-version", ANTHROPIC_VERSION),
             *(() if key is None else (("x-api-key", key.reveal()),)),
         ),
-        explain=explain_anthropic,
+        read_error=parse_error,
     )
 
 
@@ -81,7 +81,7 @@ def _http(  # noqa: PLR0913 - what differs between two kinds
     *,
     dialects: Collection[Dialect],
     credentials: Sequence[tuple[str, str]],
-    explain: Explain,
+    read_error: ReadError,
 ) -> HttpProvider:
     further = [(name, value.reveal()) for name, value in settings.headers.items()]
     return HttpProvider(
@@ -89,7 +89,7 @@ def _http(  # noqa: PLR0913 - what differs between two kinds
         base_url=settings.base_url or "",
         dialects=dialects,
         headers=(*credentials, *further),
-        explain=explain,
+        read_error=read_error,
         upstream=upstream(settings),
         limits=TimeLimits(
             connect=limits.connect_seconds,

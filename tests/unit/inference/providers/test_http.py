@@ -12,11 +12,11 @@ import pytest
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import PRICE, FakeProvider, World, failed, outcome, steps
 from tests.unit.inference.legal_stream import checked
+from tollhouse.inference.formats.chat_completions.errors import parse_error_event
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.http import HttpProvider
-from tollhouse.inference.providers.openai_compatible.errors import explain
 from tollhouse.inference.types import Dialect, Endpoint
 from tollhouse.inference.upstream.errors import (
     ClientClosed,
@@ -89,7 +89,7 @@ def provider(upstream: FakeUpstream, **fields: Any) -> HttpProvider:
         "base_url": "https://llm.acme.example/v1/",
         "dialects": frozenset({Dialect.CHAT}),
         "headers": [("authorization", "Bearer sk-acme"), ("x-region", "eu")],
-        "explain": explain,
+        "read_error": parse_error_event,
         "upstream": upstream,
         "limits": TimeLimits(),
         "largest_reply": 100_000,

@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.inference.fakes import PRICE
 from tollhouse.inference.providers.base import ProviderCall
-from tollhouse.inference.providers.openai_compatible.profiles import NAMES
+from tollhouse.inference.providers.profiles import NAMES
 from tollhouse.inference.providers.registry import build_providers
 from tollhouse.inference.types import Dialect, Endpoint
 from tollhouse.inference.upstream.errors import ConnectFailed

@@ -21,7 +21,7 @@ from tollhouse.inference.formats.hub.parts import Reasoning
 from tollhouse.inference.formats.hub.reasoning import ANTHROPIC, OPENAI, pack
 from tollhouse.inference.formats.responses.relay import ResponsesRelay
 from tollhouse.inference.formats.responses.request import parse_request
-from tollhouse.inference.providers.openai_compatible.profiles import server_of
+from tollhouse.inference.providers.profiles import server_of
 from tollhouse.inference.types import Profile
 from tollhouse.settings.sections import ProviderSettings
 

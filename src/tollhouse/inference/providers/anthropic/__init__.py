@@ -1,1 +1,0 @@
-"""Anthropic's own API, and whoever speaks its messages: credentials and errors."""
