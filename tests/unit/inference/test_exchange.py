@@ -208,3 +208,58 @@ async def test_an_exchange_is_drained_once_its_last_bytes_were_read() -> None:
     assert not exchange.drained
     await exchange.read()
     assert exchange.drained
+
+
+# Keeping a silent reply alive
+
+BEAT = b": beat\n\n"
+
+
+async def test_a_silent_reply_gets_a_comment_now_and_then() -> None:
+    exchange = Exchange("gen-1")
+    exchange.keep_alive(0.001, BEAT)
+    assert await exchange.read() == BEAT
+    assert await exchange.read() == BEAT
+    assert exchange.begun
+    exchange.end()
+
+
+async def test_a_reply_that_speaks_gets_no_comment_in_that_time() -> None:
+    exchange = Exchange("gen-1")
+    exchange.keep_alive(3600, BEAT)
+    await exchange.write(b"a")
+    exchange.keep_alive(3600, BEAT)
+    assert await exchange.read() == b"a"
+    exchange.keep_alive(3600, BEAT)
+    assert await exchange.read() == BEAT
+    exchange.end()
+
+
+async def test_nothing_follows_the_end_of_a_reply() -> None:
+    exchange = Exchange("gen-1")
+    exchange.keep_alive(0.001, BEAT)
+    exchange.finish(b"end")
+    await asyncio.sleep(0.01)
+    assert await exchange.read() == b"end"
+    assert exchange.drained
+
+
+async def test_an_abandoned_reply_gets_no_comment() -> None:
+    exchange = Exchange("gen-1")
+    exchange.keep_alive(0.001, BEAT)
+    exchange.abandon()
+    await asyncio.sleep(0.01)
+    assert not exchange.begun
+
+
+async def test_a_comment_goes_to_the_sink_where_there_is_one() -> None:
+    exchange, poured = Exchange("gen-1"), bytearray()
+
+    def sink(data: bytes) -> bool:
+        poured.extend(data)
+        return False
+
+    exchange.keep_alive(0.001, BEAT)
+    await exchange.pour(sink)
+    assert bytes(poured) == BEAT
+    exchange.end()

@@ -1,5 +1,6 @@
 """A provider fails: at first the next one is asked, after the first byte the reply ends legally."""
 
+import asyncio
 import json
 
 import pytest
@@ -304,3 +305,16 @@ async def test_an_endpoint_that_speaks_nothing_that_would_do_is_passed_over() ->
     await received(w.begin())
     assert first.calls == []
     assert [call.dialect for call in second.calls] == [Dialect.CHAT]
+
+
+@pytest.mark.parametrize("error", [UNREACHABLE, failure("Acme", 500)])
+async def test_a_failure_after_a_comment_is_told_in_the_stream(error: ProviderFailure) -> None:
+    accepts = asyncio.Event()
+    w = World([FakeProvider(error, accepts=accepts)])
+    exchange = w.begin(stream=True)
+    exchange.keep_alive(0.001, b": beat\n\n")
+    beat = await exchange.read()
+    accepts.set()
+    rest = (await received(exchange)).replace(b": beat\n\n", b"")
+    assert beat.startswith(b": beat")
+    assert checked(rest).failed

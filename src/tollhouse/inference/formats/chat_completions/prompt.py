@@ -246,7 +246,7 @@ def _result(message: _Message, at: str) -> ToolResult:
 
 
 def _said(message: _Message, at: str) -> tuple[Block, ...]:
-    blocks: list[Block] = [*_reasoning(message), *_content(message.content, at)]
+    blocks: list[Block] = [*_reasoning(message), *_content(message.content, at, of_model=True)]
     if message.refusal:
         blocks.append(Refusal(message.refusal))
     for call in message.tool_calls or ():
@@ -265,16 +265,21 @@ def _reasoning(message: _Message) -> list[Reasoning]:
     return [Reasoning(text)] if text else []
 
 
-def _content(content: str | list[_Part] | None, at: str) -> tuple[Block, ...]:
+def _content(
+    content: str | list[_Part] | None, at: str, *, of_model: bool = False
+) -> tuple[Block, ...]:
     if content is None:
         return ()
     if isinstance(content, str):
         return (Text(content),)
-    parts = (_part(each, f"{at}.content[{index}]") for index, each in enumerate(content))
+    parts = (
+        _part(each, f"{at}.content[{index}]", of_model=of_model)
+        for index, each in enumerate(content)
+    )
     return tuple(each for each in parts if each is not None)
 
 
-def _part(part: _Part, at: str) -> Block | None:
+def _part(part: _Part, at: str, *, of_model: bool) -> Block | None:
     cache = _given(part.cache_control)
     if part.text is not None:
         return Text(part.text, cache)
@@ -284,12 +289,20 @@ def _part(part: _Part, at: str) -> Block | None:
         return Image(part.image_url, cache=cache)
     if part.image_url is not None:
         return Image(part.image_url.url, part.image_url.detail, cache)
-    if part.input_audio is not None:
-        return Audio(part.input_audio.data, part.input_audio.format)
     if part.file is not None:
         return _file(part.file, at, cache)
+    return _recording(part, at, of_model=of_model)
+
+
+def _recording(part: _Part, at: str, *, of_model: bool) -> Audio | None:
+    """Return what is no text, picture or file: a recording, or what nobody here knows."""
+    if part.input_audio is not None:
+        return Audio(part.input_audio.data, part.input_audio.format)
     if part.type in {"text", "image_url", "file", "input_audio"}:
         raise Invalid(f"{at}.{part.type}: this field is required.")
+    if of_model:
+        # What another model left behind; the user can do nothing about it.
+        return None
     raise Invalid(f"{at}.type: {part.type[:40]!r} is not supported here.")
 
 

@@ -190,7 +190,9 @@ def _tool(tool: Tool) -> Mapping[str, object]:
 
 def _messages(turn: Turn, profile: Profile) -> Iterator[dict[str, object]]:
     if turn.role == "assistant":
-        yield _assistant(turn, profile)
+        message = _assistant(turn, profile)
+        if len(message) > 1:
+            yield message
         return
     results = [block for block in turn.blocks if isinstance(block, ToolResult)]
     yield from map(_result, results)
@@ -210,7 +212,7 @@ def _assistant(turn: Turn, profile: Profile) -> dict[str, object]:
     said = [block for block in turn.blocks if isinstance(block, (Text, Refusal))]
     calls = [_call(block) for block in turn.blocks if isinstance(block, ToolCall)]
     message: dict[str, object] = {"role": "assistant"}
-    if said or not calls:
+    if said:
         message["content"] = _content(said)
     if calls:
         message["tool_calls"] = calls

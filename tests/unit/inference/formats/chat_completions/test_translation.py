@@ -321,7 +321,20 @@ def test_a_file_by_its_id_is_refused_and_not_forgotten() -> None:
         parsed({"role": "user", "content": [part]})
 
 
+def test_what_another_model_left_behind_is_passed_over() -> None:
+    parts = [{"type": "server_tool_use", "id": "x"}, {"type": "text", "text": "so"}]
+    [turn] = parsed({"role": "assistant", "content": parts}).turns
+    assert turn.blocks == (Text("so"),)
+
+
 # Requests that go out
+
+
+def test_a_turn_of_which_nothing_remains_is_left_out() -> None:
+    thought = Turn("assistant", (Reasoning("hm"),))
+    assert asked(thought, Turn("user", (Text("a"),)))["messages"] == [
+        {"role": "user", "content": "a"}
+    ]
 
 
 def test_pictures_that_a_tool_gave_back_follow_as_the_users() -> None:

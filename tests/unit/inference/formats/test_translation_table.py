@@ -1,0 +1,211 @@
+"""The tables of docs/formats.md say what the code does: every cell is tried."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+
+from tests.unit.inference.formats.features.feature import judged
+from tests.unit.inference.formats.features.replays import encoded, folded, streamed
+from tests.unit.inference.formats.features.replies import REPLIES
+from tests.unit.inference.formats.features.reply_words import PLAIN as PLAIN_REPLIES
+from tests.unit.inference.formats.features.requests import REQUESTS
+from tests.unit.inference.formats.features.words import PLAIN as PLAIN_REQUESTS
+from tollhouse.accounting.pricing import charge_for
+from tollhouse.accounting.types import FREE
+from tollhouse.inference.formats.chat_completions.speaker import ChatSpeaker
+from tollhouse.inference.formats.hub.parts import Block, Turn
+from tollhouse.inference.formats.hub.prompt import JsonOutput, Prompt, Thinking, Tool, ToolChoice
+from tollhouse.inference.formats.hub.reply import Choice, Reply
+from tollhouse.inference.formats.messages.speaker import MessagesSpeaker
+from tollhouse.inference.formats.registry import FORMATS, Arrived
+from tollhouse.inference.formats.responses.speaker import ResponsesSpeaker
+from tollhouse.inference.sse import EventParser
+from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
+from tollhouse.kernel.errors import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.unit.inference.formats.features.feature import Body, ReplyFeature, RequestFeature
+    from tollhouse.inference.formats.base import Reading, Relay
+
+PAGE = (Path(__file__).parents[4] / "docs/formats.md").read_text()
+PATHS = {
+    "chat": "/chat/completions",
+    "responses": "/responses",
+    "messages": "/messages",
+    "completions": "/completions",
+}
+SPEAKERS = {"chat": ChatSpeaker(), "responses": ResponsesSpeaker(), "messages": MessagesSpeaker()}
+DIALECTS = {name: Dialect(speaker.dialect) for name, speaker in SPEAKERS.items()}
+PAIRS = [(client, dialect) for client in PATHS for dialect in SPEAKERS if client != dialect]
+ENDPOINT = Endpoint(provider="acme", model="large-2026", price=FREE)
+IDENTITY = ReplyIdentity(id="gen-1", model="acme/large", provider="Acme", created=1700000000)
+CELL = re.compile(r"(kept|changed|dropped|refused|-)(?: \((\d+)\))?")
+Row = dict[tuple[str, str], str]
+
+
+def table(title: str) -> dict[str, Row]:
+    """Return the cells of the table with this title in its corner, by row and pair of formats."""
+    after = PAGE[PAGE.index(f"| {title} |") :]
+    lines = after.partition("\n\n")[0].splitlines()
+    heading, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    pairs = [tuple(column.split(" → ")) for column in heading[1:]]
+    assert pairs == PAIRS
+    return {name: dict(zip(PAIRS, cells, strict=True)) for name, *cells in rows}
+
+
+def words(row: Row) -> Row:
+    return {pair: cell.partition(" (")[0] for pair, cell in row.items()}
+
+
+ASKED, ANSWERED = table("Request"), table("Reply")
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_what_becomes_of_a_request_is_what_its_row_says(name: str) -> None:
+    found = {pair: _asked(REQUESTS[name], *pair) for pair in PAIRS}
+
+    assert words(ASKED[name]) == found
+
+
+@pytest.mark.parametrize("name", REPLIES)
+def test_what_becomes_of_a_reply_is_what_its_row_says(name: str) -> None:
+    feature = REPLIES[name]
+
+    if feature.whole:
+        assert words(ANSWERED[name]) == {pair: _whole(feature, *pair) for pair in PAIRS}
+    if feature.streamed:
+        assert words(ANSWERED[name]) == {pair: _streamed(feature, *pair) for pair in PAIRS}
+
+
+def test_every_row_is_tried() -> None:
+    assert [*ASKED] == [*REQUESTS]
+    assert [*ANSWERED] == [*REPLIES]
+
+
+@pytest.mark.parametrize("cells", [ASKED, ANSWERED], ids=["requests", "replies"])
+def test_every_cell_is_one_of_the_words_and_every_change_is_explained(cells: Any) -> None:
+    for name, row in cells.items():
+        for pair, cell in row.items():
+            match = CELL.fullmatch(cell)
+            assert match, (name, pair, cell)
+            assert match[2] or match[1] != "changed", (name, pair, "has no note")
+
+
+def test_every_note_is_there_and_is_used() -> None:
+    used = {int(match) for match in re.findall(r"(?:kept|changed|dropped|refused) \((\d+)\)", PAGE)}
+    list_of_notes = PAGE.partition("### Notes")[2]
+    notes = [int(number) for number in re.findall(r"^(\d+)\. ", list_of_notes, re.MULTILINE)]
+
+    assert notes == list(range(1, len(notes) + 1))
+    assert used == set(notes)
+
+
+def test_everything_that_the_hub_carries_has_a_row() -> None:
+    carriers = (
+        *(Turn, Prompt, Tool, ToolChoice, JsonOutput, Thinking, Reply, Choice),
+        *get_args(Block),
+    )
+    carried = {f"{each.__name__}.{name}" for each in carriers for name in each.__struct_fields__}
+    features = (*REQUESTS.values(), *REPLIES.values())
+
+    assert {name for feature in features for name in feature.covers} == carried
+
+
+def test_every_parameter_that_a_dialect_says_has_a_row() -> None:
+    known = {feature.parameter for feature in REQUESTS.values()}
+
+    assert frozenset[str]().union(*(speaker.says for speaker in SPEAKERS.values())) <= known
+
+
+@pytest.mark.parametrize("dialect", SPEAKERS)
+def test_a_dialect_says_the_parameters_that_its_columns_keep(dialect: str) -> None:
+    kept = {
+        feature.parameter
+        for name, feature in REQUESTS.items()
+        for (_, target), word in words(ASKED[name]).items()
+        if feature.parameter and target == dialect and word in {"kept", "changed"}
+    }
+
+    assert kept == SPEAKERS[dialect].says
+
+
+@pytest.mark.parametrize("name", [name for name, feature in REQUESTS.items() if feature.parameter])
+def test_a_parameter_counts_as_lost_where_the_dialect_has_no_word_for_it(name: str) -> None:
+    feature = REQUESTS[name]
+    for client, dialect in PAIRS:
+        if client in feature.says:
+            relay = _relay(client, dialect, _body(feature, client))
+            lost = feature.parameter in relay.lost(ENDPOINT)
+            assert lost == (feature.parameter not in SPEAKERS[dialect].says), (client, dialect)
+
+
+def _asked(feature: RequestFeature, client: str, dialect: str) -> str:
+    if client not in feature.says:
+        return "-"
+    plain = {**PLAIN_REQUESTS[client], **feature.beside.get(client, {})}
+    try:
+        body = _provider_body(client, dialect, _body(feature, client))
+    except Invalid:
+        return "refused"
+    return judged(feature, client, dialect, body, _provider_body(client, dialect, plain))
+
+
+def _body(feature: RequestFeature, client: str) -> Body:
+    beside = feature.beside.get(client, {})
+    return {**PLAIN_REQUESTS[client], **beside, **feature.says[client]}
+
+
+def _provider_body(client: str, dialect: str, body: Body) -> Body:
+    return json.loads(_relay(client, dialect, body).ask(ENDPOINT))
+
+
+def _relay(client: str, dialect: str, body: Body) -> Relay:
+    _, relays = FORMATS[PATHS[client]].read(Arrived(encoded(body), {}, b""))
+    return next(relay for relay in relays if relay.dialect == DIALECTS[dialect])
+
+
+def _whole(feature: ReplyFeature, client: str, dialect: str) -> str:
+    if client not in feature.clients or dialect not in feature.says:
+        return "-"
+    relay = _answered(feature, client, dialect)
+    body, plain = feature.says[dialect], feature.beside.get(dialect, PLAIN_REPLIES[dialect])
+    return judged(feature, dialect, client, _whole_of(relay, body), _whole_of(relay, plain))
+
+
+def _streamed(feature: ReplyFeature, client: str, dialect: str) -> str:
+    if client not in feature.clients or dialect not in feature.says:
+        return "-"
+    relay = _answered(feature, client, dialect)
+    events = feature.streams.get(dialect) or streamed(dialect, feature.says[dialect])
+    plain = streamed(dialect, feature.beside.get(dialect, PLAIN_REPLIES[dialect]))
+    body = folded(client, _stream_of(relay, events))
+    return judged(feature, dialect, client, body, folded(client, _stream_of(relay, plain)))
+
+
+def _answered(feature: ReplyFeature, client: str, dialect: str) -> Relay:
+    return _relay(client, dialect, {**PLAIN_REQUESTS[client], **feature.asks.get(client, {})})
+
+
+def _whole_of(relay: Relay, body: Body) -> Body:
+    whole = relay.whole(encoded(body))
+    return json.loads(whole.render(IDENTITY, _charge(whole)))
+
+
+def _stream_of(relay: Relay, events: Iterable[Body]) -> list[Body]:
+    stream = relay.stream(IDENTITY)
+    said = b"".join([stream.feed(encoded(event)) for event in events])
+    assert stream.done or stream.complete
+    given = EventParser().feed(said + stream.end(_charge(stream)))
+    return [json.loads(data) for data in given if data != b"[DONE]"]
+
+
+def _charge(reading: Reading) -> Any:
+    reason = reading.finish_reason
+    return charge_for(reading.reported, reading.seen, FREE, finish_reason=reason, broken_off=False)
