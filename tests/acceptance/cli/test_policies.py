@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
+from tests.acceptance.server_process import ServerProcess, start_server
+
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
     from tests.acceptance.cli.command import CommandRunner
-    from tests.acceptance.server_process import ServerProcess
 
 
 class Policed:
@@ -44,6 +45,13 @@ class Policed:
 
     def _command(self, *args: str | Path) -> Any:
         return self._runner.run("keys", *args, "--data-dir", self._server.data_dir, "--json")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
+    """A server with one account: the shared one has those of other tests."""
+    with start_server(tmp_path_factory.mktemp("policies")) as running:
+        yield running
 
 
 @pytest.fixture
