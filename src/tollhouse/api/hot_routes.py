@@ -162,11 +162,14 @@ class CountTokens:
         Raises:
             TollhouseError: The request is refused.
         """
-        billed_to(scope)
+        subject = billed_to(scope)
         body = await read_body(receive, headers, self._body_limit)
         arrived = Arrived(body, headers, scope["query_string"])
+        request = parse_messages(body)
+        if subject.policies:
+            _guard(subject.policies, body)
         tokens = await self._counter.count(
-            parse_messages(body), passed_query(arrived), passed_headers(arrived)
+            request, passed_query(arrived), passed_headers(arrived), subject.policies
         )
         await respond(send, 200, [JSON], msgspec.json.encode({"input_tokens": tokens}))
 

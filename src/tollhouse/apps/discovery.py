@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 0.2
 _LARGEST_LIST: Final = 4 * 1024 * 1024
+_LONGEST_NAME: Final = 200
 _USUAL_CONTEXT: Final = 8192
 """Where a server does not say how much its model reads."""
 _NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9~._:@+-]")
@@ -67,7 +68,8 @@ def with_local_models(settings: Settings, servers: Sequence[LocalServer] = SERVE
         answers = list(threads.map(_models, asked))
     found = [(server, models) for server, models in zip(asked, answers, strict=True) if models]
     providers = [_provider(server) for server, _ in found]
-    models = [_settings(server, model) for server, listed in found for model in listed]
+    named = ((server, model) for server, listed in found for model in listed)
+    models = [_settings(server, model) for server, model in named if _is_named(model)]
     return settings.model_copy(
         update={
             "providers": (*settings.providers, *providers),
@@ -76,12 +78,16 @@ def with_local_models(settings: Settings, servers: Sequence[LocalServer] = SERVE
     )
 
 
+def _is_named(model: _Model) -> bool:
+    return 0 < len(model.id) <= _LONGEST_NAME
+
+
 def _models(server: LocalServer) -> list[_Model]:
     connection = HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
     try:
         connection.request("GET", "/v1/models")
         return _list.decode(connection.getresponse().read(_LARGEST_LIST)).data
-    except (OSError, HTTPException, msgspec.DecodeError):
+    except (OSError, HTTPException, ValueError, RecursionError):
         # Nobody is there, or somebody else.
         return []
     finally:

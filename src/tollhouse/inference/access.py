@@ -12,22 +12,27 @@ are built in.
 from __future__ import annotations
 
 import re
+import unicodedata
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 from msgspec import Raw
 
+from tollhouse.kernel.errors import Forbidden, Invalid
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tollhouse.identity.types import AccessPolicy
-    from tollhouse.inference.types import Endpoint
+    from tollhouse.inference.types import Endpoint, Model
 
 _SAID: Final = ("messages", "input", "prompt")
 """The fields in which the formats hold what is said."""
 _LONGEST_EXCERPT: Final = 100
 _CUT: Final = "..."
+_LARGEST_INNER: Final = 1_000_000
+_SHORTEST_IBAN: Final = 15
 _CARD_LENGTHS: Final = range(13, 20)
 
 
@@ -36,6 +41,26 @@ def objections(
 ) -> Sequence[str]:
     """Return why an endpoint may not be asked, one sentence each; empty if it may be."""
     return [reason for policy in policies for reason in _objections(policy, model_id, endpoint)]
+
+
+def allowed(policies: Sequence[AccessPolicy], model: Model) -> Sequence[Endpoint]:
+    """Return the endpoints of a model that may be asked.
+
+    Raises:
+        Forbidden: There is none; the metadata has the reasons.
+    """
+    found = [each for each in model.endpoints if not objections(policies, model.id, each)]
+    if not found:
+        reasons = (objections(policies, model.id, each) for each in model.endpoints)
+        raise forbidden(model.id, [reason for each in reasons for reason in each])
+    return found
+
+
+def forbidden(model_id: str, reasons: Sequence[str]) -> Forbidden:
+    """Return the refusal of a request that the policies let reach nobody."""
+    own = list(dict.fromkeys(reasons))
+    message = f"{model_id} may not be asked: {own[0]}"
+    return Forbidden(message, metadata={"error_type": Forbidden.code, "reasons": own})
 
 
 def _objections(policy: AccessPolicy, model_id: str, endpoint: Endpoint) -> Iterator[str]:
@@ -71,12 +96,20 @@ def flagged(policies: Sequence[AccessPolicy], body: bytes) -> Sequence[str]:
     Args:
         policies: Of the account, the workspace and the key.
         body: Valid JSON, whatever the format: every text in it counts.
+
+    Raises:
+        Invalid: It holds a number that nobody can read.
     """
     patterns = list(dict.fromkeys(each for policy in policies for each in policy.patterns))
     if not patterns:
         return []
-    texts = list(_texts(msgspec.json.decode(body)))
-    return [pattern for pattern in patterns if any(map(_finder(pattern), texts))]
+    try:
+        texts = list(_texts(msgspec.json.decode(body)))
+    except (msgspec.DecodeError, RecursionError):
+        message = "The body holds a number that cannot be read."
+        raise Invalid(message) from None
+    folded = [_folded(text) for text in texts]
+    return [pattern for pattern in patterns if _is_held(pattern, texts, folded)]
 
 
 def excerpt(fields: Mapping[str, Raw]) -> str:
@@ -94,31 +127,51 @@ def excerpt(fields: Mapping[str, Raw]) -> str:
     if isinstance(last, dict):
         message = cast("dict[str, object]", last)
         last = message.get("content", message)
-    text = " ".join(reversed(list(_texts(last))))
+    text = " ".join(reversed(list(_texts(last, with_names=False))))
     if len(text) <= _LONGEST_EXCERPT:
         return text
     half = (_LONGEST_EXCERPT - len(_CUT)) // 2
     return f"{text[:half]}{_CUT}{text[-half:]}"
 
 
-def _texts(value: object) -> Iterator[str]:
-    """Return every text of a JSON value, without recursion: it may be nested deeply."""
+def _texts(value: object, *, with_names: bool = True) -> Iterator[str]:
+    """Return every text and name in a JSON value, without recursion: it may be nested deeply.
+
+    A tool call's arguments are JSON inside a text: what that says counts as well.
+    """
     waiting = [value]
     while waiting:
         each = waiting.pop()
         if isinstance(each, str):
             yield each
+            waiting += _inner(each)
         elif isinstance(each, dict):
-            waiting.extend(cast("dict[str, object]", each).values())
+            fields = cast("dict[str, object]", each)
+            waiting.extend(fields if with_names else ())
+            waiting.extend(fields.values())
         elif isinstance(each, list):
             waiting.extend(cast("list[object]", each))
 
 
-def _finder(pattern: str) -> Callable[[str], bool]:
+def _inner(text: str) -> list[object]:
+    if not text.startswith(("{", "[")) or len(text) > _LARGEST_INNER:
+        return []
+    try:
+        inner: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return []
+    return [inner]
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def _is_held(pattern: str, texts: Sequence[str], folded: Sequence[str]) -> bool:
     if pattern in BUILT_IN:
-        return BUILT_IN[pattern]
-    parts = [part for part in pattern.casefold().split("*") if part]
-    return lambda text: _holds(text.casefold(), parts)
+        return any(map(BUILT_IN[pattern], texts))
+    parts = [part for part in _folded(pattern).split("*") if part]
+    return any(_holds(text, parts) for text in folded)
 
 
 def _holds(text: str, parts: Sequence[str]) -> bool:
@@ -132,8 +185,11 @@ def _holds(text: str, parts: Sequence[str]) -> bool:
     return bool(parts)
 
 
-_EMAIL: Final = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+_EMAIL: Final = re.compile(r"@(?<=[\w.+-]@)[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+"""It looks for the sign first: a long text without one takes no time."""
 _CARD: Final = re.compile(r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)")
+_GROUPED: Final = re.compile(r"(?<!\d)(?:\d{4}(?:[ -]\d{4}){3}|\d{13,19})(?!\d)")
+"""As people write it, whatever number stands beside it."""
 _IBAN: Final = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b")
 _API_KEY: Final = re.compile(
     r"\b(?:sk-[A-Za-z0-9_-]{16,256}|gh[pousr]_[A-Za-z0-9]{20,255}|AKIA[A-Z0-9]{16}"
@@ -146,7 +202,8 @@ def _has_card(text: str) -> bool:
 
     Source: ISO/IEC 7812-1, annex B.
     """
-    return any(_is_card(re.sub(r"\D", "", each)) for each in _CARD.findall(text))
+    found = (each for run in (_CARD, _GROUPED) for each in run.findall(text))
+    return any(_is_card(re.sub(r"\D", "", each)) for each in found)
 
 
 def _is_card(digits: str) -> bool:
@@ -163,7 +220,13 @@ def _has_iban(text: str) -> bool:
 
     Source: ISO 13616-1, clause 6.
     """
-    return any(_is_iban(each.replace(" ", "")) for each in _IBAN.findall(text))
+    return any(_begins_with_iban(each.split(" ")) for each in _IBAN.findall(text))
+
+
+def _begins_with_iban(groups: Sequence[str]) -> bool:
+    """Tell whether the first so many groups are one: a word may follow."""
+    starts = ("".join(groups[:count]) for count in range(1, len(groups) + 1))
+    return any(len(start) >= _SHORTEST_IBAN and _is_iban(start) for start in starts)
 
 
 def _is_iban(text: str) -> bool:

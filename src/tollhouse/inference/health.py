@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.kernel.errors import ProviderRefused
+from tollhouse.kernel.errors import ProviderModerated, ProviderRefused
 
 if TYPE_CHECKING:
     from tollhouse.inference.types import Endpoint
@@ -36,7 +36,7 @@ class Health:
             error: How; a rate limit's own hint counts if it is longer than the usual time.
             now: Monotonic seconds.
         """
-        if isinstance(error, ProviderRefused):
+        if isinstance(error, (ProviderRefused, ProviderModerated)):
             return
         hint = min(float(error.retry_after or 0), _LONGEST_SECONDS)
         seconds = max(self._cool_down_seconds, hint)

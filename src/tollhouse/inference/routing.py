@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from tollhouse.inference import access
 from tollhouse.inference.preferences import NO_PREFERENCES
 from tollhouse.kernel.errors import (
-    Forbidden,
+    Invalid,
     NotFound,
     ProviderFailure,
     ProviderOverloaded,
@@ -98,9 +98,7 @@ def _allowed(ways: Sequence[Way], policies: Sequence[AccessPolicy]) -> list[Way]
         if not objections:
             allowed.append(way)
     if not allowed:
-        message = f"{ways[0].model.id} may not be asked: {next(iter(reasons))}"
-        facts = {"error_type": Forbidden.code, "reasons": list(reasons)}
-        raise Forbidden(message, metadata=facts)
+        raise access.forbidden(ways[0].model.id, list(reasons))
     return allowed
 
 
@@ -126,7 +124,15 @@ def _meets(way: Way, wanted: Preferences) -> bool:
         return False
     if wanted.ceiling is not None and not _within(endpoint, wanted.ceiling):
         return False
-    return not (wanted.require_parameters and way.relay.lost(endpoint))
+    return not (wanted.require_parameters and _loses(way))
+
+
+def _loses(way: Way) -> bool:
+    try:
+        return bool(way.relay.lost(way.endpoint))
+    except Invalid:
+        # It cannot even say what is asked.
+        return True
 
 
 def _named(endpoint: Endpoint, names: Collection[str]) -> bool:

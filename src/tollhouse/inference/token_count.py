@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tollhouse.inference import access
 from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.messages.count import parse_count, render_count
 from tollhouse.inference.formats.tokens import estimated_tokens
@@ -17,6 +18,7 @@ from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.formats.messages.request import MessagesRequest
     from tollhouse.inference.providers.base import Provider
@@ -32,7 +34,11 @@ class TokenCounter:
         self._providers = providers
 
     async def count(
-        self, request: MessagesRequest, query: str, headers: Sequence[tuple[str, str]]
+        self,
+        request: MessagesRequest,
+        query: str,
+        headers: Sequence[tuple[str, str]],
+        policies: Sequence[AccessPolicy] = (),
     ) -> int:
         """Return the number of input tokens.
 
@@ -40,12 +46,15 @@ class TokenCounter:
             request: What would be asked.
             query: The part of its URL behind the `?` that the provider gets.
             headers: Those of its headers that the provider gets.
+            policies: What the caller's requests may reach.
 
         Raises:
             NotFound: No such model.
+            Forbidden: The policies allow none of its endpoints.
             ProviderRefused: The provider says that the request is wrong.
         """
-        for endpoint in self._catalog.find(request.model).endpoints:
+        model = self._catalog.find(request.model)
+        for endpoint in access.allowed(policies, model):
             dialects = endpoint.dialects or self._providers[endpoint.provider].dialects
             if Dialect.COUNT_TOKENS not in dialects:
                 continue

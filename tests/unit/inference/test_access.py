@@ -5,8 +5,9 @@ import pytest
 
 from tests.unit.inference.fakes import PRICE
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.access import BUILT_IN, excerpt, flagged, objections
-from tollhouse.inference.types import Endpoint
+from tollhouse.inference.access import BUILT_IN, allowed, excerpt, flagged, objections
+from tollhouse.inference.types import Endpoint, Model
+from tollhouse.kernel.errors import Forbidden, Invalid
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 KEEPS = Endpoint("acme", "large-2026", PRICE)
@@ -80,6 +81,12 @@ def holds(pattern: str, text: str) -> bool:
         ("@credit_card", "4111 1111 1111 1112", False),
         ("@iban", "DE89 3704 0044 0532 0130 00", True),
         ("@iban", "DE89 3704 0044 0532 0130 01", False),
+        ("@iban", "BE68 5390 0754 7034 BIC", True),
+        ("@credit_card", "4111 1111 1111 1111 12/27", True),
+        ("@credit_card", "card 1 4111111111111111", True),
+        ("müller", "M\u0075\u0308ller", True),
+        ("müller", '{"name": "M\\u00fcller"}', True),
+        ("@email", "a" * 1_000_000, False),
         ("@api_key", "key: sk-abcdefghijklmnopqrstuv", True),
         ("@api_key", "risk-averse", False),
     ],
@@ -127,3 +134,21 @@ def test_a_long_excerpt_is_cut_in_the_middle() -> None:
     assert shown.startswith("begin")
     assert "..." in shown
     assert shown.endswith("end")
+
+
+def test_names_of_fields_are_texts_too() -> None:
+    policy = AccessPolicy("key", patterns=("secret",))
+    assert flagged([policy], b'{"input":{"my-secret":1}}') == ["secret"]
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"9" * 6000])
+def test_a_number_that_nobody_can_read_is_refused(number: bytes) -> None:
+    with pytest.raises(Invalid):
+        flagged([AccessPolicy("key", patterns=("a",))], b'{"x":%b}' % number)
+
+
+def test_a_model_whose_endpoints_are_all_blocked_is_forbidden() -> None:
+    model = Model("acme/large", "", "", 1, None, (KEEPS, KEEPS_NOTHING))
+    assert allowed([AccessPolicy("key", data_collection="deny")], model) == [KEEPS_NOTHING]
+    with pytest.raises(Forbidden):
+        allowed([AccessPolicy("key", blocked_providers=("acme",))], model)

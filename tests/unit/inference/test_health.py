@@ -47,3 +47,9 @@ def test_no_hint_puts_an_endpoint_last_for_hours() -> None:
     health = Health()
     health.failed(A, failure("a", 429, retry_after=86_400), now=0.0)
     assert not health.is_cooling(A, 10 * COOL_DOWN_SECONDS)
+
+
+def test_a_prompt_that_was_flagged_says_nothing_of_the_endpoint() -> None:
+    health = Health()
+    health.failed(A, failure("a", 400, code="moderation_blocked"), now=0.0)
+    assert not health.is_cooling(A, 1.0)

@@ -1,15 +1,17 @@
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.unit.inference.fakes import PRICE, FakeProvider, FakeReply
+from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.catalog import Catalog
 from tollhouse.inference.formats.messages.request import parse_request
 from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.token_count import TokenCounter
 from tollhouse.inference.types import Dialect, Endpoint, Model
-from tollhouse.kernel.errors import NotFound, ProviderRefused
+from tollhouse.kernel.errors import Forbidden, NotFound, ProviderRefused
 
 COUNTS = frozenset({Dialect.MESSAGES, Dialect.COUNT_TOKENS})
 BODY = json.dumps(
@@ -24,12 +26,12 @@ def counting(answer: Any) -> FakeProvider:
     return FakeProvider(reply, dialects=COUNTS)
 
 
-async def count(*providers: FakeProvider) -> int:
+async def count(*providers: FakeProvider, policies: Sequence[AccessPolicy] = ()) -> int:
     by_slug = {f"p{number}": each for number, each in enumerate(providers)}
     endpoints = tuple(Endpoint(slug, "large-2026", PRICE) for slug in by_slug)
     model = Model("acme/large", "Large", "", 8192, None, endpoints)
     counter = TokenCounter(Catalog([model]), by_slug)
-    return await counter.count(REQUEST, "beta=true", (("anthropic-beta", "b"),))
+    return await counter.count(REQUEST, "beta=true", (("anthropic-beta", "b"),), policies)
 
 
 async def test_a_provider_that_counts_is_asked_without_what_is_of_the_reply() -> None:
@@ -63,3 +65,12 @@ async def test_a_request_that_a_provider_refuses_is_refused() -> None:
 async def test_an_unknown_model_is_not_found() -> None:
     with pytest.raises(NotFound):
         await TokenCounter(Catalog([]), {}).count(REQUEST, "", ())
+
+
+async def test_a_provider_that_a_policy_blocks_is_not_asked_to_count() -> None:
+    blocked, other = counting({"input_tokens": 1}), counting({"input_tokens": 7})
+    policies = (AccessPolicy("key", blocked_providers=("p0",)),)
+    assert await count(blocked, other, policies=policies) == 7
+    assert blocked.calls == []
+    with pytest.raises(Forbidden):
+        await count(blocked, policies=policies)

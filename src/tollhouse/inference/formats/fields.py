@@ -16,6 +16,7 @@ Fields = dict[str, msgspec.Raw]
 
 OURS: Final = frozenset(
     {
+        "fallbacks",
         "models",
         "provider",
         "route",

@@ -9,6 +9,7 @@ can say; then whatever else a provider speaks.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ from tollhouse.inference.formats.responses.relay import ResponsesRelay
 from tollhouse.inference.formats.responses.request import parse_request as parse_responses
 from tollhouse.inference.formats.responses.speaker import ResponsesSpeaker
 from tollhouse.kernel.envelope import envelope
+from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 _CHAT: Final = ChatSpeaker()
 _RESPONSES: Final = ResponsesSpeaker()
 _MESSAGES: Final = MessagesSpeaker()
+_VISIBLE: Final = re.compile(rb"[!-~]*")
+_PRINTABLE: Final = re.compile(rb"[\t -~]*")
 _ANTHROPIC_HEADERS: Final = ("anthropic-version", "anthropic-beta")
 
 
@@ -104,13 +108,20 @@ def _read_messages(arrived: Arrived) -> Asked:
 
 def passed_query(arrived: Arrived) -> str:
     """Return the part of the URL behind the `?` that a provider of the same format gets."""
-    return arrived.query.decode("ascii", "replace")
+    if not _VISIBLE.fullmatch(arrived.query):
+        message = "The query of the URL must be plain ASCII."
+        raise Invalid(message)
+    return arrived.query.decode("ascii")
 
 
 def passed_headers(arrived: Arrived) -> tuple[tuple[str, str], ...]:
     """Return the headers that a provider of Anthropic's format gets."""
     given = ((name, arrived.headers.get(name.encode())) for name in _ANTHROPIC_HEADERS)
-    return tuple((name, value.decode("latin-1")) for name, value in given if value is not None)
+    passed = [(name, value) for name, value in given if value is not None]
+    for name, value in passed:
+        if not _PRINTABLE.fullmatch(value):
+            raise Invalid(f"{name}: must be plain ASCII.")
+    return tuple((name, value.decode("ascii")) for name, value in passed)
 
 
 def _read_completions(arrived: Arrived) -> Asked:

@@ -28,11 +28,13 @@ def well_formed(data: bytes) -> bytes:
 
 
 def on_one_line(data: bytes) -> bytes:
-    """Return an event's JSON on one line; a provider may spread it over several.
+    """Return an event's JSON on one line; providers and clients may spread theirs over several.
 
     What stays raw keeps its line breaks, and one would end the line of our own event.
     """
-    return data.replace(b"\n", b" ") if b"\n" in data else data
+    if b"\n" not in data and b"\r" not in data:
+        return data
+    return data.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def raw(value: object) -> Raw:

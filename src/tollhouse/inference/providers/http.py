@@ -136,7 +136,7 @@ def _with(
 ) -> tuple[tuple[str, str], ...]:
     """Return both; where both have a name, the further one holds."""
     names = {name for name, _ in further}
-    return (*(each for each in headers if each[0] not in names), *further)
+    return (*(each for each in headers if each[0].lower() not in names), *further)
 
 
 class HttpReply:

@@ -70,9 +70,13 @@ class _Said(Struct):
         return self.content or ""
 
     @property
+    def says_nothing(self) -> bool:
+        return not (self.text or self.refusal or self.tool_calls)
+
+    @property
     def thoughts(self) -> list[Reasoning]:
-        if self.reasoning_details:
-            return parse_details(self.reasoning_details)
+        if found := parse_details(self.reasoning_details or ()):
+            return found
         text = self.reasoning or self.reasoning_content
         return [Reasoning(text)] if text else []
 
@@ -211,11 +215,13 @@ class _ChoiceReader:
         self._blocks = 0
         self._kind: type[Event] | None = None
         self._calls: dict[int, int] = {}
+        self._ids: dict[int, str] = {}
 
     def read(self, choice: _Choice) -> Iterator[Event]:
-        if choice.delta is not None:
+        if choice.delta is not None and not (self.finished and choice.delta.says_nothing):
             yield from self._delta(choice.delta, choice.logprobs)
-        if choice.finish_reason is not None and not self.finished:
+        # Some servers send an empty reason with every chunk.
+        if choice.finish_reason and not self.finished:
             self.finished = True
             reason = _finish_reason(choice.finish_reason, called=bool(self._calls))
             yield Finished(self._index, reason, choice.finish_reason)
@@ -252,6 +258,8 @@ class _ChoiceReader:
             number = self._number(call, position)
             if number not in self._calls:
                 block = self._calls[number] = self._block(ToolStarted)
+                if call.id is not None:
+                    self._ids[number] = call.id
                 self._kind = None
                 yield ToolStarted(
                     self._index, block, call.id or f"call_{number}", function.name or ""
@@ -261,9 +269,13 @@ class _ChoiceReader:
 
     def _number(self, call: _Call, position: int) -> int:
         """Return which call this belongs to; servers that give no index send each call whole."""
-        if call.index is not None:
-            return call.index
-        return len(self._calls) if call.id is not None else position
+        if call.index is None:
+            return len(self._calls) if call.id is not None else position
+        named = call.function is not None and call.function.name is not None
+        if named and call.id is not None and self._ids.get(call.index, call.id) != call.id:
+            # Some servers give every call of a turn the same index.
+            return len(self._calls)
+        return call.index
 
     def _block(self, kind: type[Event]) -> int:
         if kind is not self._kind:

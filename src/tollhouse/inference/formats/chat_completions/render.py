@@ -126,7 +126,7 @@ def _with_usage(options: Raw | None) -> Raw:
         return _INCLUDE_USAGE
     try:
         given = _options.decode(options)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, RecursionError):
         # The provider would refuse it; the stream does not depend on it.
         given = None
     return _INCLUDE_USAGE if given is None else raw({**given, "include_usage": True})

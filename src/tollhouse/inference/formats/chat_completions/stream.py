@@ -156,7 +156,7 @@ class ChatStream:
         index = position if choice.index is None else choice.index
         if choice.delta is not None:
             self._seen_bytes += spoken_bytes(choice.delta)
-        if isinstance(choice.finish_reason, str):
+        if isinstance(choice.finish_reason, str) and choice.finish_reason:
             self._unfinished.discard(index)
             self.native_finish_reason = choice.finish_reason
             self.finish_reason = normal_finish_reason(choice.finish_reason)

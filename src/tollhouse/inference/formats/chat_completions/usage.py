@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.chat_completions.wire import message_decoder, usage_decoder
+from tollhouse.inference.formats.chat_completions.wire import (
+    calls_decoder,
+    message_decoder,
+    usage_decoder,
+)
 from tollhouse.inference.formats.costs import render_costs
 from tollhouse.inference.formats.tokens import MOST_TOKENS
 from tollhouse.inference.formats.wire import NULL
@@ -19,15 +23,25 @@ if TYPE_CHECKING:
 
 def spoken_bytes(delta: Delta) -> int:
     """Return how many bytes a delta adds to what the model said."""
-    size = len(delta.tool_calls) if delta.tool_calls != NULL else 0
+    size = _called_bytes(delta.tool_calls) if delta.tool_calls != NULL else 0
     content = delta.content
     if isinstance(content, list):
         size += sum(len(part) for part in content)
         content = None
-    for text in (content, delta.reasoning, delta.reasoning_content, delta.refusal):
+    for text in (content, delta.reasoning or delta.reasoning_content, delta.refusal):
         if text:
             size += len(text) if text.isascii() else len(text.encode())
     return size
+
+
+def _called_bytes(tool_calls: msgspec.Raw) -> int:
+    """Return how many bytes of calls the model wrote, without the JSON around them."""
+    try:
+        calls = calls_decoder.decode(tool_calls) or ()
+    except (msgspec.DecodeError, RecursionError):
+        return len(tool_calls)
+    written = (call.function for call in calls if call.function is not None)
+    return sum(len(f"{each.name or ''}{each.arguments or ''}".encode()) for each in written)
 
 
 def message_bytes(message: msgspec.Raw) -> int:
@@ -39,11 +53,15 @@ def message_bytes(message: msgspec.Raw) -> int:
         return len(message)
 
 
-def parse_usage(data: msgspec.Raw | None) -> Usage | None:
+def parse_usage(data: msgspec.Raw | None, *, with_output: bool = True) -> Usage | None:
     """Return what a provider reported, in disjoint classes; None where that cannot be used.
 
     A count that is missing, negative, absurd or no number is no report: the cost is then unknown,
     which somebody will look at, rather than a wrong figure that nobody will.
+
+    Args:
+        data: The `usage`; None where there is none.
+        with_output: Whether there is output to count: embeddings have none.
     """
     if data is None:
         return None
@@ -51,7 +69,9 @@ def parse_usage(data: msgspec.Raw | None) -> Usage | None:
         reported = usage_decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return None if reported is None else _disjoint(reported)
+    if reported is None or (reported.completion_tokens is None and with_output):
+        return None
+    return _disjoint(reported)
 
 
 def _disjoint(reported: ProviderUsage) -> Usage | None:
@@ -60,12 +80,17 @@ def _disjoint(reported: ProviderUsage) -> Usage | None:
     read = (prompt.cached_tokens or 0) if prompt else 0
     written = (prompt.cache_write_tokens or 0) if prompt else 0
     reasoning = (completion.reasoning_tokens or 0) if completion else 0
+    output = reported.completion_tokens or 0
+    apart = reported.prompt_tokens + output + reasoning
+    if reasoning > output or (reasoning and reported.total_tokens == apart):
+        # xAI counts reasoning beside the completion, not in it.
+        output += reasoning
     usage = Usage(
         # `prompt_tokens` contains the cached ones; a provider that counts them apart is clamped.
         input_tokens=max(0, reported.prompt_tokens - read - written),
         cache_read_tokens=read,
         cache_write_tokens=written,
-        output_tokens=reported.completion_tokens,
+        output_tokens=output,
         reasoning_tokens=reasoning,
     )
     counts = (reported.prompt_tokens, read, written, usage.output_tokens, reasoning)

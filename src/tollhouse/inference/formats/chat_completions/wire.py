@@ -48,7 +48,8 @@ class ProviderUsage(msgspec.Struct):
     """A provider's `usage`."""
 
     prompt_tokens: int
-    completion_tokens: int = 0
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
     prompt_tokens_details: PromptDetails | None = None
     completion_tokens_details: CompletionDetails | None = None
 
@@ -65,6 +66,19 @@ class Delta(msgspec.Struct):
     """Never `Raw | None`: to the decoder that is null and nothing else."""
 
 
+class CalledFunction(msgspec.Struct):
+    """A function that is called, as far as its bytes are counted."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class Called(msgspec.Struct):
+    """One of `tool_calls`."""
+
+    function: CalledFunction | None = None
+
+
 class ChunkChoice(msgspec.Struct):
     """A chunk's choice, as far as the gateway follows it; unset what the provider left out."""
 
@@ -76,9 +90,10 @@ class ChunkChoice(msgspec.Struct):
 choices_decoder: Final = msgspec.json.Decoder(list[Fields])
 chunk_choices_decoder: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
 message_decoder: Final = msgspec.json.Decoder(Delta)
+calls_decoder: Final = msgspec.json.Decoder(list[Called] | None)
 usage_decoder: Final = msgspec.json.Decoder(ProviderUsage | None)
 
 
 def normal_finish_reason(native: str | None) -> str | None:
-    """Return the wire's word for a provider's finish reason; None stays None."""
-    return None if native is None else FINISH_REASONS.get(native, "stop")
+    """Return the wire's word for a provider's finish reason; None for none or an empty one."""
+    return FINISH_REASONS.get(native, "stop") if native else None

@@ -29,6 +29,7 @@ from tollhouse.inference.formats.hub.events import (
     ToolDelta,
     ToolStarted,
 )
+from tollhouse.inference.formats.wire import on_one_line
 from tollhouse.inference.sse import event as sse_event
 from tollhouse.kernel.errors import Bug
 
@@ -91,7 +92,7 @@ class ChatWriter:
             "choices": choices,
             **more,
         }
-        return sse_event(_encode(fields))
+        return sse_event(on_one_line(_encode(fields)))
 
 
 class _Choice:

@@ -72,7 +72,7 @@ class CompletionsRelay:
             Unreadable: It is no completion.
             ErrorEvent: It is the provider's error, under a success status.
         """
-        fields, choices = _read(body)
+        fields, choices, upstream_id = _read(body)
         if not choices:
             message = "the reply has no choices"
             raise Unreadable(message)
@@ -82,7 +82,7 @@ class CompletionsRelay:
             fields=fields,
             reported=reported,
             seen=reported or _estimate(self._request.size, said),
-            upstream_id=_id.decode(fields.get("id", NULL)),
+            upstream_id=upstream_id,
             native_finish_reason=choices[0].finish_reason,
         )
 
@@ -149,9 +149,9 @@ class CompletionsStream:
         if data == DONE:
             self.done = True
             return b""
-        fields, choices = _read(on_one_line(data))
+        fields, choices, upstream_id = _read(on_one_line(data))
         self.reported = parse_usage(fields.pop("usage", None)) or self.reported
-        self.upstream_id = self.upstream_id or _id.decode(fields.get("id", NULL))
+        self.upstream_id = self.upstream_id or upstream_id
         for choice in choices:
             self._follow(choice)
         return sse_event(encoder.encode({**fields, **_ours(self._identity)})) if choices else b""
@@ -170,7 +170,7 @@ class CompletionsStream:
 
     def _follow(self, choice: _Choice) -> None:
         self._seen_bytes += len(choice.text.encode())
-        if choice.finish_reason is None:
+        if not choice.finish_reason:
             self._unfinished.add(choice.index)
         else:
             self._unfinished.discard(choice.index)
@@ -183,12 +183,13 @@ class CompletionsStream:
         self._closed = True
 
 
-def _read(data: bytes) -> tuple[Fields, Sequence[_Choice]]:
+def _read(data: bytes) -> tuple[Fields, Sequence[_Choice], str | None]:
     try:
         fields = fields_decoder.decode(well_formed(data))
         if fields.get("error", NULL) != NULL:
             raise parse_error_event(fields["error"])
-        return fields, _choices.decode(fields.get("choices", b"[]"))
+        upstream_id = _id.decode(fields.get("id", NULL))
+        return fields, _choices.decode(fields.get("choices", b"[]")), upstream_id
     except (msgspec.DecodeError, RecursionError):
         message = "the reply is no completion"
         raise Unreadable(message) from None

@@ -108,7 +108,7 @@ class EmbeddingsRelay:
         except (msgspec.DecodeError, RecursionError, KeyError, ValueError):
             message = "the reply is no list of embeddings"
             raise Unreadable(message) from None
-        reported = parse_usage(fields.get("usage"))
+        reported = parse_usage(fields.get("usage"), with_output=False)
         seen = reported or Usage(input_tokens=estimated_tokens(self._request.size))
         return Embeddings(fields, data, reported, seen, upstream_id)
 

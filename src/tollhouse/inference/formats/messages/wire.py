@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.wire import NULL, encoder
+from tollhouse.inference.formats.wire import NULL, encoder, on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,7 +103,7 @@ def named_event(kind: str, data: bytes) -> bytes:
 
     A provider's JSON may have come in several lines; a line break in it means no more than a space.
     """
-    return b"event: " + kind.encode() + b"\ndata: " + data.replace(b"\n", b" ") + b"\n\n"
+    return b"event: " + kind.encode() + b"\ndata: " + on_one_line(data) + b"\n\n"
 
 
 def event_of(kind: str, fields: Mapping[str, object]) -> bytes:

@@ -103,7 +103,11 @@ def _own_history(given: Raw) -> Raw:
     """
     if _MARK not in bytes(given):
         return given
-    items = _items.decode(given)
+    try:
+        items = _items.decode(given)
+    except (msgspec.DecodeError, RecursionError):
+        # The provider says what is wrong with it.
+        return given
     if isinstance(items, str):
         return given
     items = [_own_item(item) for item in items]

@@ -140,11 +140,14 @@ class ResponsesStream:
             raise Unreadable(message)
         if kind in TERMINAL:
             return self._finish(kind, fields)
+        if not kind.isprintable():
+            message = "an event's type is no word"
+            raise Unreadable(message)
         self._order.follow(kind, fields)
         if kind in _TEXTS:
             fields.setdefault("logprobs", _NO_TOKENS)
         if kind.endswith(".delta"):
-            self._seen_bytes += len(fields.get("delta", NULL))
+            self._seen_bytes += _length(fields.get("delta", NULL))
         own: dict[str, object] = {**fields}
         if "response" in fields:
             own["response"] = self._patched(fields["response"])
@@ -167,3 +170,11 @@ class ResponsesStream:
         self._last_kind, self.done = kind, True
         ends = self._order.rest(items)
         return b"".join(self._numbering.event("response.output_item.done", each) for each in ends)
+
+
+def _length(delta: Raw) -> int:
+    """Return the bytes of what a delta says; of one that is no text, about as many."""
+    try:
+        return len((_text.decode(delta) or "").encode("utf-8", "surrogatepass"))
+    except (msgspec.DecodeError, RecursionError):
+        return len(delta)

@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.responses.errors import parse_error
-from tollhouse.inference.formats.wire import NULL, encoder
+from tollhouse.inference.formats.wire import NULL, encoder, on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,4 +149,4 @@ class Numbering:
         """Return the next event: its type, its number and its own fields."""
         data = encoder.encode({"type": kind, **fields, "sequence_number": self.count})
         self.count += 1
-        return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
+        return b"event: " + kind.encode() + b"\ndata: " + on_one_line(data) + b"\n\n"

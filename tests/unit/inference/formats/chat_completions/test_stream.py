@@ -245,7 +245,8 @@ def test_the_providers_id_and_finish_reason_are_remembered() -> None:
         ({"reasoning": "abcd", "content": "abcd"}, 2),
         ({"reasoning_content": "abcd"}, 1),
         ({"refusal": "abcd"}, 1),
-        ({"tool_calls": [{}, {}]}, 2),
+        ({"tool_calls": [{}, {"function": {"name": "look", "arguments": "{}  "}}]}, 2),
+        ({"tool_calls": "none of it"}, 3),
         ({"tool_calls": None, "content": None}, 0),
         ({}, 0),
     ],
@@ -399,3 +400,21 @@ def test_thoughts_that_the_client_does_not_want_to_see_are_left_out(hides: bytes
     assert b"hm" not in bytes(
         parse_whole(json.dumps(whole).encode(), request).choices[0]["message"]
     )
+
+
+def test_an_empty_finish_reason_does_not_finish_a_stream() -> None:
+    stream = new_stream()
+    chunk = {"id": "c", "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": ""}]}
+    shown = stream.feed(json.dumps(chunk).encode())
+    assert json.loads(shown.removeprefix(b"data: "))["choices"][0]["finish_reason"] is None
+    assert not stream.complete
+
+
+def test_of_a_broken_stream_what_the_model_wrote_is_estimated_not_the_json_around_it() -> None:
+    stream = new_stream()
+    for _ in range(100):
+        call = {"index": 0, "function": {"arguments": "ab"}}
+        delta = {"tool_calls": [call], "reasoning": "cd", "reasoning_content": "cd"}
+        chunk = {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        stream.feed(json.dumps(chunk).encode())
+    assert stream.seen.output_tokens == 100

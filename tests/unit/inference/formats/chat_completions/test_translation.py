@@ -4,6 +4,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 
@@ -138,6 +139,13 @@ def test_a_reply_that_is_sent_back_is_the_same_again(reply: Reply) -> None:
     [turn] = parsed(message).turns
     again = Reply((Choice(turn.blocks, reply.choices[0].finish_reason),))
     assert essence(again) == essence(Reply(reply.choices))
+
+
+def test_probabilities_that_came_in_several_lines_leave_in_one() -> None:
+    spread = msgspec.Raw(b'{"content":[\n],\r\n"refusal":null}')
+    chunk = listener().writer(IDENTITY).write(TextDelta(0, 0, "a", spread))
+    assert chunk.count(b"\n") == 2
+    assert b"\r" not in chunk
 
 
 def test_a_stream_cannot_be_ended_twice() -> None:

@@ -200,10 +200,11 @@ def test_more_cached_tokens_than_prompt_tokens_are_no_negative_input() -> None:
 def test_written_cache_tokens_are_a_class_of_their_own() -> None:
     usage = {
         "prompt_tokens": 10,
+        "completion_tokens": 1,
         "prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 5},
     }
     assert parsed(replies.whole(usage=usage)).reported == Usage(
-        input_tokens=3, cache_read_tokens=2, cache_write_tokens=5
+        input_tokens=3, cache_read_tokens=2, cache_write_tokens=5, output_tokens=1
     )
 
 

@@ -23,6 +23,7 @@ from tollhouse.inference.formats.responses.relay import ResponsesRelay
 from tollhouse.inference.formats.responses.request import parse_request
 from tollhouse.inference.providers.profiles import server_of
 from tollhouse.inference.types import Profile
+from tollhouse.kernel.errors import ProviderUnavailable
 from tollhouse.settings.sections import ProviderSettings
 
 
@@ -160,3 +161,13 @@ def test_openai_takes_reasoning_in_responses_though_not_in_chats() -> None:
     relay, endpoint = ResponsesRelay(request), replace(ENDPOINT, profile=openai.profile)
     assert not relay.lost(endpoint)
     assert json.loads(relay.ask(endpoint))["reasoning"] == {"effort": "high"}
+
+
+def test_a_request_in_several_lines_leaves_its_stream_in_legal_events() -> None:
+    given = {"model": "m", "input": "a", "stream": True, "metadata": {"a": "b"}}
+    body = json.dumps(given, indent=2)
+    request = parse_request(body.replace("\n", "\r\n").encode())
+    error = ProviderUnavailable("Acme failed.", provider_name="Acme")
+    stream = ResponsesRelay(request).stream(IDENTITY).fail(error)
+    assert b"\r" not in stream
+    assert all(line.startswith((b"event: ", b"data: ")) for line in stream.split(b"\n") if line)
