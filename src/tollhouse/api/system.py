@@ -53,6 +53,7 @@ class SystemRoutes:
         """
         self._render_openapi = openapi
         self._openapi: bytes | None = None
+        self._rendering = asyncio.Lock()
         self._readiness = readiness
         self._metrics = metrics
         self._authenticator = authenticator
@@ -93,8 +94,10 @@ class SystemRoutes:
 
     async def _describe(self, scope: Scope, headers: Mapping[bytes, bytes], send: Send) -> None:
         del scope, headers
-        if self._openapi is None:
-            self._openapi = await asyncio.to_thread(self._render_openapi)
+        # One renders, the others wait: the framework cannot do it in two threads at once.
+        async with self._rendering:
+            if self._openapi is None:
+                self._openapi = await asyncio.to_thread(self._render_openapi)
         await respond(send, _OK, [JSON], self._openapi)
 
     async def _readyz(self, scope: Scope, headers: Mapping[bytes, bytes], send: Send) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -126,3 +128,29 @@ async def test_metrics_are_closed_to_everybody_else(
 async def test_a_forwarded_request_is_not_from_this_machine() -> None:
     with pytest.raises(Unauthenticated):
         await answer_to("GET", "/metrics", {"x-forwarded-for": "203.0.113.9"}, peer="127.0.0.1")
+
+
+async def test_of_two_who_want_the_description_at_once_one_has_it_rendered() -> None:
+    running: list[int] = []
+
+    def render() -> bytes:
+        running.append(1)
+        time.sleep(0.02)
+        return b"{}"
+
+    routes = SystemRoutes(
+        version="1.2.3",
+        openapi=render,
+        docs=b"<html>",
+        readiness=FakeReadiness({}),  # type: ignore[arg-type]
+        metrics=Metrics(),
+        authenticator=FakeAuthenticator(),  # type: ignore[arg-type]
+    )
+
+    async def app(scope: dict[str, Any], receive: object, send: Any) -> None:
+        del receive
+        await routes(scope, {}, send)
+
+    answers = await asyncio.gather(*(call(app, "GET", "/openapi.json") for _ in range(3)))
+    assert [answer.body for answer in answers] == [b"{}"] * 3
+    assert len(running) == 1
