@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from tollhouse.accounting.policy import FREE_VARIANT
 from tollhouse.accounting.types import (
     Attempt,
     Attribution,
@@ -22,6 +21,7 @@ from tollhouse.accounting.types import (
     Usage,
 )
 from tollhouse.storage.tables.accounting import (
+    account_days,
     account_totals,
     generations,
     key_days,
@@ -80,9 +80,9 @@ async def posting_with_key_of(read: Read, other: Posting) -> Posting:
 
 async def credits_of(read: Read, account_id: str) -> Credits:
     """Return an account's totals; zeros where nothing ever moved."""
-    query = sa.select(
-        account_totals.c.purchased_nano, account_totals.c.granted_nano, account_totals.c.used_nano
-    ).where(account_totals.c.account_id == account_id)
+    query = sa.select(*(account_totals.c[each.name] for each in fields(Credits))).where(
+        account_totals.c.account_id == account_id
+    )
     row = (await read.execute(query)).mappings().one_or_none()
     return Credits() if row is None else Credits(**row)
 
@@ -112,14 +112,12 @@ async def key_days_of(
     return days
 
 
-async def count_free_generations(read: Read, account_id: str, since: datetime) -> int:
-    """Return how many generations of an account were of free models."""
-    query = sa.select(sa.func.count()).where(
-        generations.c.account_id == account_id,
-        generations.c.created_at >= since,
-        generations.c.model.endswith(FREE_VARIANT, autoescape=True),
+async def free_requests_of(read: Read, account_id: str, day: date) -> int:
+    """Return how many generations of a UTC day count towards the limits of free models."""
+    query = sa.select(account_days.c.free_requests).where(
+        account_days.c.account_id == account_id, account_days.c.day == day.isoformat()
     )
-    return int((await read.execute(query)).scalar_one())
+    return (await read.execute(query)).scalar_one_or_none() or 0
 
 
 async def get_generation(
@@ -176,6 +174,8 @@ def _generation(row: sa.Row[Any]) -> GenerationRecord:
             metadata=row.metadata,
         ),
         created_at=row.created_at,
+        images=row.images,
+        free_limited=row.free_limited,
     )
 
 

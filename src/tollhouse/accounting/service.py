@@ -113,8 +113,7 @@ class AccountingService:
 
     async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
         """Return what an account asked of free models in the current UTC day."""
-        today = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        used = await repository.count_free_generations(read, account_id, today)
+        used = await repository.free_requests_of(read, account_id, self._clock.now().date())
         return free_requests(await repository.credits_of(read, account_id), used)
 
     async def generation(

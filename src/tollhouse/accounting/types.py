@@ -200,14 +200,25 @@ class GenerationRecord:
     attempts: tuple[Attempt, ...]
     attribution: Attribution
     created_at: datetime
+    images: int | None = None
+    """How many images the request held; None where nothing is charged for them."""
+    free_limited: bool = False
+    """Whether it counts towards the account's limits of free models."""
 
 
 class PostingKind(StrEnum):
     """Why an amount moved."""
 
     PURCHASE = "purchase"
+    """Paid for."""
     GRANT = "grant"
+    """Given."""
+    ADJUSTMENT = "adjustment"
+    """A correction, in either direction."""
+    REFUND = "refund"
+    """A purchase that was paid back; the credits leave."""
     USAGE = "usage"
+    """The charge of a generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +244,20 @@ class Credits:
     purchased_nano: int = 0
     granted_nano: int = 0
     used_nano: int = 0
+    refunded_nano: int = 0
+    """Purchases that were paid back."""
+    adjusted_nano: int = 0
+    """Corrections, negative where they took away."""
+
+    @property
+    def kept_purchases_nano(self) -> int:
+        """What was paid for and not paid back."""
+        return self.purchased_nano - self.refunded_nano
 
     @property
     def total_nano(self) -> int:
-        """Everything that ever came in."""
-        return self.purchased_nano + self.granted_nano
+        """Everything that ever came in, less what was paid back."""
+        return self.kept_purchases_nano + self.granted_nano + self.adjusted_nano
 
     @property
     def balance_nano(self) -> int:
@@ -268,6 +288,27 @@ class KeyUsage:
     weekly: Spend = Spend()
     monthly: Spend = Spend()
     last_used_at: datetime | None = None
+
+
+class Reset(StrEnum):
+    """When a limit starts anew, in UTC."""
+
+    DAILY = "daily"
+    WEEKLY = "weekly"
+    """On Mondays."""
+    MONTHLY = "monthly"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLimit:
+    """What a key may use."""
+
+    limit_nano: int | None = None
+    """None: no limit."""
+    reset: Reset | None = None
+    """When it starts anew; None: never."""
+    include_byok: bool = False
+    """Whether use with own provider keys counts towards it."""
 
 
 @dataclass(frozen=True, slots=True)

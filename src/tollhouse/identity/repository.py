@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from tollhouse.identity.types import AccessPolicy, Account, ApiKey, KeyKind, User, Workspace
+from tollhouse.identity.types import (
+    AccessPolicy,
+    Account,
+    AccountType,
+    ApiKey,
+    KeyKind,
+    User,
+    Workspace,
+)
 from tollhouse.kernel.pages import Page
 from tollhouse.storage.tables.identity import access_policies, accounts, api_keys, users, workspaces
 from tollhouse.storage.transaction import Write
@@ -231,7 +239,9 @@ async def _page(
 
 
 def _account(row: sa.RowMapping) -> Account:
-    return Account(**row)
+    facts: dict[str, Any] = dict(row)
+    facts["type"] = AccountType(facts["type"])
+    return Account(**facts)
 
 
 def _workspace(row: sa.RowMapping) -> Workspace:

@@ -22,6 +22,24 @@ class KeyKind(StrEnum):
     """What one intern may do."""
 
 
+class AccountType(StrEnum):
+    """How an account pays."""
+
+    PREPAID = "prepaid"
+    """With credits that it has; the in-flight budget holds for it alone."""
+    SUBSCRIPTION = "subscription"
+    """With credits that its subscription brings."""
+    ENTERPRISE = "enterprise"
+    """Afterwards, by contract."""
+    INVOICE = "invoice"
+    """Afterwards, by invoice."""
+
+    @property
+    def needs_credits(self) -> bool:
+        """Whether it is refused where its credits do not suffice."""
+        return self in (AccountType.PREPAID, AccountType.SUBSCRIPTION)
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """Who pays."""
@@ -30,6 +48,9 @@ class Account:
     name: str
     created_at: datetime
     updated_at: datetime | None = None
+    type: AccountType = AccountType.PREPAID
+    free_limits_exempt: bool = False
+    """Whether its requests to free models are not limited."""
 
 
 @dataclass(frozen=True, slots=True)

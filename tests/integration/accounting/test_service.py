@@ -289,11 +289,11 @@ async def test_free_requests_of_today_are_counted(
     today, yesterday = clock.now(), clock.now() - timedelta(days=1)
     await writer.write(
         [
-            record_of(acme, 1, model="acme/large:free", created_at=today),
-            record_of(acme, 2, model="acme/large:free", created_at=today),
+            record_of(acme, 1, free_limited=True, created_at=today),
+            record_of(acme, 2, free_limited=True, created_at=today),
             record_of(acme, 3, model="acme/large", created_at=today),
-            record_of(acme, 4, model="acme/large:free", created_at=yesterday),
-            record_of(other, 5, model="acme/large:free", created_at=today),
+            record_of(acme, 4, free_limited=True, created_at=yesterday),
+            record_of(other, 5, free_limited=True, created_at=today),
         ]
     )
     async with database.reading() as read:

@@ -27,10 +27,15 @@ _ADD_GENERATIONS = """
 _ADD_POSTINGS = """
     INSERT INTO postings SELECT * FROM json_populate_recordset(NULL::postings, $1::json)"""
 _RAISE_ACCOUNTS = """
-    INSERT INTO account_totals AS total
+    INSERT INTO account_totals AS total (account_id, purchased_nano, granted_nano, used_nano)
     SELECT account_id, 0, 0, used_nano
     FROM json_populate_recordset(NULL::account_totals, $1::json)
     ON CONFLICT (account_id) DO UPDATE SET used_nano = total.used_nano + excluded.used_nano"""
+_RAISE_ACCOUNT_DAYS = """
+    INSERT INTO account_days AS total
+    SELECT * FROM json_populate_recordset(NULL::account_days, $1::json)
+    ON CONFLICT (account_id, day) DO UPDATE SET
+        free_requests = total.free_requests + excluded.free_requests"""
 _RAISE_KEYS = """
     INSERT INTO key_totals AS total
     SELECT * FROM json_populate_recordset(NULL::key_totals, $1::json)
@@ -45,6 +50,16 @@ _RAISE_KEY_DAYS = """
         usage_nano = total.usage_nano + excluded.usage_nano,
         byok_usage_nano = total.byok_usage_nano + excluded.byok_usage_nano,
         requests = total.requests + excluded.requests"""
+_RAISE_USAGE_DAYS = """
+    INSERT INTO usage_days AS total
+    SELECT * FROM json_populate_recordset(NULL::usage_days, $1::json)
+    ON CONFLICT (account_id, day, key_hash, model, provider, workspace_id) DO UPDATE SET
+        requests = total.requests + excluded.requests,
+        prompt_tokens = total.prompt_tokens + excluded.prompt_tokens,
+        completion_tokens = total.completion_tokens + excluded.completion_tokens,
+        reasoning_tokens = total.reasoning_tokens + excluded.reasoning_tokens,
+        usage_nano = total.usage_nano + excluded.usage_nano,
+        byok_usage_nano = total.byok_usage_nano + excluded.byok_usage_nano"""
 
 # Raised for what a record holds, whatever the state of the server.
 _OF_THE_RECORD = (
@@ -117,8 +132,10 @@ async def _apply(connection: asyncpg.Connection[asyncpg.Record], change: Booking
     for statement, rows in (
         (_ADD_POSTINGS, change.postings),
         (_RAISE_ACCOUNTS, change.account_totals),
+        (_RAISE_ACCOUNT_DAYS, change.account_days),
         (_RAISE_KEYS, change.key_totals),
         (_RAISE_KEY_DAYS, change.key_days),
+        (_RAISE_USAGE_DAYS, change.usage_days),
     ):
         if rows:
             await connection.execute(statement, _json(rows))

@@ -26,8 +26,10 @@ class Booking:
 
     postings: list[Row]
     account_totals: list[Row]
+    account_days: list[Row]
     key_totals: list[Row]
     key_days: list[Row]
+    usage_days: list[Row]
 
 
 def generation_row(record: GenerationRecord) -> Row:
@@ -57,6 +59,8 @@ def generation_row(record: GenerationRecord) -> Row:
         "cache_write_1h_tokens": usage.cache_write_1h_tokens,
         "output_tokens": usage.output_tokens,
         "reasoning_tokens": usage.reasoning_tokens,
+        "images": record.images,
+        "free_limited": record.free_limited,
         "latency_ms": record.latency_ms,
         "generation_ms": record.generation_ms,
         "attempts": msgspec.json.encode(record.attempts).decode(),
@@ -109,15 +113,17 @@ def booking(records: Sequence[GenerationRecord], new_ids: Collection[str]) -> Bo
     first = {record.id: record for record in reversed(records)}
     fresh = [record for record in reversed(first.values()) if record.id in new_ids]
     accounts: defaultdict[str, int] = defaultdict(int)
+    free: defaultdict[tuple[str, str], int] = defaultdict(int)
     days: defaultdict[tuple[str, str], Spend] = defaultdict(Spend)
     requests: defaultdict[tuple[str, str], int] = defaultdict(int)
     last_used: dict[str, int] = {}
     for record in fresh:
         at = to_millis(record.created_at)
-        day = (record.key_hash, record.created_at.astimezone(UTC).date().isoformat())
+        day = utc_day(record)
         accounts[record.account_id] += record.charge.cost_nano
-        days[day] += _spend(record)
-        requests[day] += 1
+        free[record.account_id, day] += record.free_limited
+        days[record.key_hash, day] += spend_of(record)
+        requests[record.key_hash, day] += 1
         last_used[record.key_hash] = max(at, last_used.get(record.key_hash, 0))
     return Booking(
         postings=[_posting(record) for record in fresh if record.charge.cost_nano],
@@ -126,15 +132,27 @@ def booking(records: Sequence[GenerationRecord], new_ids: Collection[str]) -> Bo
             for account, used in sorted(accounts.items())
             if used
         ],
+        account_days=[
+            {"account_id": account, "day": day, "free_requests": count}
+            for (account, day), count in sorted(free.items())
+            if count
+        ],
         key_totals=_key_totals(days, last_used),
         key_days=[
             {"key_hash": key, "day": day, **_amounts(spend), "requests": requests[key, day]}
             for (key, day), spend in sorted(days.items())
         ],
+        usage_days=_usage_days(fresh),
     )
 
 
-def _spend(record: GenerationRecord) -> Spend:
+def utc_day(record: GenerationRecord) -> str:
+    """Return the UTC day that a generation counts towards, as `YYYY-MM-DD`: that of its arrival."""
+    return record.created_at.astimezone(UTC).date().isoformat()
+
+
+def spend_of(record: GenerationRecord) -> Spend:
+    """Return what a generation adds to the counters of its key."""
     if record.is_byok:
         return Spend(byok_usage_nano=record.charge.provider_cost_nano or 0)
     return Spend(usage_nano=record.charge.cost_nano)
@@ -152,6 +170,45 @@ def _key_totals(days: dict[tuple[str, str], Spend], last_used: dict[str, int]) -
         {"key_hash": key, **_amounts(spend), "last_used_at": last_used[key]}
         for key, spend in sorted(totals.items())
     ]
+
+
+def _usage_days(records: Sequence[GenerationRecord]) -> list[Row]:
+    days: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0] * len(_COUNTERS))
+    for record in records:
+        usage, spend = record.charge.usage, spend_of(record)
+        # In the order of the primary key.
+        place = (
+            record.account_id,
+            utc_day(record),
+            record.key_hash,
+            record.model,
+            record.provider or "",
+            record.workspace_id,
+        )
+        counts = (
+            1,
+            usage.prompt_tokens,
+            usage.output_tokens,
+            usage.reasoning_tokens,
+            spend.usage_nano,
+            spend.byok_usage_nano,
+        )
+        days[place] = list(map(sum, zip(days[place], counts, strict=True)))
+    return [
+        dict(zip((*_PLACE, *_COUNTERS), (*place, *counts), strict=True))
+        for place, counts in sorted(days.items())
+    ]
+
+
+_PLACE = ("account_id", "day", "key_hash", "model", "provider", "workspace_id")
+_COUNTERS = (
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "usage_nano",
+    "byok_usage_nano",
+)
 
 
 def _posting(record: GenerationRecord) -> Row:

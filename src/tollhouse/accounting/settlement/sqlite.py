@@ -37,6 +37,11 @@ _RAISE_ACCOUNT = """
     INSERT INTO account_totals (account_id, purchased_nano, granted_nano, used_nano)
     VALUES (:account_id, 0, 0, :used_nano)
     ON CONFLICT (account_id) DO UPDATE SET used_nano = used_nano + excluded.used_nano"""
+_RAISE_ACCOUNT_DAY = """
+    INSERT INTO account_days (account_id, day, free_requests)
+    VALUES (:account_id, :day, :free_requests)
+    ON CONFLICT (account_id, day) DO UPDATE SET
+        free_requests = free_requests + excluded.free_requests"""
 _RAISE_KEY = """
     INSERT INTO key_totals (key_hash, usage_nano, byok_usage_nano, last_used_at)
     VALUES (:key_hash, :usage_nano, :byok_usage_nano, :last_used_at)
@@ -51,6 +56,18 @@ _RAISE_KEY_DAY = """
         usage_nano = usage_nano + excluded.usage_nano,
         byok_usage_nano = byok_usage_nano + excluded.byok_usage_nano,
         requests = requests + excluded.requests"""
+_RAISE_USAGE_DAY = """
+    INSERT INTO usage_days (account_id, day, key_hash, model, provider, workspace_id, requests,
+        prompt_tokens, completion_tokens, reasoning_tokens, usage_nano, byok_usage_nano)
+    VALUES (:account_id, :day, :key_hash, :model, :provider, :workspace_id, :requests,
+        :prompt_tokens, :completion_tokens, :reasoning_tokens, :usage_nano, :byok_usage_nano)
+    ON CONFLICT (account_id, day, key_hash, model, provider, workspace_id) DO UPDATE SET
+        requests = requests + excluded.requests,
+        prompt_tokens = prompt_tokens + excluded.prompt_tokens,
+        completion_tokens = completion_tokens + excluded.completion_tokens,
+        reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens,
+        usage_nano = usage_nano + excluded.usage_nano,
+        byok_usage_nano = byok_usage_nano + excluded.byok_usage_nano"""
 
 # Raised for what a record holds, whatever the state of the file.
 _OF_THE_RECORD = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError, UnicodeError)
@@ -132,5 +149,7 @@ def _add_new(connection: sqlite3.Connection, records: Sequence[GenerationRecord]
 def _apply(connection: sqlite3.Connection, change: Booking) -> None:
     connection.executemany(_ADD_POSTING, change.postings)
     connection.executemany(_RAISE_ACCOUNT, change.account_totals)
+    connection.executemany(_RAISE_ACCOUNT_DAY, change.account_days)
     connection.executemany(_RAISE_KEY, change.key_totals)
     connection.executemany(_RAISE_KEY_DAY, change.key_days)
+    connection.executemany(_RAISE_USAGE_DAY, change.usage_days)

@@ -2,8 +2,8 @@
 
 `generations` has one row for each reply that a caller was owed; `postings` move an amount from
 one ledger account to another in a single row, so that a one-sided entry cannot be written down.
-`account_totals`, `key_totals` and `key_days` change in the transaction that writes the rows they
-sum up, and can be recomputed from them.
+`account_totals`, `key_totals` and the counters of days change in the transaction that writes the
+rows they sum up, and can be recomputed from them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,26 @@ postings = sa.Table(
     sa.Column("source", text(), nullable=False),
     sa.Column("destination", text(), nullable=False),
     sa.Column("amount_nano", sa.BigInteger, nullable=False),
-    sa.Column("generation_id", text(), unique=True),
+    sa.Column("generation_id", text()),
     sa.Column("idempotency_key", text()),
     sa.Column("note", text()),
     sa.Column("created_at", Instant, nullable=False),
     sa.UniqueConstraint("account_id", "idempotency_key"),
-    sa.CheckConstraint("kind IN ('purchase', 'grant', 'usage')", name="kind"),
+    sa.CheckConstraint(
+        "kind IN ('purchase', 'grant', 'adjustment', 'refund', 'usage')", name="kind"
+    ),
     sa.CheckConstraint("amount_nano > 0", name="amount"),
     sa.CheckConstraint("source <> destination", name="two_sides"),
 )
 sa.Index("ix_postings_account_created", postings.c.account_id, postings.c.created_at)
+sa.Index("ix_postings_generation", postings.c.generation_id)
+sa.Index(
+    "uq_postings_usage_of_generation",
+    postings.c.generation_id,
+    unique=True,
+    sqlite_where=postings.c.kind == "usage",
+    postgresql_where=postings.c.kind == "usage",
+)
 
 generations = sa.Table(
     "generations",
@@ -58,6 +68,8 @@ generations = sa.Table(
     sa.Column("cache_write_1h_tokens", sa.BigInteger, nullable=False),
     sa.Column("output_tokens", sa.BigInteger, nullable=False),
     sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
+    sa.Column("images", sa.BigInteger),
+    sa.Column("free_limited", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("latency_ms", sa.BigInteger),
     sa.Column("generation_ms", sa.BigInteger),
     sa.Column("attempts", sa.JSON, nullable=False),
@@ -88,6 +100,16 @@ account_totals = sa.Table(
     sa.Column("purchased_nano", sa.BigInteger, nullable=False),
     sa.Column("granted_nano", sa.BigInteger, nullable=False),
     sa.Column("used_nano", sa.BigInteger, nullable=False),
+    sa.Column("refunded_nano", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("adjusted_nano", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+)
+
+account_days = sa.Table(
+    "account_days",
+    METADATA,
+    sa.Column("account_id", text(), primary_key=True),
+    sa.Column("day", text(), primary_key=True),
+    sa.Column("free_requests", sa.BigInteger, nullable=False),
 )
 
 key_totals = sa.Table(
@@ -107,4 +129,35 @@ key_days = sa.Table(
     sa.Column("usage_nano", sa.BigInteger, nullable=False),
     sa.Column("byok_usage_nano", sa.BigInteger, nullable=False),
     sa.Column("requests", sa.BigInteger, nullable=False),
+)
+
+usage_days = sa.Table(
+    "usage_days",
+    METADATA,
+    sa.Column("account_id", text(), primary_key=True),
+    sa.Column("day", text(), primary_key=True),
+    sa.Column("key_hash", text(), primary_key=True),
+    sa.Column("model", text(), primary_key=True),
+    sa.Column("provider", text(), primary_key=True),
+    sa.Column("workspace_id", text(), primary_key=True),
+    sa.Column("requests", sa.BigInteger, nullable=False),
+    sa.Column("prompt_tokens", sa.BigInteger, nullable=False),
+    sa.Column("completion_tokens", sa.BigInteger, nullable=False),
+    sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
+    sa.Column("usage_nano", sa.BigInteger, nullable=False),
+    sa.Column("byok_usage_nano", sa.BigInteger, nullable=False),
+)
+
+limits = sa.Table(
+    "limits",
+    METADATA,
+    sa.Column("scope", text(), primary_key=True),
+    sa.Column("owner_id", text(), primary_key=True),
+    sa.Column("limit_nano", sa.BigInteger),
+    sa.Column("reset_interval", text()),
+    sa.Column("include_byok", sa.Boolean, nullable=False),
+    sa.Column("updated_at", Instant, nullable=False),
+    sa.CheckConstraint("scope IN ('key', 'member', 'workspace')", name="scope"),
+    sa.CheckConstraint("limit_nano >= 0", name="limit"),
+    sa.CheckConstraint("reset_interval IN ('daily', 'weekly', 'monthly')", name="reset_interval"),
 )

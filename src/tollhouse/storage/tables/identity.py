@@ -11,8 +11,11 @@ accounts = sa.Table(
     METADATA,
     sa.Column("id", text(), primary_key=True),
     sa.Column("name", text(), nullable=False),
+    sa.Column("type", text(), nullable=False, server_default="prepaid"),
+    sa.Column("free_limits_exempt", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("created_at", Instant, nullable=False),
     sa.Column("updated_at", Instant),
+    sa.CheckConstraint("type IN ('prepaid', 'enterprise', 'subscription', 'invoice')", name="type"),
 )
 
 workspaces = sa.Table(
