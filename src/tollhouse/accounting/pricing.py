@@ -1,7 +1,8 @@
 """What a reply costs: the one formula, for streamed and whole replies alike.
 
-    cost  = sum(tokens of a class x price of the class) + price of a request, rounded once
-    charge = cost, unless the no-charge rule holds or the usage is not known
+    cost     = sum(tokens of a class x price of the class) + request + images, rounded once
+    charge   = cost, unless the no-charge rule holds or the usage is not known
+    estimate = what the tokens of a reply may cost, before there is one
 
 The provider's cost and the customer's charge are two figures: a reply that failed costs the
 customer nothing, whatever the provider bills.
@@ -16,7 +17,7 @@ from tollhouse.accounting.types import Charge, Cost, CostState
 from tollhouse.kernel.money import divide_half_up
 
 if TYPE_CHECKING:
-    from tollhouse.accounting.types import Price, Rates, Usage
+    from tollhouse.accounting.types import Price, Rates, Units, Usage
 
 _ONE = Decimal(1)
 
@@ -57,6 +58,49 @@ def cost(usage: Usage, price: Price, factor: Decimal = _ONE) -> Cost:
         prompt_nano=divide_half_up(prompt, per_nano),
         completion_nano=divide_half_up(completion, per_nano),
     )
+
+
+def estimate(
+    input_tokens: int,
+    output_tokens: int | None,
+    price: Price,
+    cap_nano: int,
+    factor: Decimal = _ONE,
+) -> int:
+    """Return what a request's tokens may cost, for the hold while it runs.
+
+    Input counts at the price without a cache: what is written to a cache for an hour may cost up to
+    twice that with some providers, but few requests ask for it, and a hold is no charge. Output
+    counts at the dearer of the completion and the reasoning price. The request's fee and images are
+    not in it. Of a price with tiers, the dearest that the input may reach.
+
+    Args:
+        input_tokens: As estimated.
+        output_tokens: The most that may be written; None where the request sets no limit.
+        price: The price of the endpoint that is asked.
+        cap_nano: The most that is held for a request, in nano-credits.
+        factor: What token prices are multiplied with (a batch discount).
+
+    Returns:
+        Nano-credits, rounded up, at most the cap; the cap itself where output costs something and
+        has no limit; 0 where tokens cost nothing.
+    """
+    reachable = [price.rates]
+    reachable += [tier.rates for tier in price.tiers if input_tokens > tier.above_tokens]
+    return max(
+        _estimate(input_tokens, output_tokens, rates.units, cap_nano, factor) for rates in reachable
+    )
+
+
+def _estimate(
+    input_tokens: int, output_tokens: int | None, units: Units, cap_nano: int, factor: Decimal
+) -> int:
+    output = max(units.completion, units.reasoning)
+    if output_tokens is None and output and factor:
+        return cap_nano
+    numerator, denominator = factor.as_integer_ratio()
+    total = numerator * (input_tokens * units.prompt + (output_tokens or 0) * output)
+    return min(cap_nano, -(-total // (denominator * units.per_nano)))
 
 
 def no_charge(output_tokens: int, finish_reason: str | None) -> bool:

@@ -48,7 +48,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Exact prices in credits for one token of each class, and for one request."""
+    """Exact prices in credits: for one token of each class, one request, one image."""
 
     prompt: Decimal
     completion: Decimal
@@ -56,6 +56,10 @@ class Rates:
     cache_write: Decimal
     cache_write_1h: Decimal
     request: Decimal = Decimal(0)
+    reasoning: Decimal | None = None
+    """For one output token that was reasoning; None: as any other, `completion`."""
+    image: Decimal = Decimal(0)
+    """For one image of the request."""
     units: Units = field(init=False, repr=False, compare=False)
     """The same as whole numbers, for sums that cost a tenth."""
 
@@ -75,11 +79,28 @@ class Units(NamedTuple):
     cache_write: int
     cache_write_1h: int
     request: int
+    reasoning: int
+    image: int
+
+    @property
+    def are_zero(self) -> bool:
+        """Whether nothing costs anything."""
+        return not any(self[1:])
 
     @classmethod
     def of(cls, rates: Rates) -> Units:
         """Return rates in the largest unit that they are all whole numbers of."""
-        given = [getattr(rates, name) for name in cls._fields if name != "per_nano"]
+        reasoning = rates.completion if rates.reasoning is None else rates.reasoning
+        given = [
+            rates.prompt,
+            rates.completion,
+            rates.cache_read,
+            rates.cache_write,
+            rates.cache_write_1h,
+            rates.request,
+            reasoning,
+            rates.image,
+        ]
         digits = max(NANO_DIGITS, *(decimals(rate) for rate in given))
         counts = [scaled(rate, digits) for rate in given]
         return cls(10 ** (digits - NANO_DIGITS), *counts)
@@ -104,7 +125,8 @@ class Price:
     @property
     def is_free(self) -> bool:
         """Whether nothing is ever charged."""
-        return self == FREE
+        tiers = (tier.rates for tier in self.tiers)
+        return all(rates.units.are_zero for rates in (self.rates, *tiers))
 
 
 _ZERO = Decimal(0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.accounting.pricing import charge_for, cost, no_charge, rates_for
+from tollhouse.accounting.pricing import charge_for, cost, estimate, no_charge, rates_for
 from tollhouse.accounting.types import FREE, Cost, CostState, Price, Rates, Tier, Usage
 
 CLASSES = {
@@ -104,6 +104,83 @@ class TestTiers:
         assert cost(usage, self.PRICE).total_nano == 2 * 211 * 10**9
 
 
+CAP = 2 * 10**9
+factors = st.decimals(0, 2, places=3)
+
+
+class TestEstimate:
+    @given(usages, rates, factors, st.data())
+    def test_is_not_below_the_cost_of_any_usage_within_the_demand(
+        self, most: Usage, price: Rates, factor: Decimal, data: st.DataObject
+    ) -> None:
+        cheap_caches = replace(
+            price,
+            cache_read=min(price.cache_read, price.prompt),
+            cache_write=min(price.cache_write, price.prompt),
+            cache_write_1h=min(price.cache_write_1h, price.prompt),
+            request=Decimal(0),
+        )
+        parts = {name: data.draw(st.integers(0, getattr(most, name))) for name in CLASSES}
+        thoughts = data.draw(st.integers(0, parts["output_tokens"]))
+        usage = Usage(**parts, reasoning_tokens=thoughts)
+        held = estimate(most.prompt_tokens, most.output_tokens, Price(cheap_caches), 10**20, factor)
+        assert held >= cost(usage, Price(cheap_caches), factor).total_nano
+
+    @given(tokens, tokens, st.lists(rates, min_size=3, max_size=3))
+    def test_does_not_fall_when_the_demand_grows(
+        self, input_: int, output: int, given_: list[Rates]
+    ) -> None:
+        price = Price(given_[0], tiers=(Tier(10**3, given_[1]), Tier(10**6, given_[2])))
+        held = estimate(input_, output, price, CAP)
+        assert held <= estimate(input_ * 2, output, price, CAP) <= CAP
+        assert held <= estimate(input_, output * 2, price, CAP) <= CAP
+
+    def test_is_rounded_up(self) -> None:
+        assert estimate(1, 0, Price(flat("0.0000000001")), CAP) == 1
+
+    def test_counts_neither_the_request_nor_images(self) -> None:
+        price = Price(replace(flat("0", request="1"), image=Decimal(1)))
+        assert estimate(1_000, None, price, CAP) == 0
+
+    def test_is_the_cap_where_output_has_a_price_and_no_limit(self) -> None:
+        assert estimate(1, None, Price(flat("0.000000001")), CAP) == CAP
+
+    @pytest.mark.parametrize("name", ["completion", "reasoning"])
+    def test_is_the_cap_where_but_one_kind_of_output_costs(self, name: str) -> None:
+        rates_ = replace(flat("0"), reasoning=Decimal(0))
+        price = Price(replace(rates_, **{name: Decimal(1)}))
+        assert estimate(1, None, price, CAP) == CAP
+
+    def test_is_that_of_the_input_where_output_costs_nothing(self) -> None:
+        price = Price(replace(flat("0.000000001"), completion=Decimal(0)))
+        assert estimate(7, None, price, CAP) == 7
+
+    def test_is_nothing_for_a_free_model(self) -> None:
+        assert estimate(10**9, None, FREE, CAP) == 0
+
+    def test_takes_the_dearer_of_completion_and_reasoning(self) -> None:
+        nano = Decimal("0.000000001")
+        assert estimate(0, 5, Price(replace(flat(str(nano)), reasoning=3 * nano)), CAP) == 15
+        assert estimate(0, 5, Price(replace(flat(str(nano)), reasoning=Decimal(0))), CAP) == 5
+
+    def test_takes_the_input_without_a_cache(self) -> None:
+        price = Price(replace(flat("0.000000001"), cache_read=NANO / 10, cache_write_1h=2 * NANO))
+        assert estimate(10, 0, price, CAP) == 10
+
+    @pytest.mark.parametrize(("prompt", "nano"), [(200, 200), (201, 402)])
+    def test_takes_the_tier_of_the_input(self, prompt: int, nano: int) -> None:
+        price = Price(flat("0.000000001"), tiers=(Tier(200, flat("0.000000002")),))
+        assert estimate(prompt, 0, price, CAP) == nano
+
+    def test_takes_the_dearest_tier_below_the_input(self) -> None:
+        price = Price(flat("0.000000002"), tiers=(Tier(200, flat("0.000000001")),))
+        assert estimate(300, 0, price, CAP) == 600
+
+    def test_multiplies_with_the_factor(self) -> None:
+        assert estimate(3, 4, Price(flat("0.000000001")), CAP, Decimal("0.5")) == 4
+        assert estimate(3, None, Price(flat("1")), CAP, Decimal(0)) == 0
+
+
 class TestNoCharge:
     @pytest.mark.parametrize(
         ("output_tokens", "finish_reason", "free"),
@@ -172,4 +249,12 @@ def test_the_total_is_the_sum_of_the_classes(usage: Usage) -> None:
 def test_only_a_price_of_zeros_is_free() -> None:
     assert FREE.is_free
     assert Price(flat("0.0")).is_free
+    assert Price(flat("0"), tiers=(Tier(200, flat("0")),)).is_free
     assert not Price(flat("0", request="0.1")).is_free
+    assert not Price(flat("0"), tiers=(Tier(200, flat("1")),)).is_free
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Rates) if field.init])
+def test_a_price_of_anything_is_not_free(name: str) -> None:
+    silent = replace(flat("0"), reasoning=Decimal(0))
+    assert not Price(replace(silent, **{name: Decimal(1)})).is_free

@@ -170,6 +170,21 @@ class ClientRequest(Protocol):
         ...
 
     @property
+    def body(self) -> bytes:
+        """Its body as it came."""
+        ...
+
+    @property
     def size(self) -> int:
         """Bytes of its body."""
+        ...
+
+    @property
+    def output_limits(self) -> Sequence[str]:
+        """The fields that limit how much is written for each answer; none where nothing is."""
+        ...
+
+    @property
+    def answer_counts(self) -> Sequence[str]:
+        """The fields that say how many answers are written."""
         ...

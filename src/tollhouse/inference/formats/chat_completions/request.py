@@ -14,6 +14,8 @@ class ChatRequest:
     """The fields that the gateway understands, and all the others untouched."""
 
     api_type = "completions"
+    output_limits = ("max_completion_tokens", "max_tokens")
+    answer_counts = ("n",)
 
     model: str
     stream: bool

@@ -17,6 +17,8 @@ class CompletionsRequest:
     """The fields that the gateway understands, and all the others untouched."""
 
     api_type = "completions"
+    output_limits = ("max_tokens",)
+    answer_counts = ("n", "best_of")
 
     model: str
     stream: bool

@@ -37,6 +37,8 @@ class MessagesRequest:
     """Fulfils `formats.base.ClientRequest`."""
 
     api_type = "completions"
+    output_limits = ("max_tokens",)
+    answer_counts = ()
 
     model: str
     stream: bool

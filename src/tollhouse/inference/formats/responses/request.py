@@ -31,6 +31,8 @@ class ResponsesRequest:
     """The fields that the gateway understands, and all the others untouched."""
 
     api_type = "completions"
+    output_limits = ("max_output_tokens",)
+    answer_counts = ()
 
     model: str
     stream: bool
