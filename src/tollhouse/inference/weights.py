@@ -71,13 +71,13 @@ class Demand:
 
 def demand(request: ClientRequest) -> Demand:
     """Return what a request asks for; whatever the parsers let pass has an answer."""
-    body, payloads = _without_payloads(request.body)
-    media = _Media()
-    if payloads or any(marker in body for marker in _MEDIA_MARKERS):
+    body, payloads, media = request.body, 0, _NO_MEDIA
+    if _may_hold_payloads(body):
+        body, payloads = _without_payloads(body)
+    if payloads or _may_hold_media(body):
         media = _media(request.fields)
-    others = max(media.all, payloads)
     return Demand(
-        input_tokens=_text_tokens(body) + others * MEDIA_TOKENS,
+        input_tokens=_text_tokens(body) + max(media.all, payloads) * MEDIA_TOKENS,
         output_tokens=_output_tokens(request),
         images=media.images,
     )
@@ -113,32 +113,33 @@ def _text_tokens(text: bytes) -> int:
 
 # Payloads
 
-_BASE64_MARKERS: Final = (b"base64", b'"input_audio"')
 _PAYLOAD: Final = re.compile(
     rb'"(?:data|url|image_url|file_data)"\s{0,9}:\s{0,9}"(?:data:[^",]{0,200},)?'
-    rb'(?=[A-Za-z0-9+/_\\-]{64})([^"]*)'
+    rb"(?=[A-Za-z0-9+/_\\-]{64})"
 )
-"""A long base64 text and its field; what is said to a model stands in other fields."""
+"""What comes before a long base64 text; what is said to a model stands in other fields."""
+
+
+def _may_hold_payloads(body: bytes) -> bool:
+    return b"base64" in body or b'"input_audio"' in body
 
 
 def _without_payloads(body: bytes) -> tuple[bytes, int]:
     """Return a body without the base64 of its media, and how many pieces that were."""
-    if not any(marker in body for marker in _BASE64_MARKERS):
-        return body, 0
     kept: list[bytes] = []
     count = at = 0
-    for found in _PAYLOAD.finditer(body):
-        start, end = found.span(1)
-        if body.find(b" ", start, end) == -1:
-            count += 1
-            kept.append(body[at:start])
-            at = end
+    while (found := _PAYLOAD.search(body, at)) is not None:
+        start = found.end()
+        end = body.index(b'"', start)
+        is_text = body.find(b" ", start, end) >= 0
+        kept.append(body[at : end if is_text else start])
+        count += not is_text
+        at = end
     return b"".join((*kept, body[at:])), count
 
 
 # Media
 
-_MEDIA_MARKERS: Final = (b'"image', b'"input_', b'"file"', b'"document"', b'"video')
 _IMAGES: Final = frozenset({"image", "image_url", "input_image", "computer_screenshot"})
 _OTHER_MEDIA: Final = frozenset(
     {"document", "file", "input_audio", "input_file", "input_video", "video_url"}
@@ -151,6 +152,19 @@ _DEEPEST: Final = 9
 class _Media:
     images: int = 0
     all: int = 0
+
+
+_NO_MEDIA: Final = _Media()
+
+
+def _may_hold_media(body: bytes) -> bool:
+    return (
+        b'"image' in body
+        or b'"input_' in body
+        or b'"file"' in body
+        or b'"document"' in body
+        or b'"video' in body
+    )
 
 
 class _Part(Struct):
@@ -206,25 +220,31 @@ def _output_tokens(request: ClientRequest) -> int | None:
     if not request.output_limits:
         return 0
     fields = request.fields
-    limits = [given for name in request.output_limits if (given := _given(fields, name))]
-    answers = max((_given(fields, name) or 1 for name in request.answer_counts), default=1)
-    if not limits:
+    limit = _largest(fields, request.output_limits)
+    if not limit:
         return None
-    each = _with_thoughts(max(*limits, LEAST_OUTPUT), fields)
-    total = each * answers * _prompts(fields)
+    each = _with_thoughts(max(limit, LEAST_OUTPUT), fields)
+    total = each * (_largest(fields, request.answer_counts) or 1) * _prompts(fields)
     return None if total == _UNREADABLE else min(math.ceil(total), MOST_TOKENS)
 
 
-def _given(fields: Fields, name: str) -> float | None:
-    """Return a positive number; None where none is given, infinity where it cannot be read."""
-    if name not in fields:
-        return None
+def _largest(fields: Fields, names: Sequence[str]) -> float:
+    """Return the largest number of some fields, 0 where none is given."""
+    largest: float = 0
+    for name in names:
+        if name in fields:
+            largest = max(largest, _number_of(fields[name]))
+    return largest
+
+
+def _number_of(data: Raw) -> float:
+    """Return a positive number; 0 for null, infinity where it cannot be read."""
     try:
-        number = _number.decode(fields[name])
+        number = _number.decode(data)
     except msgspec.DecodeError:
         return _UNREADABLE
     if number is None:
-        return None
+        return 0
     return min(number, MOST_TOKENS) if number > 0 else _UNREADABLE
 
 
@@ -238,7 +258,9 @@ def _with_thoughts(limit: float, fields: Fields) -> float:
 
 def _prompts(fields: Fields) -> int:
     """Return how many prompts a completions request has; each is answered by itself."""
-    prompts = _items(fields.get("prompt", NULL))
+    if "prompt" not in fields:
+        return 1
+    prompts = _items(fields["prompt"])
     return max(1, sum(_begins(each) in {b'"', b"["} for each in prompts))
 
 
