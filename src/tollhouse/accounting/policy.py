@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.types import FreeRequests, KeyUsage, Posting, PostingKind, Spend
+from tollhouse.accounting.types import (
+    FreeRequests,
+    KeyUsage,
+    Posting,
+    PostingKind,
+    Reset,
+    Spend,
+)
+from tollhouse.accounting.windows import window_start
 from tollhouse.identity.types import KeyKind
 from tollhouse.kernel.money import NANO_PER_CREDIT
 
@@ -63,8 +71,7 @@ def same_credit(one: Posting, other: Posting) -> bool:
 def first_day_needed(now: datetime) -> date:
     """Return the earliest UTC day that the current day, week and month reach back to."""
     today = now.astimezone(UTC).date()
-    monday = today - timedelta(days=today.weekday())
-    return min(monday, today.replace(day=1))
+    return min(window_start(reset, today) for reset in Reset)
 
 
 def key_usage(
@@ -75,16 +82,16 @@ def key_usage(
 ) -> KeyUsage:
     """Return a key's counters from its days: UTC day, week from Monday, calendar month."""
     today = now.astimezone(UTC).date()
-    monday = today - timedelta(days=today.weekday())
 
-    def since(first: date) -> Spend:
+    def current(reset: Reset) -> Spend:
+        first = window_start(reset, today)
         return sum((spend for day, spend in days.items() if first <= day <= today), Spend())
 
     return KeyUsage(
         total=total,
-        daily=since(today),
-        weekly=since(monday),
-        monthly=since(today.replace(day=1)),
+        daily=current(Reset.DAILY),
+        weekly=current(Reset.WEEKLY),
+        monthly=current(Reset.MONTHLY),
         last_used_at=last_used_at,
     )
 

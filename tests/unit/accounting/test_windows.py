@@ -1,0 +1,108 @@
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tollhouse.accounting.types import Reset
+from tollhouse.accounting.windows import resets_at, window_start
+
+DAY = timedelta(days=1)
+days = st.dates(date(1900, 1, 1), date(2500, 12, 31))
+resets = st.sampled_from(Reset)
+
+
+def window(reset: Reset, day: date) -> tuple[date, date]:
+    """Return the first day of a window and the first one after it."""
+    start, end = window_start(reset, day), resets_at(reset, day)
+    assert start is not None
+    assert end is not None
+    assert (end.tzinfo, end.time().isoformat()) == (UTC, "00:00:00")
+    return start, end.date()
+
+
+@pytest.mark.parametrize(
+    ("reset", "day", "start", "end"),
+    [
+        ("daily", "2026-03-12", "2026-03-12", "2026-03-13"),
+        ("daily", "2024-02-28", "2024-02-28", "2024-02-29"),
+        ("daily", "2026-12-31", "2026-12-31", "2027-01-01"),
+        ("weekly", "2026-03-12", "2026-03-09", "2026-03-16"),
+        ("weekly", "2026-03-09", "2026-03-09", "2026-03-16"),
+        ("weekly", "2026-03-15", "2026-03-09", "2026-03-16"),
+        ("weekly", "2024-02-29", "2024-02-26", "2024-03-04"),
+        ("weekly", "2026-12-31", "2026-12-28", "2027-01-04"),
+        ("weekly", "2027-01-01", "2026-12-28", "2027-01-04"),
+        ("monthly", "2026-03-12", "2026-03-01", "2026-04-01"),
+        ("monthly", "2026-02-01", "2026-02-01", "2026-03-01"),
+        ("monthly", "2024-02-29", "2024-02-01", "2024-03-01"),
+        ("monthly", "2100-02-28", "2100-02-01", "2100-03-01"),
+        ("monthly", "2026-12-31", "2026-12-01", "2027-01-01"),
+    ],
+)
+def test_a_window_is_a_day_a_week_from_monday_or_a_month(
+    reset: str, day: str, start: str, end: str
+) -> None:
+    found = window(Reset(reset), date.fromisoformat(day))
+    assert found == (date.fromisoformat(start), date.fromisoformat(end))
+
+
+@given(days)
+def test_without_a_reset_there_is_no_window(day: date) -> None:
+    assert window_start(None, day) is None
+    assert resets_at(None, day) is None
+
+
+@given(resets, days)
+def test_a_day_lies_in_its_window(reset: Reset, day: date) -> None:
+    start, end = window(reset, day)
+    assert start <= day < end
+
+
+@given(resets, days)
+def test_all_days_of_a_window_have_the_same_window(reset: Reset, day: date) -> None:
+    start, end = window(reset, day)
+    assert {window(reset, start + n * DAY) for n in range((end - start).days)} == {(start, end)}
+
+
+@given(resets, days)
+def test_the_next_window_begins_where_one_ends(reset: Reset, day: date) -> None:
+    _, end = window(reset, day)
+    assert window(reset, end)[0] == end
+
+
+@given(days)
+@example(date(2024, 2, 29))
+@example(date(2026, 12, 31))
+@example(date(2027, 1, 1))
+def test_agree_with_the_calendar(day: date) -> None:
+    next_day = day + DAY
+    start, end = window(Reset.WEEKLY, day)
+    assert (start.isoweekday(), (end - start).days) == (1, 7)
+    assert start.isocalendar()[:2] == day.isocalendar()[:2]
+    start, end = window(Reset.MONTHLY, day)
+    assert (start.day, end.day) == (1, 1)
+    assert (start.year, start.month) == (day.year, day.month)
+    assert (end == next_day) == (next_day.day == 1)
+    assert window(Reset.DAILY, day) == (day, next_day)
+
+
+def test_the_years_have_as_many_windows_as_the_calendar() -> None:
+    found: dict[Reset, set[date]] = {reset: set() for reset in Reset}
+    day = date(2023, 1, 1)
+    while day < date(2029, 1, 1):
+        for reset, starts in found.items():
+            starts.add(window(reset, day)[0])
+        day += DAY
+    assert {reset: len(starts) for reset, starts in found.items()} == {
+        Reset.DAILY: 6 * 365 + 2,
+        Reset.WEEKLY: 314,
+        Reset.MONTHLY: 72,
+    }
+
+
+@given(resets)
+def test_the_reset_is_a_point_in_time(reset: Reset) -> None:
+    found = resets_at(reset, date(2026, 3, 12))
+    assert isinstance(found, datetime)
+    assert found.utcoffset() == timedelta()
