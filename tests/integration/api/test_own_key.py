@@ -127,18 +127,22 @@ async def test_counts_the_accounts_free_requests_of_today(
     acme: Acme, other: Acme, book: Callable[..., Any], clock: FakeClock
 ) -> None:
     midnight = clock.now().replace(hour=0, minute=0)
-    for number, (account_id, model, at) in enumerate(
+    for number, (account_id, free_limited, at) in enumerate(
         [
-            (acme.account_id, "acme/large:free", midnight),
-            (acme.account_id, "acme/small:free", clock.now()),
-            (acme.account_id, "acme/large", clock.now()),
-            (acme.account_id, "acme/large:free", midnight - timedelta(milliseconds=1)),
-            (other.account_id, "acme/large:free", clock.now()),
+            (acme.account_id, True, midnight),
+            (acme.account_id, True, clock.now()),
+            (acme.account_id, False, clock.now()),
+            (acme.account_id, True, midnight - timedelta(milliseconds=1)),
+            (other.account_id, True, clock.now()),
         ]
     ):
         await book(
             generation_record(
-                id=f"gen-{number}", account_id=account_id, model=model, created_at=at, cost_nano=0
+                id=f"gen-{number}",
+                account_id=account_id,
+                free_limited=free_limited,
+                created_at=at,
+                cost_nano=0,
             )
         )
 
