@@ -19,6 +19,7 @@ MAX_NANO = 2**62
 
 NANO_DIGITS = 9
 _WHOLE_DIGITS = len(str(MAX_NANO)) - NANO_DIGITS
+_NOT_POSITIVE = "the amount must be a positive number of credits"
 _PLAIN = re.compile(r"[+-]?(?P<whole>\d+)(?:\.(?P<fraction>\d+))?", re.ASCII)
 
 
@@ -69,13 +70,31 @@ def parse_credits(text: str) -> int:
         ValueError: The text is no number, not positive, not finite, finer than a nano-credit
             or absurdly large. The message says which.
     """
+    return _parsed(text, zero=False)
+
+
+def parse_limit(text: str) -> int:
+    """Return nano-credits of a limit that a person typed: an amount as above, or zero.
+
+    Raises:
+        ValueError: The text is no number, negative, not finite, finer than a nano-credit or
+            absurdly large. The message says which.
+    """
+    return _parsed(text, zero=True)
+
+
+def _parsed(text: str, *, zero: bool) -> int:
     plain = _PLAIN.fullmatch(text.strip())
     if plain is None:
         message = f"{text!r} is not a number of credits"
         raise ValueError(message)
     whole, fraction = plain["whole"].lstrip("0"), (plain["fraction"] or "").rstrip("0")
-    if text.strip().startswith("-") or not (whole or fraction):
-        message = "the amount must be a positive number of credits"
+    if not (whole or fraction):
+        if zero:
+            return 0
+        raise ValueError(_NOT_POSITIVE)
+    if text.strip().startswith("-"):
+        message = "a limit must not be negative" if zero else _NOT_POSITIVE
         raise ValueError(message)
     if len(fraction) > NANO_DIGITS:
         message = "the amount is finer than a billionth of a credit"

@@ -1,3 +1,4 @@
+import re
 from decimal import Decimal
 from fractions import Fraction
 
@@ -13,6 +14,7 @@ from tollhouse.kernel.money import (
     format_credits,
     nano_to_float,
     parse_credits,
+    parse_limit,
     round_to_nano,
     scaled,
 )
@@ -124,6 +126,28 @@ class TestParsing:
     @given(st.integers(1, MAX_NANO))
     def test_reads_what_formatting_wrote(self, nano: int) -> None:
         assert parse_credits(format_credits(nano)) == nano
+
+
+class TestParsingLimits:
+    @pytest.mark.parametrize("text", ["0", "0.0", " 00.000000000000 ", "-0", "+0"])
+    def test_zero_is_one(self, text: str) -> None:
+        assert parse_limit(text) == 0
+
+    @pytest.mark.parametrize("text", ["-1", "-0.000000001", "-" + "9" * 5_000])
+    def test_negative_ones_are_refused(self, text: str) -> None:
+        with pytest.raises(ValueError, match="a limit must not be negative"):
+            parse_limit(text)
+
+    @given(st.text() | st.decimals().map(str) | st.floats().map(str))
+    def test_all_else_is_as_for_amounts(self, text: str) -> None:
+        try:
+            nano = parse_credits(text)
+        except ValueError as error:
+            if "positive" not in str(error):
+                with pytest.raises(ValueError, match=re.escape(str(error))):
+                    parse_limit(text)
+        else:
+            assert parse_limit(text) == nano
 
 
 class TestFormatting:

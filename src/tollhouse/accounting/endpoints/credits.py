@@ -3,21 +3,17 @@
 Source: `GET /credits` is the public gateway's; `POST /credits` is ours, for the operator.
 """
 
-import json
-from collections.abc import Callable, Coroutine
-from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from fastapi import APIRouter, Header, Query
+from pydantic import BaseModel, Field
 
+from tollhouse.accounting.endpoints.amounts import Amount, ExactNumbers
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.types import Posting, PostingKind
 from tollhouse.identity.access import Managing, Operating
 from tollhouse.identity.service import IdentityService
-from tollhouse.kernel.money import nano_to_float, parse_credits
+from tollhouse.kernel.money import nano_to_float
 from tollhouse.kernel.wire import (
     OTHER_ACCOUNT,
     STORABLE,
@@ -29,8 +25,6 @@ from tollhouse.kernel.wire import (
 )
 from tollhouse.storage.database import Database
 
-_SMALLEST_EXPONENT = -9
-_LARGEST_EXPONENT = 18
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -38,62 +32,6 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=255,
         description="Names this addition, so that sending it again changes nothing.",
-    ),
-]
-
-
-class _ExactRequest(Request):
-    """A request whose JSON numbers with a fraction stay decimals."""
-
-    async def json(self) -> Any:  # noqa: ANN401 - JSON is anything
-        """Return the body."""
-        if not hasattr(self, "_json"):
-            self._json = json.loads(await self.body(), parse_float=Decimal)
-        return self._json
-
-
-class ExactNumbers(APIRoute):
-    """A route whose body's numbers are not rounded to floats on their way in."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler, which reads bodies exactly."""
-        handle = super().get_route_handler()
-
-        async def handle_exactly(request: Request) -> Response:
-            return await handle(_ExactRequest(request.scope, request.receive))
-
-        return handle_exactly
-
-
-def _nano(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = Decimal(value)
-    if isinstance(value, Decimal) and (not value or not value.is_finite()):
-        value = "0"
-    if isinstance(value, Decimal):
-        # Before it is written out: 1e999999999 would take a gigabyte.
-        if not _SMALLEST_EXPONENT <= value.adjusted() <= _LARGEST_EXPONENT:
-            raise PydanticCustomError("amount", "the amount is too large or too small")
-        value = f"{value:f}"
-    if not isinstance(value, str) or not value.isascii() or not value.replace(".", "").isdigit():
-        raise PydanticCustomError("amount", "must be a number of credits, such as 12.5")
-    try:
-        return parse_credits(value)
-    except ValueError as error:
-        raise PydanticCustomError("amount", "{text}", {"text": str(error)}) from None
-
-
-Amount = Annotated[
-    int,
-    BeforeValidator(_nano),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": r"^\d+(\.\d{1,9})?$"},
-                {"type": "number", "exclusiveMinimum": 0},
-            ],
-            "examples": ["12.5"],
-        }
     ),
 ]
 

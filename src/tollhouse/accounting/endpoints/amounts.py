@@ -1,0 +1,107 @@
+"""Amounts and limits of credits as they come over the wire: exact, never through a float.
+
+A number with a fraction reaches a model as it was written only on a route of `ExactNumbers`.
+"""
+
+import json
+from collections.abc import Callable, Coroutine
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BeforeValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from tollhouse.kernel.money import parse_credits, parse_limit
+
+_SMALLEST_EXPONENT = -9
+_LARGEST_EXPONENT = 18
+_LONGEST_INTEGER = 100
+
+
+class _ExactRequest(Request):
+    """A request whose JSON numbers with a fraction stay decimals."""
+
+    async def json(self) -> Any:  # noqa: ANN401 - JSON is anything
+        """Return the body."""
+        if not hasattr(self, "_json"):
+            body = await self.body()
+            self._json = json.loads(body, parse_float=_fraction, parse_int=_integer)
+        return self._json
+
+
+def _fraction(digits: str) -> Decimal:
+    try:
+        return Decimal(digits)
+    except InvalidOperation:  # an exponent of twenty digits
+        return Decimal("-Infinity" if digits.startswith("-") else "Infinity")
+
+
+def _integer(digits: str) -> int | Decimal:
+    # Python reads no integer of thousands of digits, and would refuse the body without a path.
+    return int(digits) if len(digits) < _LONGEST_INTEGER else Decimal(digits)
+
+
+class ExactNumbers(APIRoute):
+    """A route whose body's numbers are not rounded to floats on their way in."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, which reads bodies exactly."""
+        handle = super().get_route_handler()
+
+        async def handle_exactly(request: Request) -> Response:
+            return await handle(_ExactRequest(request.scope, request.receive))
+
+        return handle_exactly
+
+
+def _amount(value: object) -> int:
+    return _parsed(value, parse_credits)
+
+
+def _limit(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, int | Decimal) and value < 0:
+        raise PydanticCustomError("limit", "must not be negative")
+    return _parsed(value, parse_limit)
+
+
+def _parsed(value: object, parse: Callable[[str], int]) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = Decimal(value)
+    if isinstance(value, Decimal) and not value:
+        value = "0"
+    if isinstance(value, Decimal):
+        # Before it is written out: 1e999999999 would take a gigabyte.
+        exponent = value.adjusted() if value.is_finite() else _LARGEST_EXPONENT + 1
+        if not _SMALLEST_EXPONENT <= exponent <= _LARGEST_EXPONENT:
+            raise PydanticCustomError("amount", "the amount is too large or too small")
+        value = f"{value:f}"
+    if not isinstance(value, str) or not value.isascii() or not value.replace(".", "").isdigit():
+        raise PydanticCustomError("amount", "must be a number of credits, such as 12.5")
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise PydanticCustomError("amount", "{text}", {"text": str(error)}) from None
+
+
+_TEXT = {"type": "string", "pattern": r"^\d+(\.\d{1,9})?$"}
+Amount = Annotated[
+    int,
+    BeforeValidator(_amount),
+    WithJsonSchema(
+        {"anyOf": [_TEXT, {"type": "number", "exclusiveMinimum": 0}], "examples": ["12.5"]}
+    ),
+]
+"""A positive number of credits, in nano-credits."""
+
+Limit = Annotated[
+    int | None,
+    BeforeValidator(_limit),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0}, _TEXT, {"type": "null"}], "examples": [25]}
+    ),
+]
+"""A number of credits that may be zero, in nano-credits; or None for no limit."""
