@@ -333,6 +333,50 @@ class KeyLimit:
     """Whether use with own provider keys counts towards it."""
 
 
+class BudgetScope(StrEnum):
+    """What a budget belongs to, in the order in which budgets are enforced."""
+
+    WORKSPACE_DEFAULT_MEMBER = "workspace_default_member"
+    WORKSPACE_DEFAULT_KEY = "workspace_default_key"
+    MEMBER = "member"
+    API_KEY = "api_key"
+    WORKSPACE = "workspace"
+    KEY_LIMIT = "key_limit"
+    """A key's own limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit that requests with a key draw on, and what was used of it."""
+
+    scope: BudgetScope
+    limit_nano: int
+    spend_nano: int
+    reset: Reset | None = None
+    resets_at: datetime | None = None
+    include_byok: bool = False
+
+    @property
+    def remaining_nano(self) -> int:
+        """What is left; zero, never less, where the limit was lowered below what is used."""
+        return max(0, self.limit_nano - self.spend_nano)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStanding:
+    """A key's use beside what it may use."""
+
+    usage: KeyUsage = KeyUsage()
+    limit: KeyLimit = KeyLimit()
+    budgets: tuple[Budget, ...] = ()
+
+    @property
+    def remaining_nano(self) -> int | None:
+        """What is left of the key's own limit; None where it has none."""
+        own = (each for each in self.budgets if each.scope is BudgetScope.KEY_LIMIT)
+        return next((each.remaining_nano for each in own), None)
+
+
 @dataclass(frozen=True, slots=True)
 class FreeRequests:
     """An account's requests to free models in the current UTC day."""

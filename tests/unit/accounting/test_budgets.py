@@ -1,0 +1,118 @@
+from datetime import UTC, date, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.accounting.budgets import effective_budget, key_budget, key_standing
+from tollhouse.accounting.types import (
+    Budget,
+    BudgetScope,
+    KeyLimit,
+    KeyStanding,
+    KeyUsage,
+    Reset,
+    Spend,
+)
+
+TODAY = date(2026, 3, 12)
+USAGE = KeyUsage(
+    total=Spend(1_000, 4_000), daily=Spend(1, 4), weekly=Spend(10, 40), monthly=Spend(100, 400)
+)
+scopes = st.sampled_from(BudgetScope)
+amounts = st.integers(0, 6)
+budgets = st.lists(st.builds(Budget, scopes, amounts, amounts), max_size=8)
+
+
+def budget(scope: str, limit: int, spend: int = 0) -> Budget:
+    return Budget(BudgetScope(scope), limit, spend)
+
+
+class TestOfAKeysLimit:
+    def test_there_is_none_without_a_limit(self) -> None:
+        limit = KeyLimit(None, Reset.DAILY, include_byok=True)
+        assert key_budget(limit, USAGE, TODAY) is None
+        assert key_standing(limit, USAGE, TODAY) == KeyStanding(USAGE, limit, ())
+        assert key_standing(limit, USAGE, TODAY).remaining_nano is None
+
+    @pytest.mark.parametrize(
+        ("reset", "spend", "resets_at"),
+        [
+            (None, 1_000, None),
+            (Reset.DAILY, 1, datetime(2026, 3, 13, tzinfo=UTC)),
+            (Reset.WEEKLY, 10, datetime(2026, 3, 16, tzinfo=UTC)),
+            (Reset.MONTHLY, 100, datetime(2026, 4, 1, tzinfo=UTC)),
+        ],
+    )
+    def test_it_counts_the_current_window(
+        self, reset: Reset | None, spend: int, resets_at: datetime | None
+    ) -> None:
+        found = key_budget(KeyLimit(5_000, reset), USAGE, TODAY)
+        assert found == Budget(BudgetScope.KEY_LIMIT, 5_000, spend, reset, resets_at)
+        assert found.remaining_nano == 5_000 - spend
+
+    @pytest.mark.parametrize(
+        ("reset", "spend"),
+        [(None, 5_000), (Reset.DAILY, 5), (Reset.WEEKLY, 50), (Reset.MONTHLY, 500)],
+    )
+    def test_it_counts_own_provider_keys_where_it_shall(
+        self, reset: Reset | None, spend: int
+    ) -> None:
+        found = key_budget(KeyLimit(9_000, reset, include_byok=True), USAGE, TODAY)
+        assert found is not None
+        assert (found.spend_nano, found.include_byok) == (spend, True)
+
+    def test_lowered_below_what_is_used_nothing_is_left(self) -> None:
+        standing = key_standing(KeyLimit(999), USAGE, TODAY)
+        assert standing.remaining_nano == 0
+        assert [each.spend_nano for each in standing.budgets] == [1_000]
+
+    def test_of_a_limit_of_nothing_nothing_is_left(self) -> None:
+        assert key_standing(KeyLimit(0), KeyUsage(), TODAY).remaining_nano == 0
+
+    def test_the_remainder_is_the_keys_own(self) -> None:
+        others = (budget("workspace", 3), budget("key_limit", 7, 1), budget("member", 1))
+        assert KeyStanding(budgets=others).remaining_nano == 6
+        assert KeyStanding(budgets=others[:1]).remaining_nano is None
+
+
+class TestTheEffectiveOne:
+    def test_is_none_of_none(self) -> None:
+        assert effective_budget([]) is None
+
+    def test_has_the_least_left(self) -> None:
+        least = budget("member", 100, 95)
+        assert effective_budget([budget("key_limit", 6), least, budget("api_key", 7)]) == least
+
+    def test_is_the_first_in_the_order_of_enforcement_of_those_that_are_spent(self) -> None:
+        spent = budget("workspace", 5, 5)
+        given = [budget("key_limit", 5, 500), budget("workspace_default_member", 9), spent]
+        assert effective_budget(given) == spent
+
+    def test_is_the_first_in_that_order_of_those_with_as_little_left(self) -> None:
+        first = budget("workspace_default_key", 2)
+        assert effective_budget([budget("key_limit", 3, 1), first, budget("member", 2)]) == first
+
+    def test_is_spent_where_its_limit_is_nothing(self) -> None:
+        nothing = budget("key_limit", 0)
+        assert effective_budget([budget("workspace", 1), nothing]) == nothing
+
+    @given(budgets)
+    def test_is_what_the_wires_own_words_say(self, given: list[Budget]) -> None:
+        in_order = [each for scope in BudgetScope for each in given if each.scope is scope]
+        spent = [each for each in in_order if each.spend_nano >= each.limit_nano]
+        least = min((each.limit_nano - each.spend_nano for each in in_order), default=0)
+        expected = next(
+            iter(spent or [b for b in in_order if b.limit_nano - b.spend_nano == least]), None
+        )
+        assert effective_budget(given) is expected
+
+    def test_the_order_of_enforcement_is_the_published_one(self) -> None:
+        assert [scope.value for scope in BudgetScope] == [
+            "workspace_default_member",
+            "workspace_default_key",
+            "member",
+            "api_key",
+            "workspace",
+            "key_limit",
+        ]
