@@ -15,8 +15,10 @@ from tollhouse.accounting.types import (
     CostState,
     Credits,
     GenerationRecord,
+    KeyLimit,
     Posting,
     PostingKind,
+    Reset,
     Spend,
     Usage,
 )
@@ -26,6 +28,7 @@ from tollhouse.storage.tables.accounting import (
     generations,
     key_days,
     key_totals,
+    limits,
     postings,
 )
 from tollhouse.storage.upsert import insert
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
     from tollhouse.storage.transaction import Read, Write
 
+_KEY = "key"
 _RAISED_BY = {PostingKind.PURCHASE: "purchased_nano", PostingKind.GRANT: "granted_nano"}
 
 
@@ -110,6 +114,33 @@ async def key_days_of(
         spend = Spend(row.usage_nano, row.byok_usage_nano)
         days.setdefault(row.key_hash, {})[date.fromisoformat(row.day)] = spend
     return days
+
+
+async def key_limits_of(read: Read, key_hashes: Collection[str]) -> dict[str, KeyLimit]:
+    """Return the limits of those keys that have any."""
+    query = sa.select(limits).where(limits.c.scope == _KEY, limits.c.owner_id.in_(key_hashes))
+    return {
+        row.owner_id: KeyLimit(
+            limit_nano=row.limit_nano,
+            reset=None if row.reset_interval is None else Reset(row.reset_interval),
+            include_byok=row.include_byok,
+        )
+        for row in await read.execute(query)
+    }
+
+
+async def save_key_limit(write: Write, key_hash: str, limit: KeyLimit, now: datetime) -> None:
+    """Store a key's limit in place of the one before."""
+    facts = {
+        "limit_nano": limit.limit_nano,
+        "reset_interval": None if limit.reset is None else limit.reset.value,
+        "include_byok": limit.include_byok,
+        "updated_at": now,
+    }
+    added = insert(write, limits).values(scope=_KEY, owner_id=key_hash, **facts)
+    await write.execute(
+        added.on_conflict_do_update(index_elements=["scope", "owner_id"], set_=facts)
+    )
 
 
 async def free_requests_of(read: Read, account_id: str, day: date) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting import repository
+from tollhouse.accounting.budgets import key_standing
 from tollhouse.accounting.policy import (
     credit_posting,
     first_day_needed,
@@ -13,17 +15,19 @@ from tollhouse.accounting.policy import (
     same_credit,
     sees_generation,
 )
-from tollhouse.accounting.types import Spend
+from tollhouse.accounting.types import KeyLimit, Spend
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
 from tollhouse.kernel.money import MAX_NANO
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from datetime import datetime
 
     from tollhouse.accounting.types import (
         Credits,
         FreeRequests,
         GenerationRecord,
+        KeyStanding,
         KeyUsage,
         Posting,
         PostingKind,
@@ -36,13 +40,27 @@ if TYPE_CHECKING:
 _MOST_UNKNOWN = 1_000
 
 
+def _nothing(_account_id: str) -> None:
+    """Nobody remembers anything of an account."""
+
+
 class AccountingService:
     """Credits, counters and generations."""
 
-    def __init__(self, clock: Clock, ids: IdSource) -> None:
-        """Take what the use cases need."""
+    def __init__(
+        self, clock: Clock, ids: IdSource, *, stale: Callable[[str], None] = _nothing
+    ) -> None:
+        """Take what the use cases need.
+
+        Args:
+            clock: The time.
+            ids: Names for what is made.
+            stale: Called with an account's id once a change to its money or limits is durable;
+                must not raise.
+        """
         self._clock = clock
         self._ids = ids
+        self._stale = stale
 
     async def add_credits(  # noqa: PLR0913 - each is a fact of the posting
         self,
@@ -102,7 +120,11 @@ class AccountingService:
 
     async def key_usages(self, read: Read, key_hashes: Collection[str]) -> dict[str, KeyUsage]:
         """Return the counters of several keys; zeros for those that were never used."""
-        now = self._clock.now()
+        return await self._key_usages(read, key_hashes, self._clock.now())
+
+    async def _key_usages(
+        self, read: Read, key_hashes: Collection[str], now: datetime
+    ) -> dict[str, KeyUsage]:
         totals = await repository.key_totals_of(read, key_hashes)
         days = await repository.key_days_of(read, key_hashes, first_day_needed(now))
         usages: dict[str, KeyUsage] = {}
@@ -110,6 +132,46 @@ class AccountingService:
             total, last_used_at = totals.get(key_hash, (Spend(), None))
             usages[key_hash] = key_usage(total, days.get(key_hash, {}), now, last_used_at)
         return usages
+
+    async def key_limit(self, read: Read, key_hash: str) -> KeyLimit:
+        """Return what a key may use."""
+        return (await self.key_limits(read, [key_hash]))[key_hash]
+
+    async def key_limits(self, read: Read, key_hashes: Collection[str]) -> dict[str, KeyLimit]:
+        """Return what each of several keys may use."""
+        found = await repository.key_limits_of(read, key_hashes)
+        return {key_hash: found.get(key_hash, KeyLimit()) for key_hash in key_hashes}
+
+    async def set_key_limit(
+        self, write: Write, account_id: str, key_hash: str, limit: KeyLimit
+    ) -> None:
+        """Let a key use as much as this; in force before the answer.
+
+        A deleted key keeps its limit: the requests that it began still run under it, and nobody
+        can read or change it any more.
+
+        Args:
+            write: The transaction.
+            account_id: The key's account.
+            key_hash: A key that exists.
+            limit: The limit, not above `MAX_NANO`, in place of the one before.
+        """
+        await repository.save_key_limit(write, key_hash, limit, self._clock.now())
+        write.after_commit(lambda: self._stale(account_id))
+
+    async def key_standing(self, read: Read, key_hash: str) -> KeyStanding:
+        """Return a key's counters beside what it may use."""
+        return (await self.key_standings(read, [key_hash]))[key_hash]
+
+    async def key_standings(
+        self, read: Read, key_hashes: Collection[str]
+    ) -> dict[str, KeyStanding]:
+        """Return the counters of several keys beside what each may use."""
+        now = self._clock.now()
+        usages = await self._key_usages(read, key_hashes, now)
+        limits = await self.key_limits(read, key_hashes)
+        today = now.astimezone(UTC).date()
+        return {each: key_standing(limits[each], usages[each], today) for each in key_hashes}
 
     async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
         """Return what an account asked of free models in the current UTC day."""

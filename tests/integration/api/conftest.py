@@ -58,8 +58,14 @@ def identity(clock: FakeClock, ids: SequentialIds, authenticator: Authenticator)
 
 
 @pytest.fixture
-def accounting(clock: FakeClock, ids: SequentialIds) -> AccountingService:
-    return AccountingService(clock, ids)
+def stale() -> list[str]:
+    """The accounts whose money or limits changed, in order."""
+    return []
+
+
+@pytest.fixture
+def accounting(clock: FakeClock, ids: SequentialIds, stale: list[str]) -> AccountingService:
+    return AccountingService(clock, ids, stale=stale.append)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ class TestCreate:
 
         assert reply.json()["data"]["label"] == made["data"]["label"]
 
-    async def test_takes_nulls_and_defaults_that_set_no_limit(self, acme: Acme) -> None:
+    async def test_takes_nulls_and_defaults_that_say_nothing(self, acme: Acme) -> None:
         body = {
             "name": "ci",
             "limit": None,

@@ -1,14 +1,13 @@
-"""The wire models of key management.
-
-What nothing enforces yet is refused instead of stored, so that nobody relies on it.
-"""
+"""The wire models of key management."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from tollhouse.accounting.endpoints.amounts import Limit
 from tollhouse.accounting.endpoints.usage import UsageReply
+from tollhouse.accounting.types import KeyLimit, Reset
 from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.kernel.wire import (
     MOST_SKIPPED,
@@ -23,19 +22,16 @@ from tollhouse.kernel.wire import (
 )
 
 
-def _not_enforced(value: object) -> object:
-    if value is not None and value is not False:
-        raise PydanticCustomError(
-            "not_enforced", "is not enforced yet, so it cannot be set; leave it out"
-        )
+def _unsupported(value: object) -> object:
+    # It is refused instead of stored, so that nobody relies on it.
+    if value is not None:
+        raise PydanticCustomError("unsupported", "is not supported, so it cannot be set")
     return value
 
 
 Name = Annotated[str, Field(min_length=1), STORABLE]
-Limit = Annotated[float | None, AfterValidator(_not_enforced)]
-LimitReset = Annotated[Literal["daily", "weekly", "monthly"] | None, AfterValidator(_not_enforced)]
-IncludeByok = Annotated[bool, AfterValidator(_not_enforced)]
-External = Annotated[dict[str, Any] | None, AfterValidator(_not_enforced)]
+LimitReset = Literal["daily", "weekly", "monthly"] | None
+External = Annotated[dict[str, Any] | None, AfterValidator(_unsupported)]
 
 
 class KeysQuery(BaseModel):
@@ -50,22 +46,18 @@ class KeysQuery(BaseModel):
     account_id: Reference | None = Field(default=None, description=OTHER_ACCOUNT)
 
 
-class Unenforced(Body):
-    """What clients may ask for and nothing enforces yet."""
-
-    limit: Limit = None
-    """Most credits that the key may use. Not enforced yet: only null is accepted."""
-    limit_reset: LimitReset = None
-    """When the limit starts anew. Not enforced yet: only null is accepted."""
-    include_byok_in_limit: IncludeByok = False
-    """Whether own-provider-key use counts. Not enforced yet: only false is accepted."""
-
-
-class NewKeyBody(Unenforced):
+class NewKeyBody(Body):
     """A key to make."""
 
     name: Name
     """What people call it."""
+    limit: Limit = None
+    """Most credits that it may use, exact to nine decimals, as a number or a text; 0 leaves it the
+    free models, null sets no limit."""
+    limit_reset: LimitReset = None
+    """How often the limit starts anew, at midnight UTC, weekly on Mondays; null: never."""
+    include_byok_in_limit: bool = False
+    """Whether own-provider-key use counts towards the limit."""
     expires_at: UtcTime | None = None
     """When it stops working, in UTC with seconds; null: never."""
     creator_user_id: Reference | None = None
@@ -94,9 +86,15 @@ class NewKeyBody(Unenforced):
             expires_at=self.expires_at,
         )
 
+    def wanted_limit(self) -> KeyLimit:
+        """Return what it may use, for the service."""
+        return KeyLimit(self.limit, _reset(self.limit_reset), self.include_byok_in_limit)
 
-class KeyChangeBody(Unenforced):
-    """What to change of a key; what is left out stays."""
+
+class KeyChangeBody(Body):
+    """What to change of a key, at least one thing; what is left out stays."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     name: Omittable[Name] = None
     """What people call it."""
@@ -104,6 +102,27 @@ class KeyChangeBody(Unenforced):
     """Whether it is refused from now on."""
     workspace_id: Omittable[Reference] = None
     """Id or slug of the workspace to move it to."""
+    limit: Limit = None
+    """Most credits that it may use, exact to nine decimals, as a number or a text; 0 leaves it the
+    free models, null takes the limit away."""
+    limit_reset: LimitReset = None
+    """How often the limit starts anew, at midnight UTC, weekly on Mondays; null: never."""
+    include_byok_in_limit: Omittable[bool] = None
+    """Whether own-provider-key use counts towards the limit."""
+
+    def limit_after(self, before: KeyLimit) -> KeyLimit:
+        """Return what the key may use once this is done, for the service."""
+        given = self.model_fields_set
+        include_byok = self.include_byok_in_limit
+        return KeyLimit(
+            self.limit if "limit" in given else before.limit_nano,
+            _reset(self.limit_reset) if "limit_reset" in given else before.reset,
+            before.include_byok if include_byok is None else include_byok,
+        )
+
+
+def _reset(name: LimitReset) -> Reset | None:
+    return None if name is None else Reset(name)
 
 
 class KeyReply(UsageReply):

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from tollhouse.accounting.endpoints.amounts import ExactNumbers
 from tollhouse.accounting.endpoints.key_wire import (
     IssuedKeyReply,
     KeyChangeBody,
@@ -17,13 +18,14 @@ from tollhouse.accounting.endpoints.key_wire import (
     NewKeyBody,
     OneKey,
 )
-from tollhouse.accounting.endpoints.usage import counters
+from tollhouse.accounting.endpoints.usage import figures
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import KeyUsage
+from tollhouse.accounting.types import KeyLimit, KeyStanding
 from tollhouse.identity.access import Managing, ManagingOr401
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import ApiKey, KeyFilter
 from tollhouse.kernel.clock import Clock
+from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.pages import Window
 from tollhouse.kernel.wire import Deleted, Reference, refusals
 from tollhouse.storage.database import Database
@@ -55,18 +57,26 @@ class Keys:
         routes.get("/keys", tags=["Keys"], responses=refusals(400, 401, 404, 429, 500))(
             self.list_keys
         )
-        routes.post(
+        routes.add_api_route(
             "/keys",
+            self.create_key,
+            methods=["POST"],
             tags=["Keys"],
             status_code=201,
             responses=refusals(400, 401, 403, 404, 429, 500),
-        )(self.create_key)
+            route_class_override=ExactNumbers,
+        )
         routes.get("/keys/{hash}", tags=["Keys"], responses=refusals(401, 404, 429, 500))(
             self.get_key
         )
-        routes.patch(
-            "/keys/{hash}", tags=["Keys"], responses=refusals(400, 401, 403, 404, 429, 500)
-        )(self.change_key)
+        routes.add_api_route(
+            "/keys/{hash}",
+            self.change_key,
+            methods=["PATCH"],
+            tags=["Keys"],
+            responses=refusals(400, 401, 403, 404, 409, 429, 500),
+            route_class_override=ExactNumbers,
+        )
         routes.delete("/keys/{hash}", tags=["Keys"], responses=refusals(401, 403, 404, 429, 500))(
             self.delete_key
         )
@@ -82,25 +92,32 @@ class Keys:
                 workspace = await self._identity.workspace(read, account_id, query.workspace_id)
             wanted = KeyFilter(account_id, workspace.id, query.include_disabled, unexpired_at)
             page = await self._identity.keys(read, wanted, Window(query.offset, PAGE_SIZE))
-            usages = await self._accounting.key_usages(read, [key.hash for key in page.items])
-        return KeyPage(data=[_reply(key, usages[key.hash]) for key in page.items])
+            standings = await self._accounting.key_standings(read, [key.hash for key in page.items])
+        return KeyPage(data=[_reply(key, standings[key.hash]) for key in page.items])
 
     async def create_key(self, who: Managing, body: NewKeyBody) -> IssuedKeyReply:
         """Make a key. Its text is in this answer and nowhere else."""
         async with self._database.writing() as write:
             account_id = await self._identity.home(write, who, body.account_id)
             issued = await self._identity.create_key(write, who, account_id, body.wanted())
-        return IssuedKeyReply(data=_reply(issued.key, KeyUsage()), key=issued.text)
+            key, limit = issued.key, body.wanted_limit()
+            if limit != KeyLimit():
+                await self._accounting.set_key_limit(write, account_id, key.hash, limit)
+            standing = await self._accounting.key_standing(write, key.hash)
+        return IssuedKeyReply(data=_reply(key, standing), key=issued.text)
 
     async def get_key(self, who: ManagingOr401, key_hash: KeyHash) -> OneKey:
         """Show a key."""
         async with self._database.reading() as read:
             key = await self._identity.key(read, who, key_hash)
-            usage = await self._accounting.key_usage(read, key_hash)
-        return OneKey(data=_reply(key, usage))
+            standing = await self._accounting.key_standing(read, key_hash)
+        return OneKey(data=_reply(key, standing))
 
     async def change_key(self, who: Managing, key_hash: KeyHash, body: KeyChangeBody) -> OneKey:
         """Change what the body names of a key; in force before the answer."""
+        if not body.model_fields_set:
+            message = "No update fields provided."
+            raise Invalid(message)
         async with self._database.writing() as write:
             key = await self._identity.change_key(
                 write,
@@ -110,8 +127,11 @@ class Keys:
                 disabled=body.disabled,
                 workspace_id=body.workspace_id,
             )
-            usage = await self._accounting.key_usage(write, key_hash)
-        return OneKey(data=_reply(key, usage))
+            before = await self._accounting.key_limit(write, key_hash)
+            if (limit := body.limit_after(before)) != before:
+                await self._accounting.set_key_limit(write, key.account_id, key_hash, limit)
+            standing = await self._accounting.key_standing(write, key_hash)
+        return OneKey(data=_reply(key, standing))
 
     async def delete_key(self, who: ManagingOr401, key_hash: KeyHash) -> Deleted:
         """Revoke a key for ever; in force before the answer."""
@@ -120,7 +140,7 @@ class Keys:
         return Deleted()
 
 
-def _reply(key: ApiKey, usage: KeyUsage) -> KeyReply:
+def _reply(key: ApiKey, standing: KeyStanding) -> KeyReply:
     return KeyReply(
         hash=key.hash,
         name=key.name,
@@ -130,11 +150,11 @@ def _reply(key: ApiKey, usage: KeyUsage) -> KeyReply:
         disabled=key.disabled,
         created_at=key.created_at,
         updated_at=key.updated_at,
-        last_used_at=usage.last_used_at,
+        last_used_at=standing.usage.last_used_at,
         expires_at=key.expires_at,
         creator_user_id=key.creator_user_id,
         account_id=key.account_id,
         workspace_id=key.workspace_id,
         intern_id=key.intern_id,
-        **counters(usage),
+        **figures(standing),
     )

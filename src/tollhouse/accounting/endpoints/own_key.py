@@ -1,18 +1,21 @@
 """`GET /key`: what a key may read about itself.
 
 Source: the public gateway's key information. Its clients want every field of it, also those that
-have no meaning here (`rate_limit`, `budgets`, `allowed_data_regions`).
+have no meaning here (`rate_limit`, `allowed_data_regions`).
 """
 
 from collections.abc import Sequence
 
 from fastapi import APIRouter
 
-from tollhouse.accounting.endpoints.usage import UsageReply, counters
+from tollhouse.accounting.budgets import effective_budget
+from tollhouse.accounting.endpoints.usage import UsageReply, figures
 from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.types import Budget
 from tollhouse.identity.access import HoldingKey
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import KeyKind
+from tollhouse.kernel.money import nano_to_float
 from tollhouse.kernel.wire import Reply, SentTime, refusals
 from tollhouse.storage.database import Database
 
@@ -40,26 +43,26 @@ class RateLimitReply(Reply):
 
 
 class BudgetReply(Reply):
-    """A budget that requests with the key draw on. There are none yet."""
+    """A budget that requests with the key draw on."""
 
     scope: str
-    """What the budget belongs to."""
+    """What the budget belongs to: key_limit, the key's own limit."""
     limit_usd: float
     """Its size."""
     spend_usd: float
-    """What was spent of it."""
+    """What was spent of it since it last started anew."""
     remaining_usd: float
-    """What is left of it."""
+    """What is left of it; 0 where more was spent."""
     reset_interval: str | None
     """When it starts anew: daily, weekly, monthly; null: never."""
     resets_at: SentTime | None
-    """When that is next."""
+    """When that is next; null: never."""
     include_byok: bool
     """Whether own-provider-key use counts."""
-    budget_id: str | None
-    """Its id, where it has one."""
-    guardrail_id: str | None
-    """The guardrail that it belongs to, where it does."""
+    budget_id: str | None = None
+    """Always null."""
+    guardrail_id: str | None = None
+    """Always null."""
 
 
 class OwnKeyData(UsageReply):
@@ -68,7 +71,7 @@ class OwnKeyData(UsageReply):
     label: str
     """The key's text, masked."""
     is_free_tier: bool
-    """True until the account's first purchase of credits."""
+    """True until the account's first purchase of credits; a refund changes nothing about it."""
     free_model_daily_requests: FreeRequestsReply
     """The account's requests to free models in the current UTC day."""
     rate_limit: RateLimitReply = RateLimitReply()
@@ -85,10 +88,11 @@ class OwnKeyData(UsageReply):
     """UUID of the workspace."""
     allowed_data_regions: Sequence[str] = ("global",)
     """Where requests may be processed."""
-    budgets: Sequence[BudgetReply] = ()
-    """The budgets that its requests draw on."""
-    effective_budget: BudgetReply | None = None
-    """The budget that will refuse first; null where there is none."""
+    budgets: Sequence[BudgetReply]
+    """The budgets that its requests draw on, in the order in which they are enforced."""
+    effective_budget: BudgetReply | None
+    """The budget that will refuse first: one that is spent, or else the one with the least left;
+    null where there is none."""
     expires_at: SentTime | None
     """When it stops working; null: never."""
 
@@ -119,10 +123,11 @@ class OwnKey:
         """Show the calling key, of whatever kind, with its counters."""
         async with self._database.reading() as read:
             key = await self._identity.own_key(read, subject)
-            usage = await self._accounting.key_usage(read, subject.key_hash)
+            standing = await self._accounting.key_standing(read, subject.key_hash)
             credits_ = await self._accounting.credits(read, subject.account_id)
             free = await self._accounting.free_requests(read, subject.account_id)
         manages = key.kind is KeyKind.MANAGEMENT
+        first = effective_budget(standing.budgets)
         data = OwnKeyData(
             label=key.label,
             is_free_tier=credits_.purchased_nano == 0,
@@ -134,7 +139,21 @@ class OwnKey:
             creator_user_id=key.creator_user_id,
             organization_id=key.account_id,
             workspace_id=key.workspace_id,
+            budgets=[_budget(each) for each in standing.budgets],
+            effective_budget=None if first is None else _budget(first),
             expires_at=key.expires_at,
-            **counters(usage),
+            **figures(standing),
         )
         return OwnKeyReply(data=data)
+
+
+def _budget(budget: Budget) -> BudgetReply:
+    return BudgetReply(
+        scope=budget.scope.value,
+        limit_usd=nano_to_float(budget.limit_nano),
+        spend_usd=nano_to_float(budget.spend_nano),
+        remaining_usd=nano_to_float(budget.remaining_nano),
+        reset_interval=None if budget.reset is None else budget.reset.value,
+        resets_at=budget.resets_at,
+        include_byok=budget.include_byok,
+    )
