@@ -15,6 +15,7 @@ from tollhouse.identity.policy import account_for, sees_account
 from tollhouse.identity.types import (
     AccessPolicy,
     Account,
+    AccountType,
     ApiKey,
     IssuedKey,
     KeyFilter,
@@ -26,7 +27,7 @@ from tollhouse.kernel.errors import Forbidden, Invalid, NotFound
 from tollhouse.kernel.pages import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from tollhouse.identity.auth import Authenticator
@@ -40,20 +41,53 @@ DEFAULT_WORKSPACE = "default"
 _TWO = Window(limit=2)
 
 
+def _nothing(_account_id: str) -> None:
+    """Nobody remembers anything of an account."""
+
+
 class IdentityService:
     """Accounts, workspaces, users and keys."""
 
-    def __init__(self, clock: Clock, ids: IdSource, authenticator: Authenticator) -> None:
-        """Take what the use cases need."""
+    def __init__(
+        self,
+        clock: Clock,
+        ids: IdSource,
+        authenticator: Authenticator,
+        *,
+        account_changed: Callable[[str], None] = _nothing,
+    ) -> None:
+        """Take what the use cases need.
+
+        Args:
+            clock: The time.
+            ids: Names for what is made.
+            authenticator: Forgets keys that changed.
+            account_changed: Called with an account's id once a change to it is durable; must not
+                raise.
+        """
         self._clock = clock
         self._ids = ids
         self._authenticator = authenticator
+        self._account_changed = account_changed
 
     # Accounts
 
-    async def create_account(self, write: Write, name: str) -> tuple[Account, Workspace]:
+    async def create_account(
+        self,
+        write: Write,
+        name: str,
+        account_type: AccountType = AccountType.PREPAID,
+        *,
+        free_limits_exempt: bool = False,
+    ) -> tuple[Account, Workspace]:
         """Make an account together with its default workspace."""
-        account = Account(self._ids.uuid(), name, self._clock.now())
+        account = Account(
+            self._ids.uuid(),
+            name,
+            self._clock.now(),
+            type=account_type,
+            free_limits_exempt=free_limits_exempt,
+        )
         await repository.add_account(write, account)
         workspace = Workspace(
             id=self._ids.uuid(),
@@ -87,18 +121,37 @@ class IdentityService:
             read, None if who.operator else who.account_id, window
         )
 
-    async def rename_account(
-        self, write: Write, who: Manager, account_id: str, name: str
+    async def change_account(  # noqa: PLR0913 - each is a field that can be changed
+        self,
+        write: Write,
+        who: Manager,
+        account_id: str,
+        *,
+        name: str | None = None,
+        account_type: AccountType | None = None,
+        free_limits_exempt: bool | None = None,
     ) -> Account:
-        """Give an account another name.
+        """Change what is given of an account and leave the rest.
 
         Raises:
             NotFound: There is no such account.
+            Forbidden: How it pays and what it is exempt from is for an operator to say.
         """
         found = await self.account(write, who, account_id)
-        renamed = replace(found, name=name, updated_at=self._clock.now())
-        await repository.save_account(write, renamed)
-        return renamed
+        if not who.operator and (account_type is not None or free_limits_exempt is not None):
+            message = "Only an operator can change an account's type and its exemption."
+            raise Forbidden(message)
+        exempt = found.free_limits_exempt if free_limits_exempt is None else free_limits_exempt
+        changed = replace(
+            found,
+            name=found.name if name is None else name,
+            type=account_type or found.type,
+            free_limits_exempt=exempt,
+            updated_at=self._clock.now(),
+        )
+        await repository.save_account(write, changed)
+        write.after_commit(lambda: self._account_changed(account_id))
+        return changed
 
     async def home(self, read: Read, who: Manager, account_id: str | None = None) -> str:
         """Return the account that an operation is about.

@@ -53,8 +53,19 @@ def authenticator(database: Database, clock: FakeClock) -> Authenticator:
 
 
 @pytest.fixture
-def identity(clock: FakeClock, ids: SequentialIds, authenticator: Authenticator) -> IdentityService:
-    return IdentityService(clock, ids, authenticator)
+def changed_accounts() -> list[str]:
+    """The accounts that changed, in order."""
+    return []
+
+
+@pytest.fixture
+def identity(
+    clock: FakeClock,
+    ids: SequentialIds,
+    authenticator: Authenticator,
+    changed_accounts: list[str],
+) -> IdentityService:
+    return IdentityService(clock, ids, authenticator, account_changed=changed_accounts.append)
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ class TestAccounts:
     ) -> None:
         clock.advance(5)
         async with database.writing() as write:
-            renamed = await service.rename_account(write, OPERATOR, acme.account.id, "New")
+            renamed = await service.change_account(write, OPERATOR, acme.account.id, name="New")
         async with database.reading() as read:
             found = await service.account(read, OPERATOR, acme.account.id)
         assert found == renamed

@@ -1,15 +1,27 @@
 """`/accounts`: who pays. Ours, for the operator of an installation."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
+from pydantic import ConfigDict
 
 from tollhouse.identity.access import Managing, Operating
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import Account
-from tollhouse.kernel.wire import Body, Name, PageQuery, Reference, Reply, SentTime, refusals
+from tollhouse.identity.types import Account, AccountType
+from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.wire import (
+    Body,
+    Name,
+    Omittable,
+    PageQuery,
+    Reference,
+    Reply,
+    SentTime,
+    refusals,
+)
 from tollhouse.storage.database import Database
 
+Type = Literal["prepaid", "enterprise", "subscription", "invoice"]
 AccountId = Annotated[Reference, Path(description="Id of the account.")]
 
 
@@ -18,13 +30,25 @@ class NewAccountBody(Body):
 
     name: Name
     """What people call it."""
+    type: Type = "prepaid"
+    """How it pays: prepaid and subscription with credits that it has, enterprise and invoice
+    afterwards."""
+    free_limits_exempt: bool = False
+    """Whether its requests to free models are not limited."""
 
 
 class AccountChangeBody(Body):
-    """What to change of an account."""
+    """What to change of an account, at least one thing; what is left out stays."""
 
-    name: Name
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    name: Omittable[Name] = None
     """What people call it."""
+    type: Omittable[Type] = None
+    """How it pays: prepaid and subscription with credits that it has, enterprise and invoice
+    afterwards. For an operator alone."""
+    free_limits_exempt: Omittable[bool] = None
+    """Whether its requests to free models are not limited. For an operator alone."""
 
 
 class AccountReply(Reply):
@@ -34,6 +58,10 @@ class AccountReply(Reply):
     """UUID."""
     name: str
     """What people call it."""
+    type: str
+    """How it pays: prepaid, subscription, enterprise or invoice."""
+    free_limits_exempt: bool
+    """Whether its requests to free models are not limited."""
     created_at: SentTime
     """When it was made."""
     updated_at: SentTime | None
@@ -100,7 +128,12 @@ class Accounts:
         """Make an account with its default workspace. Needs an operator's management key."""
         del who
         async with self._database.writing() as write:
-            account, workspace = await self._service.create_account(write, body.name)
+            account, workspace = await self._service.create_account(
+                write,
+                body.name,
+                AccountType(body.type),
+                free_limits_exempt=body.free_limits_exempt,
+            )
         return CreatedAccount(data=_reply(account), workspace_id=workspace.id)
 
     async def get_account(self, who: Managing, account_id: AccountId) -> OneAccount:
@@ -111,16 +144,28 @@ class Accounts:
     async def change_account(
         self, who: Managing, account_id: AccountId, body: AccountChangeBody
     ) -> OneAccount:
-        """Give an account another name."""
+        """Change what the body names of an account; how it pays only as an operator."""
+        if not body.model_fields_set:
+            message = "No update fields provided."
+            raise Invalid(message)
         async with self._database.writing() as write:
-            renamed = await self._service.rename_account(write, who, account_id, body.name)
-        return OneAccount(data=_reply(renamed))
+            changed = await self._service.change_account(
+                write,
+                who,
+                account_id,
+                name=body.name,
+                account_type=None if body.type is None else AccountType(body.type),
+                free_limits_exempt=body.free_limits_exempt,
+            )
+        return OneAccount(data=_reply(changed))
 
 
 def _reply(account: Account) -> AccountReply:
     return AccountReply(
         id=account.id,
         name=account.name,
+        type=account.type.value,
+        free_limits_exempt=account.free_limits_exempt,
         created_at=account.created_at,
         updated_at=account.updated_at,
     )
