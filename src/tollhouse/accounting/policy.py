@@ -15,21 +15,14 @@ from tollhouse.accounting.types import (
 )
 from tollhouse.accounting.windows import window_start
 from tollhouse.identity.types import KeyKind
-from tollhouse.kernel.money import NANO_PER_CREDIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import date
 
+    from tollhouse.accounting.rules import Rules
     from tollhouse.accounting.types import Credits, GenerationRecord
     from tollhouse.identity.types import Subject
-
-FREE_VARIANT = ":free"
-"""How the ids of free models end."""
-
-_FREE_REQUESTS_A_DAY = 50
-_FREE_REQUESTS_A_DAY_RAISED = 1_000
-_RAISED_FROM_NANO = 9 * NANO_PER_CREDIT
 
 SOURCES = {PostingKind.PURCHASE: "purchases", PostingKind.GRANT: "grants"}
 
@@ -96,14 +89,19 @@ def key_usage(
     )
 
 
-def free_requests(credits_: Credits, used: int) -> FreeRequests:
-    """Return what an account may ask of free models in a UTC day.
+def free_requests_a_day(credits_: Credits, rules: Rules) -> int:
+    """Return how many requests to free models an account has in a UTC day.
 
-    Source: the public gateway's limits: 50 a day, 1000 from ten purchased credits on, where one
+    Source: the public gateway's limits: 50 a day, 1,000 from ten purchased credits on, where one
     credit less is enough.
     """
-    raised = credits_.purchased_nano >= _RAISED_FROM_NANO
-    limit = _FREE_REQUESTS_A_DAY_RAISED if raised else _FREE_REQUESTS_A_DAY
+    raised = credits_.kept_purchases_nano >= rules.raised_from_nano
+    return rules.free_per_day_raised if raised else rules.free_per_day
+
+
+def free_requests(credits_: Credits, used: int, rules: Rules) -> FreeRequests:
+    """Return what an account asked of free models in a UTC day, and what it may."""
+    limit = free_requests_a_day(credits_, rules)
     return FreeRequests(used=used, limit=limit, remaining=max(0, limit - used))
 
 

@@ -14,6 +14,18 @@ class Unbookable(Exception):
     """A charge that no database state would take: a foreign account, a number out of range."""
 
 
+class ChargeObserver(Protocol):
+    """Learns of charges on their way to the books."""
+
+    def taken(self, record: GenerationRecord) -> None:
+        """A charge is in the journal; it cannot be lost any more."""
+        ...
+
+    def booked(self, records: Sequence[GenerationRecord]) -> None:
+        """Charges are in the database: readers find them from now on."""
+        ...
+
+
 class ChargeWriter(Protocol):
     """Makes charges durable."""
 

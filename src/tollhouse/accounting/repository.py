@@ -151,6 +151,15 @@ async def free_requests_of(read: Read, account_id: str, day: date) -> int:
     return (await read.execute(query)).scalar_one_or_none() or 0
 
 
+async def free_requests_since(read: Read, account_id: str, first: date) -> dict[date, int]:
+    """Return an account's limited requests to free models for each UTC day from `first` on."""
+    query = sa.select(account_days.c.day, account_days.c.free_requests).where(
+        account_days.c.account_id == account_id, account_days.c.day >= first.isoformat()
+    )
+    rows = await read.execute(query)
+    return {date.fromisoformat(row.day): row.free_requests for row in rows}
+
+
 async def get_generation(
     read: Read, account_id: str, generation_id: str
 ) -> GenerationRecord | None:

@@ -15,6 +15,7 @@ from tollhouse.accounting.policy import (
     same_credit,
     sees_generation,
 )
+from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import KeyLimit, Spend
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
 from tollhouse.kernel.money import MAX_NANO
@@ -48,18 +49,25 @@ class AccountingService:
     """Credits, counters and generations."""
 
     def __init__(
-        self, clock: Clock, ids: IdSource, *, stale: Callable[[str], None] = _nothing
+        self,
+        clock: Clock,
+        ids: IdSource,
+        *,
+        rules: Rules | None = None,
+        stale: Callable[[str], None] = _nothing,
     ) -> None:
         """Take what the use cases need.
 
         Args:
             clock: The time.
             ids: Names for what is made.
+            rules: The operator's limits; the defaults unless given.
             stale: Called with an account's id once a change to its money or limits is durable;
                 must not raise.
         """
         self._clock = clock
         self._ids = ids
+        self._rules = Rules() if rules is None else rules
         self._stale = stale
 
     async def add_credits(  # noqa: PLR0913 - each is a fact of the posting
@@ -102,6 +110,7 @@ class AccountingService:
         if held.total_nano + amount_nano > MAX_NANO:
             message = "The account would hold more credits than can be counted."
             raise Invalid(message)
+        write.after_commit(lambda: self._stale(account_id))
         if await repository.add_credit(write, posting):
             return posting
         earlier = await repository.posting_with_key_of(write, posting)
@@ -176,7 +185,7 @@ class AccountingService:
     async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
         """Return what an account asked of free models in the current UTC day."""
         used = await repository.free_requests_of(read, account_id, self._clock.now().date())
-        return free_requests(await repository.credits_of(read, account_id), used)
+        return free_requests(await repository.credits_of(read, account_id), used, self._rules)
 
     async def generation(
         self, read: Read, subject: Subject, generation_id: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tollhouse.accounting.rules import rules_of
 from tollhouse.accounting.service import AccountingService
 from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.service import IdentityService
@@ -15,10 +16,14 @@ from tollhouse.storage.migrate_child import upgrade_in_child
 from tollhouse.storage.revision import HEAD, current, require_head
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import sqlalchemy as sa
 
+    from tollhouse.accounting.rules import Rules
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
+    from tollhouse.settings.sections import LimitsSettings
 
 _REVOKED_ELSEWHERE_SECONDS = 1.0
 
@@ -33,6 +38,10 @@ class Core:
     authenticator: Authenticator
     identity: IdentityService
     accounting: AccountingService
+    rules: Rules
+    changes: Changes
+    max_age_seconds: float | None
+    """How old what is remembered of the database may be; None where nobody else writes to it."""
 
 
 async def bring_up_to_date(database: Database) -> None:
@@ -52,12 +61,26 @@ async def bring_up_to_date(database: Database) -> None:
     await require_head(database)
 
 
-def build_core(url: sa.URL) -> Core:
+class Changes:
+    """Passes on that something about an account changed, to whoever remembers it."""
+
+    def __init__(self) -> None:
+        """Start with nobody."""
+        self.heard_by: Callable[[str], None] | None = None
+
+    def tell(self, account_id: str) -> None:
+        """Pass it on."""
+        if self.heard_by is not None:
+            self.heard_by(account_id)
+
+
+def build_core(url: sa.URL, limits: LimitsSettings) -> Core:
     """Return the services on a database whose schema is there."""
     database = open_database(url)
     clock, ids = SystemClock(), RandomIds()
     # An SQLite file has one server process; a PostgreSQL database may have others.
     max_age = None if database.dialect == "sqlite" else _REVOKED_ELSEWHERE_SECONDS
+    rules, changes = rules_of(limits), Changes()
     authenticator = Authenticator(database, clock, max_age)
     return Core(
         database=database,
@@ -65,5 +88,8 @@ def build_core(url: sa.URL) -> Core:
         ids=ids,
         authenticator=authenticator,
         identity=IdentityService(clock, ids, authenticator),
-        accounting=AccountingService(clock, ids),
+        accounting=AccountingService(clock, ids, rules=rules, stale=changes.tell),
+        rules=rules,
+        changes=changes,
+        max_age_seconds=max_age,
     )

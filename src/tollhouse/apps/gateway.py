@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from tollhouse import __version__
 from tollhouse.accounting import endpoints as accounting_endpoints
+from tollhouse.accounting.admission.desk import Desk
 from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
+from tollhouse.accounting.standing import BooksStanding
 from tollhouse.api.control import control_app
 from tollhouse.api.docs import render_docs
 from tollhouse.api.front import Front, Routes
@@ -81,7 +83,8 @@ def build_gateway(
     )
     providers = build_providers(settings.providers, settings.upstream, partial(_upstream, settings))
     health = Health(settings.upstream.cool_down_seconds)
-    services = Services(providers, settler, core.clock, metrics, health)
+    desk = _desk(core, settler)
+    services = Services(providers, desk, settler, core.clock, metrics, health, core.rules)
     pipeline = Pipeline(catalog, services, core.ids)
     readiness = Readiness(core.database)
     control = control_app(
@@ -123,6 +126,21 @@ def build_gateway(
         core=core,
         readiness=readiness,
     )
+
+
+def _desk(core: Core, settler: Settler) -> Desk:
+    """Return what admits requests; it hears of every charge and of every change."""
+    standing = BooksStanding(core.database, core.identity, core.clock, settler.between_groups)
+    desk = Desk(
+        core.rules,
+        standing,
+        core.clock,
+        room=settler.room,
+        max_age_seconds=core.max_age_seconds,
+    )
+    settler.observer = desk
+    core.changes.heard_by = desk.stale
+    return desk
 
 
 def _charge_writer(core: Core, folder: DataFolder) -> ChargeWriter:

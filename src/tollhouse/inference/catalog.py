@@ -133,6 +133,7 @@ def _model(
         endpoints=tuple(
             _endpoint(settings, each, providers[each.provider], now) for each in settings.endpoints
         ),
+        requests_per_minute=settings.requests_per_minute,
     )
 
 
@@ -150,6 +151,7 @@ def _endpoint(
         max_completion_tokens=model.max_completion_tokens,
         provider_name=provider.name,
         keeps_data=provider.keeps_data,
+        free_limits=endpoint.free_limits,
     )
 
 

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tollhouse.accounting.pricing import charge_for
+from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
 from tollhouse.inference import access, routing
+from tollhouse.inference.claims import claim_of, is_limited
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.health import Health
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.call import Call
     from tollhouse.inference.exchange import Exchange
     from tollhouse.inference.formats.base import Relay, Stream, Whole
-    from tollhouse.inference.ports import Settlement
+    from tollhouse.inference.ports import Admission, Settlement
     from tollhouse.inference.providers.base import Provider, ProviderReply
     from tollhouse.inference.routing import Way
     from tollhouse.inference.types import Model
@@ -62,10 +64,12 @@ class Services:
     """What every generation uses."""
 
     providers: Mapping[str, Provider]
+    admission: Admission
     settlement: Settlement
     clock: Clock
     metrics: Metrics
     health: Health = field(default_factory=Health)
+    rules: Rules = field(default_factory=Rules)
 
 
 class Generation:
@@ -156,7 +160,7 @@ class Generation:
         services = self._services
         failures: list[ProviderFailure] = []
         unsayable: Invalid | None = None
-        rest = self._ways()
+        rest = await self._admitted(self._ways())
         while rest and not (failures and self._exchange.abandoned):
             way, *rest = rest
             try:
@@ -193,6 +197,14 @@ class Generation:
             cooling=lambda endpoint: services.health.is_cooling(endpoint, now),
             policies=self._call.subject.policies,
         )
+
+    async def _admitted(self, ways: Sequence[Way]) -> Sequence[Way]:
+        """Return those of the ways that the account's limits leave, and hold what they may cost."""
+        claim = claim_of(self._exchange.generation_id, self._call, ways, self._services.rules)
+        may_use_free = await self._services.admission.admit(claim)
+        if claim.free and not may_use_free:
+            return [way for way in ways if not is_limited(way)]
+        return ways
 
     async def _try(self, way: Way) -> ProviderReply:
         endpoint, relay = way.endpoint, way.relay
@@ -299,6 +311,8 @@ class Generation:
             except Exception:  # noqa: BLE001 - whatever it was, the reply must not leave
                 _log.exception("generation_not_booked", generation=self._exchange.generation_id)
                 error = Unavailable("The charge could not be stored; the reply is withheld.")
+        # Before the client hears of the end: what was held is free for its next request.
+        self._services.admission.release(self._exchange.generation_id)
         self._services.metrics.finished(self._status(error))
         self._answer(charge, error)
 
@@ -381,6 +395,7 @@ class Generation:
             attempts=tuple(self._attempts),
             attribution=self._call.attribution,
             created_at=self._call.received_at,
+            free_limited=way is not None and is_limited(way),
         )
 
     def _latency_ms(self) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from tollhouse.accounting.admission.types import Claim
     from tollhouse.accounting.types import GenerationRecord
 
 
@@ -13,4 +14,25 @@ class Settlement(Protocol):
 
     async def settle(self, record: GenerationRecord) -> None:
         """Take a generation into the books; return when its charge cannot be lost any more."""
+        ...
+
+
+class Admission(Protocol):
+    """Lets generations begin."""
+
+    async def admit(self, claim: Claim) -> bool:
+        """Hold what a request may cost, until it is settled or released.
+
+        Returns:
+            Whether it may use free models.
+
+        Raises:
+            PaymentRequired: Credits, or a limit of them, do not suffice.
+            RateLimited: It comes too often.
+            Unavailable: Its charge could not be kept.
+        """
+        ...
+
+    def release(self, generation_id: str) -> None:
+        """End a hold without a charge; does nothing where it has ended."""
         ...

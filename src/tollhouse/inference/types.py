@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -66,6 +66,12 @@ class Endpoint:
     """As users see it."""
     keeps_data: bool = True
     """Whether its provider may keep what it is sent."""
+    free_limits: bool = True
+    """Whether requests to a free model count towards the account's limits here."""
+
+
+FREE_VARIANT: Final = ":free"
+"""How the ids of free models end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,13 @@ class Model:
     max_completion_tokens: int | None
     endpoints: tuple[Endpoint, ...]
     """In the order in which they are tried."""
+    requests_per_minute: int | None = None
+    """Of one account; None for what holds for all models of its kind."""
+
+    @property
+    def is_free_variant(self) -> bool:
+        """Whether the limits of free models hold for it."""
+        return self.id.endswith(FREE_VARIANT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,10 @@ def _price(value: object) -> Decimal:
     return _exact(value, _PRICE_DECIMALS, _MOST_PRICE)
 
 
+def _share(value: object) -> Decimal:
+    return _exact(value, _CREDIT_DECIMALS, 1)
+
+
 def _credits(value: object) -> Decimal:
     return _exact(value, _CREDIT_DECIMALS, _MOST_CREDITS)
 
@@ -110,6 +114,16 @@ Seconds = Annotated[
     Field(gt=0, le=86_400, allow_inf_nan=False),
 ]
 """A time limit: more than none, at most a day."""
+
+Pause = Annotated[
+    float,
+    BeforeValidator(_not_a_truth_value),
+    Field(ge=0, le=86_400, allow_inf_nan=False),
+]
+"""A time that may be none, at most a day."""
+
+Share = Annotated[Decimal, PlainValidator(_share), _AS_TEXT, _DECIMAL_SCHEMA]
+"""A part of a whole, from 0 to 1: text or a whole number, never a float."""
 
 Price = Annotated[Decimal, PlainValidator(_price), _AS_TEXT, _DECIMAL_SCHEMA]
 """USD a token (or a request), exact: text or a whole number, never a float."""

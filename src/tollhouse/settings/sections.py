@@ -3,6 +3,7 @@
     Settings
      ├─ server       ServerSettings
      ├─ accounting   AccountingSettings
+     ├─ limits       LimitsSettings
      ├─ upstream     UpstreamSettings
      ├─ logging      LoggingSettings
      ├─ providers    ProviderSettings, ...
@@ -48,10 +49,12 @@ from tollhouse.settings.fields import (
     ModelId,
     NetworkField,
     Origin,
+    Pause,
     Price,
     ProxyUrl,
     Refusal,
     Seconds,
+    Share,
     Slug,
     Text,
     Whole,
@@ -145,6 +148,59 @@ class AccountingSettings(Section):
         default="group",
         description="When a charge survives a power failure: with its group, some 30 ms after the "
         "reply, or always before the reply's last byte. It survives the end of the process anyway.",
+    )
+
+
+class LimitsSettings(Section):
+    """How much may be under way, and how often free models may be asked."""
+
+    in_flight_fraction: Share = Field(
+        default=Decimal("0.5"),
+        description="The part of a prepaid account's balance that its requests under way may hold.",
+    )
+    in_flight_ceiling: Credits = Field(
+        default=Decimal(50), description="The most that they may hold, in credits."
+    )
+    in_flight_request_cap: Credits = Field(
+        default=Decimal(2),
+        description="The most that is held for one request, in credits; what is held for one that "
+        "names no limit of its output.",
+    )
+    in_flight_threshold: Credits = Field(
+        default=Decimal(500),
+        description="Accounts with a balance of so many credits hold what they like.",
+    )
+    in_flight_new_accounts: bool = Field(
+        default=False,
+        description="Whether accounts that never used anything are held to it whatever their "
+        "balance.",
+    )
+    settlement_seconds: Pause = Field(
+        default=5.0,
+        description="How long a request's actual cost stays held after its end.",
+    )
+    admission_wait_seconds: Pause = Field(
+        default=2.0,
+        description="How long a request waits for what others hold before it gets a 402.",
+    )
+    free_requests_per_minute: Whole = Field(
+        default=20,
+        ge=0,
+        description="Requests to free models (ids that end in :free) of one account in a minute.",
+    )
+    free_requests_per_day: Whole = Field(default=50, ge=0, description="The same in a UTC day.")
+    free_requests_per_day_raised: Whole = Field(
+        default=1000, ge=0, description="The same for accounts that purchased enough credits."
+    )
+    free_raised_from: Credits = Field(
+        default=Decimal(10), description="Purchased credits that are enough."
+    )
+    free_raised_tolerance: Credits = Field(
+        default=Decimal(1), description="How many of those may be missing."
+    )
+    limit_source_prefix: Text = Field(
+        default="service_",
+        description="What `limit_source` begins with in a 402; some clients look for a vendor's.",
     )
 
 
@@ -327,6 +383,11 @@ class EndpointSettings(Section):
         description="What this model can be asked in, where that is not all that its provider "
         "speaks: embeddings for an embedding model, completions for one that knows no chat.",
     )
+    free_limits: bool = Field(
+        default=True,
+        description="Whether requests to a free model count towards the account's limits where "
+        "this endpoint serves it.",
+    )
     pricing: Pricing | None = Field(
         default=None,
         description='Prices, or "free". Known list prices are used where it is left out; a model '
@@ -352,6 +413,12 @@ class ModelSettings(Section):
         gt=0,
         description="Most output tokens of one reply, where there is such a limit.",
     )
+    requests_per_minute: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="Requests of one account in a minute, of all its keys together. Unless given, "
+        "free models share limits.free_requests_per_minute and others have no limit.",
+    )
     endpoints: Annotated[tuple[EndpointSettings, ...], Field(min_length=1)] = Field(
         description="Who serves it; at least one."
     )
@@ -362,6 +429,7 @@ class Settings(Section):
 
     server: ServerSettings = ServerSettings()
     accounting: AccountingSettings = AccountingSettings()
+    limits: LimitsSettings = LimitsSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     logging: LoggingSettings = LoggingSettings()
     database_url: DatabaseUrl | None = Field(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.accounting.settlement import journal as module
-from tollhouse.accounting.settlement.journal import ROOM, Journal, parse
+from tollhouse.accounting.settlement.journal import KEPT, RECORD_ROOM, ROOM, Journal, parse
 
 ONE, TWO, THREE = b'{"id":"one"}', b'{"id":"two"}', b'{"id":"three"}'
 
@@ -148,7 +148,8 @@ def test_a_map_that_fails_leaves_the_journal_as_it_was(
             journal.append(large)
         journal.append(TWO)
     assert left_in(folder) == [ONE, TWO]
-    journal.append(large)
+    for _ in range(KEPT // ROOM):
+        journal.append(large)
     journal.turn()
     with monkeypatch.context() as patched:
         patched.setattr(module.mmap, "mmap", failing)
@@ -169,9 +170,9 @@ def test_what_is_no_record_is_kept_as_it_was(journal: Journal, folder: Path) -> 
 
 
 def test_a_file_that_grew_gives_its_room_back(journal: Journal, folder: Path) -> None:
-    for _ in range(3):
+    for _ in range(KEPT // ROOM):
         journal.append(b'"%b"' % (b"x" * ROOM))
-    assert (folder / "a.log").stat().st_size > 3 * ROOM
+    assert (folder / "a.log").stat().st_size > KEPT
     journal.turn()
     journal.forget()
     assert (folder / "a.log").stat().st_size == ROOM
@@ -221,3 +222,42 @@ def test_damage_in_the_middle_is_no_tail() -> None:
     found = parse("a.log", data)
     assert found.payloads == [ONE, TWO]
     assert [damage.is_tail for damage in found.damages] == [False]
+
+
+def test_a_file_that_grew_a_little_keeps_its_room(journal: Journal, folder: Path) -> None:
+    for _ in range(2):
+        journal.append(b'"%b"' % (b"x" * ROOM))
+    size = (folder / "a.log").stat().st_size
+    journal.turn()
+    journal.forget()
+    assert left_in(folder) == []
+    assert (folder / "a.log").read_bytes() == bytes(size)
+
+
+def test_reserved_room_is_there_in_both_files_when_the_disk_is_full(
+    journal: Journal, folder: Path
+) -> None:
+    charges = 5_000
+    journal.reserve(charges)
+    payload = b'"%b"' % (b"x" * (RECORD_ROOM - 20))
+    with largest_file(0):
+        journal.reserve(charges)
+        for _ in range(2):
+            for _ in range(charges):
+                journal.append(payload)
+            journal.turn()
+    assert left_in(folder) == [payload] * (2 * charges)
+
+
+def test_room_that_the_disk_has_not_cannot_be_reserved(journal: Journal, folder: Path) -> None:
+    journal.append(ONE)
+    with largest_file(ROOM), pytest.raises(OSError, match=r"space|large"):
+        journal.reserve(10 * ROOM // RECORD_ROOM)
+    assert left_in(folder) == [ONE]
+    journal.append(TWO)
+    assert left_in(folder) == [ONE, TWO]
+
+
+def test_reserving_opens_the_files(journal: Journal, folder: Path) -> None:
+    journal.reserve(1)
+    assert (folder / "a.log").stat().st_size == ROOM

@@ -421,3 +421,110 @@ async def test_charges_of_another_version_are_not_dropped(
         await settler.recover()
     assert left_in(folder) == ["from the future"]
     assert writer.groups == []
+
+
+class Observer:
+    """Remembers what it is told, and what had happened by then."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self.taken_ids: list[str] = []
+        self.booked_ids: list[str] = []
+
+    def taken(self, record: GenerationRecord) -> None:
+        self.taken_ids.append(record.id)
+
+    def booked(self, records: Sequence[GenerationRecord]) -> None:
+        assert self._writer.booked.issuperset(record.id for record in records)
+        self.booked_ids += [record.id for record in records]
+
+
+async def test_an_observer_hears_of_each_charge_and_of_each_booking(
+    settler: Settler, writer: Writer
+) -> None:
+    settler.observer = observer = Observer(writer)
+    await settle(settler, "a", "b")
+    assert (observer.taken_ids, observer.booked_ids) == (["a", "b"], [])
+    await settler.settled()
+    assert observer.booked_ids == ["a", "b"]
+    await settler.close()
+
+
+async def test_a_charge_that_the_journal_did_not_take_is_not_told(
+    settler: Settler, writer: Writer, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: bytes) -> NoReturn:
+        raise OSError
+
+    settler.observer = observer = Observer(writer)
+    monkeypatch.setattr(journal, "append", full)
+    with pytest.raises(OSError):  # noqa: PT011 - any will do
+        await settle(settler, "a")
+    assert observer.taken_ids == []
+    await settler.close()
+
+
+async def test_no_group_is_booked_while_somebody_reads_between_groups(
+    settler: Settler, writer: Writer
+) -> None:
+    async with settler.between_groups():
+        await settle(settler, "a")
+        await asyncio.sleep(0.02)
+        assert not writer.groups
+    await settler.settled()
+    assert writer.booked == {"a"}
+    await settler.close()
+
+
+async def test_reading_between_groups_waits_for_the_group_that_is_being_booked(
+    settler: Settler, writer: Writer
+) -> None:
+    writer.let.clear()
+    await settle(settler, "a")
+    await writer.begun.wait()
+
+    async def read() -> set[str]:
+        async with settler.between_groups():
+            return set(writer.booked)
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    writer.let.set()
+    assert await reading == {"a"}
+    await settler.close()
+
+
+class TestRoom:
+    async def test_there_is_room_for_charges(self, settler: Settler) -> None:
+        settler.room(1_000)
+        await settler.close()
+
+    async def test_a_full_disk_has_none(
+        self, settler: Settler, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(_: int) -> NoReturn:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(journal, "reserve", full)
+        with pytest.raises(Unavailable, match="cannot keep charges"):
+            settler.room(1)
+        await settler.close()
+
+    async def test_too_many_that_wait_for_the_database_leave_none(
+        self, settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "MOST_PENDING", 3)
+        writer.let.clear()
+        await settle(settler, "a", "b")
+        settler.room(1)
+        with pytest.raises(Unavailable):
+            settler.room(2)
+        writer.let.set()
+        await settler.settled()
+        settler.room(2)
+        await settler.close()
+
+    async def test_an_ended_settler_has_none(self, settler: Settler) -> None:
+        await settler.close()
+        with pytest.raises(Unavailable):
+            settler.room(1)

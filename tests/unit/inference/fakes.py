@@ -31,6 +31,7 @@ from tollhouse.testing.ids import SequentialIds
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from tollhouse.accounting.admission.types import Claim
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.inference.exchange import Exchange
     from tollhouse.inference.formats.chat_completions.request import ChatRequest
@@ -138,6 +139,25 @@ class FakeBooks:
         self.booked.append(record)
 
 
+@dataclass
+class FakeAdmission:
+    """Lets everybody in, or refuses with an error; remembers who holds something."""
+
+    refused: TollhouseError | None = None
+    free: bool = True
+    claims: list[Claim] = field(default_factory=list)
+    holding: set[str] = field(default_factory=set)
+
+    async def admit(self, claim: Claim) -> bool:
+        self.claims.append(claim)
+        await _take(self.refused)
+        self.holding.add(claim.generation_id)
+        return claim.free and self.free
+
+    def release(self, generation_id: str) -> None:
+        self.holding.discard(generation_id)
+
+
 def call(request: ChatRequest, received_monotonic: float = 0.0) -> Call:
     """Return a chat request on its way."""
     return Call(
@@ -159,6 +179,7 @@ class World:
     books: FakeBooks = field(default_factory=FakeBooks)
     clock: FakeClock = field(default_factory=FakeClock)
     metrics: Metrics = field(default_factory=Metrics)
+    admission: FakeAdmission = field(default_factory=FakeAdmission)
     idempotent: bool = False
     """What every endpoint says of its provider."""
     pipeline: Pipeline = field(init=False)
@@ -169,7 +190,7 @@ class World:
             Endpoint(slug, f"{slug}-model", PRICE, self.idempotent) for slug in by_slug
         )
         model = Model(MODEL, "Large", "", 128_000, None, endpoints)
-        services = Services(by_slug, self.books, self.clock, self.metrics)
+        services = Services(by_slug, self.admission, self.books, self.clock, self.metrics)
         self.pipeline = Pipeline(Catalog([model]), services, SequentialIds())
 
     def begin(self, *, stream: bool = False, model: str = MODEL, **fields: Any) -> Exchange:

@@ -36,7 +36,11 @@ if TYPE_CHECKING:
     from typing import IO
 
 ROOM: Final = 1024 * 1024
-"""Bytes by which a file grows; one that was emptied has so many again."""
+"""Bytes by which a file grows; one that was emptied has at least so many."""
+KEPT: Final = 4 * ROOM
+"""Bytes from which a file that was emptied gives back its room."""
+RECORD_ROOM: Final = 1024
+"""Bytes that a charge takes, and more than most do."""
 _NAMES: Final = ("a.log", "b.log")
 _ASIDE: Final = "unbookable.log"
 _DAMAGED: Final = "damaged.log"
@@ -84,17 +88,26 @@ class _File:
             raise
 
     def append(self, line: bytes) -> None:
+        self.reserve(len(line))
         end = self._used + len(line)
-        if end > len(self._map):
-            self._grow(end + ROOM)
-            self._remap(self._size)
         self._map[self._used : end] = line
         self._used = end
 
+    def reserve(self, size: int) -> None:
+        """Have room for so many more bytes.
+
+        Raises:
+            OSError: There is none.
+        """
+        if self._used + size > len(self._map):
+            self._grow(self._used + size + ROOM)
+            self._remap(self._size)
+
     def empty(self) -> None:
-        zeros = min(self._used, ROOM)
+        gives_back = self._size > KEPT
+        zeros = min(self._used, ROOM) if gives_back else self._used
         self._map[:zeros] = bytes(zeros)
-        if self._size > ROOM:
+        if gives_back:
             self._remap(ROOM)
             os.ftruncate(self._descriptor, ROOM)
             self._size = ROOM
@@ -159,6 +172,17 @@ class Journal:
         if not self._files:
             self.open()
         self._files[self._active].append(_line(payload))
+
+    def reserve(self, charges: int) -> None:
+        """Have room for so many more charges, whichever file they will go to.
+
+        Raises:
+            OSError: The disk is full, or cannot be written.
+        """
+        if not self._files:
+            self.open()
+        for file in self._files:
+            file.reserve(charges * RECORD_ROOM)
 
     def turn(self) -> None:
         """Append to the other file from now on."""

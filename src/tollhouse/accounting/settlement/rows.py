@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, fields, replace
-from datetime import UTC
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from tollhouse.accounting.days import spend_of, utc_day
 from tollhouse.accounting.types import Attribution, Spend
 from tollhouse.storage.tables.base import to_millis
 
@@ -119,7 +119,7 @@ def booking(records: Sequence[GenerationRecord], new_ids: Collection[str]) -> Bo
     last_used: dict[str, int] = {}
     for record in fresh:
         at = to_millis(record.created_at)
-        day = utc_day(record)
+        day = utc_day(record).isoformat()
         accounts[record.account_id] += record.charge.cost_nano
         free[record.account_id, day] += record.free_limited
         days[record.key_hash, day] += spend_of(record)
@@ -146,18 +146,6 @@ def booking(records: Sequence[GenerationRecord], new_ids: Collection[str]) -> Bo
     )
 
 
-def utc_day(record: GenerationRecord) -> str:
-    """Return the UTC day that a generation counts towards, as `YYYY-MM-DD`: that of its arrival."""
-    return record.created_at.astimezone(UTC).date().isoformat()
-
-
-def spend_of(record: GenerationRecord) -> Spend:
-    """Return what a generation adds to the counters of its key."""
-    if record.is_byok:
-        return Spend(byok_usage_nano=record.charge.provider_cost_nano or 0)
-    return Spend(usage_nano=record.charge.cost_nano)
-
-
 def _amounts(spend: Spend) -> Row:
     return {"usage_nano": spend.usage_nano, "byok_usage_nano": spend.byok_usage_nano}
 
@@ -179,7 +167,7 @@ def _usage_days(records: Sequence[GenerationRecord]) -> list[Row]:
         # In the order of the primary key.
         place = (
             record.account_id,
-            utc_day(record),
+            utc_day(record).isoformat(),
             record.key_hash,
             record.model,
             record.provider or "",

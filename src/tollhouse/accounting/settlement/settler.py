@@ -19,7 +19,7 @@ and that one is set aside.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -34,9 +34,9 @@ from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
-    from tollhouse.accounting.ports import ChargeWriter
+    from tollhouse.accounting.ports import ChargeObserver, ChargeWriter
     from tollhouse.accounting.settlement.journal import Journal
 
 GATHER_SECONDS: Final = 0.03
@@ -47,6 +47,7 @@ MOST_PENDING: Final = 100_000
 """Of 1 KB each in memory, while the database cannot be written."""
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
+_CANNOT_KEEP: Final = "The gateway cannot keep charges now; try again in a moment."
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(GenerationRecord).decode
@@ -94,11 +95,35 @@ class Settler:
         self._booking: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._closing = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self.observer: ChargeObserver | None = None
+        """Is told of each charge, and of each group that is booked."""
 
     @property
     def waiting(self) -> int:
         """How many wait for the books."""
         return len(self._waiting)
+
+    def room(self, charges: int) -> None:
+        """Return if so many more charges can be taken.
+
+        Raises:
+            Unavailable: They could not be kept: the journal's disk is full, say, or too many wait
+                for a database that cannot be written.
+        """
+        if self._closing.is_set() or self._taken - self._booked + charges > MOST_PENDING:
+            raise Unavailable(_CANNOT_KEEP)
+        try:
+            self._journal.reserve(charges)
+        except OSError as error:
+            _log.error("journal_without_room", error=error.strerror)
+            raise Unavailable(_CANNOT_KEEP) from error
+
+    @asynccontextmanager
+    async def between_groups(self) -> AsyncGenerator[None]:
+        """Keep groups of charges from being booked: none is half way into the database."""
+        async with self._writing:
+            yield
 
     async def settle(self, record: GenerationRecord) -> None:
         """Take a charge; return when it is safe.
@@ -111,10 +136,12 @@ class Settler:
                 be written.
         """
         if self._closing.is_set() or self._taken - self._booked >= MOST_PENDING:
-            raise Unavailable("The charge cannot be taken.")
+            raise Unavailable(_CANNOT_KEEP)
         self._journal.append(_payload(record))
         self._pending.append(record)
         self._taken += 1
+        if self.observer is not None:
+            self.observer.taken(record)
         number = self._taken
         if self._booking is None:
             self._booking = asyncio.create_task(self._book_pending(), name="settler")
@@ -254,7 +281,10 @@ class Settler:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                await self._book(group)
+                async with self._writing:
+                    await self._book(group)
+                    if self.observer is not None:
+                        self.observer.booked(group)
             except Exception as error:  # noqa: BLE001 - the edge: whatever it was, nothing is lost
                 # Not its text: a database's error may quote the row.
                 _log.error(

@@ -244,7 +244,7 @@ async def test_every_model_ends_well_through_the_pipeline(
     monkeypatch.setattr(simulated.asyncio, "sleep", sleep)
     books = fakes.FakeBooks()
     provider = SimulatedProvider(NAME, "cancel")
-    services = Services({SLUG: provider}, books, FakeClock(), Metrics())
+    services = Services({SLUG: provider}, fakes.FakeAdmission(), books, FakeClock(), Metrics())
     pipeline = Pipeline(Catalog(models()), services, SequentialIds())
     body = json.dumps(asked("hello there", model=f"simulated/{model}", stream=stream)).encode()
     exchange = pipeline.begin(fakes.call(parse_request(body)))

@@ -1,0 +1,173 @@
+"""An account in memory: its money, what is held of it, its free requests and its keys.
+
+    balance = balance in the books - charges that those do not have yet
+
+Every method is one step without waiting, so that a check and the hold that follows it are one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.admission.in_flight import InFlight
+from tollhouse.accounting.admission.key import KeyState
+from tollhouse.accounting.admission.rate import SlidingMinute
+from tollhouse.accounting.admission.types import AccountFacts
+from tollhouse.accounting.types import Credits
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from tollhouse.accounting.admission.types import Claim, Rate
+
+
+class Hold:
+    """What one request under way holds."""
+
+    __slots__ = ("account", "behind", "claim", "expires", "free", "key", "key_nano")
+
+    def __init__(  # noqa: PLR0913 - each is a fact of the hold
+        self,
+        account: AccountState,
+        key: KeyState,
+        claim: Claim,
+        *,
+        key_nano: int,
+        free: bool,
+        behind: bool,
+        expires: float,
+    ) -> None:
+        """Take what was decided."""
+        self.account = account
+        self.key = key
+        self.claim = claim
+        self.key_nano = key_nano
+        self.free = free
+        """Whether it holds one of the day's free requests."""
+        self.behind = behind
+        """Whether the clock had jumped back when it began."""
+        self.expires = expires
+
+
+class AccountState:
+    """What admission knows of one account."""
+
+    __slots__ = (
+        "_free_days",
+        "_taken_nano",
+        "_unbooked_free",
+        "_unbooked_nano",
+        "facts",
+        "free_behind",
+        "free_held",
+        "in_flight",
+        "keys",
+        "minutes",
+        "today",
+    )
+
+    def __init__(self, today: date) -> None:
+        """Know nothing yet; `load` comes next."""
+        self.facts = AccountFacts()
+        self.in_flight = InFlight()
+        self.keys: dict[str, KeyState] = {}
+        self.minutes: dict[str | None, SlidingMinute] = {}
+        self.free_held = 0
+        self.free_behind = 0
+        """Free requests that the books count to an earlier day, since the clock jumped back."""
+        self.today = today
+        """The latest UTC day that was seen: a clock that jumps back opens no window again."""
+        self._taken_nano = 0
+        """Charges that the facts do not know of: taken since they were read, or not booked then."""
+        self._unbooked_nano = 0
+        self._free_days: dict[date, int] = {}
+        self._unbooked_free: dict[date, int] = {}
+
+    def load(self, facts: AccountFacts) -> None:
+        """Take what the books say; what is on its way to them is added."""
+        self.facts = facts
+        self._taken_nano = self._unbooked_nano
+        self._free_days = dict(facts.free_requests)
+        for day, count in self._unbooked_free.items():
+            self._free_days[day] = self._free_days.get(day, 0) + count
+
+    @property
+    def credits(self) -> Credits:
+        """The account's money, with the charges that are not booked yet."""
+        booked = self.facts.credits
+        return Credits(
+            booked.purchased_nano,
+            booked.granted_nano,
+            booked.used_nano + self._taken_nano,
+            booked.refunded_nano,
+            booked.adjusted_nano,
+        )
+
+    @property
+    def balance_nano(self) -> int:
+        """What is left of its credits."""
+        return self.facts.credits.balance_nano - self._taken_nano
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it never used anything."""
+        return not self.facts.credits.used_nano and not self._taken_nano
+
+    def idle(self, now: float) -> bool:
+        """Tell whether nothing would be lost by forgetting it."""
+        return (
+            not self.in_flight.held_nano(now)
+            and not self.free_held
+            and not self.free_behind
+            and not self._unbooked_nano
+            and not self._unbooked_free
+            and all(key.idle for key in self.keys.values())
+            and all(minute.idle(now) for minute in self.minutes.values())
+        )
+
+    def sees(self, day: date) -> bool:
+        """Take the day of a request; tell whether it is before one that was seen."""
+        if day > self.today:
+            self.today = day
+            self.free_behind = 0
+        return day < self.today
+
+    def free_used(self) -> int:
+        """Return the day's limited requests to free models, those under way included."""
+        return self._free_days.get(self.today, 0) + self.free_behind + self.free_held
+
+    def minute(self, rate: Rate) -> SlidingMinute:
+        """Return the latest requests that a rate counts."""
+        return self.minutes.setdefault(rate.model, SlidingMinute())
+
+    def key(self, key_hash: str) -> KeyState:
+        """Return one of its keys."""
+        found = self.keys.get(key_hash)
+        if found is None:
+            found = self.keys[key_hash] = KeyState()
+        return found
+
+    # Money that moves
+
+    def taken(self, cost_nano: int, *, free_day: date | None, behind: bool) -> None:
+        """Count a generation that is on its way to the books.
+
+        Args:
+            cost_nano: What it cost.
+            free_day: The UTC day that it counts to as a request to a free model; None: to none.
+            behind: The clock has jumped back: it counts to the present day, too.
+        """
+        self._taken_nano += cost_nano
+        self._unbooked_nano += cost_nano
+        if free_day is not None:
+            self._free_days[free_day] = self._free_days.get(free_day, 0) + 1
+            self._unbooked_free[free_day] = self._unbooked_free.get(free_day, 0) + 1
+            self.free_behind += behind
+
+    def booked(self, cost_nano: int, *, free_day: date | None) -> None:
+        """Learn that what was taken is in the books."""
+        self._unbooked_nano -= cost_nano
+        if free_day is not None:
+            self._unbooked_free[free_day] = self._unbooked_free.get(free_day, 0) - 1
+            if not self._unbooked_free[free_day]:
+                del self._unbooked_free[free_day]

@@ -1,0 +1,218 @@
+"""Whether a request may begin for its credits: pure, apart from the state that it looks at.
+
+    key limit         what the key used, holds, and would hold
+    balance           credits that are there at all
+    in-flight budget  a part of the balance, for all requests at once
+
+What waiting cannot change is told at once; what others hold may become free.
+
+Source: the order of the public gateway's checks and the six rules of its in-flight budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.admission.types import Cap, Refusal
+from tollhouse.identity.types import AccountType
+from tollhouse.kernel.money import format_credits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.accounting.admission.account import AccountState
+    from tollhouse.accounting.admission.key import KeyState
+    from tollhouse.accounting.admission.types import Claim
+    from tollhouse.accounting.rules import Rules
+
+
+@dataclass(slots=True)
+class Case:
+    """A request and all that decides about it. Not frozen: one is made for every request."""
+
+    account: AccountState
+    key: KeyState
+    claim: Claim
+    rules: Rules
+    now: float
+    """Seconds of a clock that never jumps."""
+
+
+def refusal(case: Case) -> Refusal | None:
+    """Return why a request may not begin for want of credits; None where it may."""
+    return (
+        _spent_key(case)
+        or _no_credits(case)
+        or _heavier_than_budget(case)
+        or _held_key(case)
+        or _held_budget(case)
+    )
+
+
+def caps(case: Case, refused: Refusal | None = None) -> Sequence[Cap]:
+    """Return every limit of credits that holds for a request; the one that refuses it first."""
+    account = case.account
+    found: list[Cap] = []
+    if (limit := case.key.cap(account.today)) is not None:
+        found.append(limit)
+    if account.facts.type.needs_credits:
+        owned, running = account.credits, account.in_flight.running_nano
+        found.append(Cap("credits", owned.total_nano, owned.used_nano, running))
+    if has_budget(case):
+        account.in_flight.held_nano(case.now)
+        recent, running = account.in_flight.recent_nano, account.in_flight.running_nano
+        found.append(Cap("in_flight_budget", budget_nano(case), recent, running))
+    return sorted(found, key=lambda cap: refused is None or cap.source != refused.source)
+
+
+def key_weight_nano(case: Case) -> int:
+    """Return what a request holds of its key's limit.
+
+    One that names no limit of its output may take all that is left, and holds that.
+    """
+    if not _counts(case):
+        return 0
+    claim, limit = case.claim, case.key.limit.limit_nano
+    if limit is not None and claim.open_ended:
+        return max(0, min(claim.estimate_nano, limit - case.key.used_nano(case.account.today)))
+    return claim.estimate_nano
+
+
+def budget_nano(case: Case) -> int:
+    """Return what all requests in flight may hold: a part of the balance, up to the ceiling."""
+    fraction = case.rules.fraction
+    part = case.account.balance_nano * fraction.numerator // fraction.denominator
+    return max(0, min(part, case.rules.ceiling_nano))
+
+
+def has_budget(case: Case) -> bool:
+    """Tell whether the in-flight budget holds for a request.
+
+    Source: its second and fifth rule: prepaid accounts below a balance, and (if that is switched
+    on) those that never used anything; not free models, own provider keys, nor what has no token
+    cost.
+    """
+    account, claim = case.account, case.claim
+    if account.facts.type is not AccountType.PREPAID or claim.own_key or not claim.estimate_nano:
+        return False
+    below = account.balance_nano < case.rules.threshold_nano
+    return below or (case.rules.new_accounts and account.is_new)
+
+
+def _counts(case: Case) -> bool:
+    """Tell whether a request can use up the key's limit."""
+    return case.key.limit.include_byok if case.claim.own_key else case.claim.paid
+
+
+# What waiting cannot change
+
+
+def _spent_key(case: Case) -> Refusal | None:
+    limit = case.key.limit.limit_nano
+    if limit is None or not _counts(case):
+        return None
+    left, weight = limit - case.key.used_nano(case.account.today), key_weight_nano(case)
+    if left <= 0:
+        return Refusal(
+            "key_limit_exhausted",
+            "key_limit",
+            f"The key's limit of {format_credits(limit)} credits is used up "
+            f"({format_credits(limit - left)} used).",
+            f"Raise the key's limit{_reset_of(case)}.",
+        )
+    if weight > left:
+        return Refusal(
+            "weight_exceeds_key_limit",
+            "key_limit",
+            f"The request may cost {format_credits(weight)} credits; "
+            f"{format_credits(left)} are left of the key's limit.",
+            f"Lower max_tokens or the prompt's size, or raise the key's limit{_reset_of(case)}.",
+        )
+    return None
+
+
+def _reset_of(case: Case) -> str:
+    cap = case.key.cap(case.account.today)
+    if cap is None or cap.resets_at is None:
+        return ""
+    return f", or wait for its reset at {cap.resets_at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _no_credits(case: Case) -> Refusal | None:
+    if not case.account.facts.type.needs_credits:
+        return None
+    balance = case.account.balance_nano
+    if case.claim.paid and not case.claim.own_key and balance <= 0:
+        return Refusal(
+            "insufficient_credits",
+            "credits",
+            f"The account has no credits left (balance {format_credits(balance)}).",
+            "Add credits.",
+        )
+    if balance < 0:
+        return Refusal(
+            "negative_balance",
+            "credits",
+            f"The account's balance is negative ({format_credits(balance)}); that refuses free "
+            "models, too.",
+            "Add credits.",
+        )
+    return None
+
+
+def _heavier_than_budget(case: Case) -> Refusal | None:
+    if not has_budget(case):
+        return None
+    claim, budget = case.claim, budget_nano(case)
+    if claim.estimate_nano <= budget:
+        return None
+    why = ", since it names no max_tokens," if claim.open_ended else ""
+    return Refusal(
+        "weight_exceeds_budget",
+        "credits",
+        f"The request would hold {format_credits(claim.estimate_nano)} credits{why} and the "
+        f"whole in-flight budget is {format_credits(budget)}.",
+        "Set max_tokens or lower it, shorten the prompt, or add credits; the same request again "
+        "does not help.",
+    )
+
+
+# What others hold
+
+
+def _held_key(case: Case) -> Refusal | None:
+    key, limit = case.key, case.key.limit.limit_nano
+    if limit is None or not key.held_nano or not _counts(case):
+        return None
+    left = limit - key.used_nano(case.account.today) - key.held_nano
+    if left > 0 and key_weight_nano(case) <= left:
+        return None
+    return Refusal(
+        "key_limit_held",
+        "key_limit",
+        f"Requests under way hold {format_credits(key.held_nano)} credits of the key's limit; "
+        f"{format_credits(max(0, left))} are left.",
+        "Wait for them and send the request again, or raise the key's limit.",
+        retry_after=max(1.0, case.rules.settlement_seconds),
+    )
+
+
+def _held_budget(case: Case) -> Refusal | None:
+    if not has_budget(case):
+        return None
+    estimate, in_flight = case.claim.estimate_nano, case.account.in_flight
+    budget, held = budget_nano(case), in_flight.held_nano(case.now)
+    excess = held + estimate - budget
+    if excess <= 0:
+        return None
+    wait = in_flight.seconds_until(excess, case.now)
+    return Refusal(
+        "in_flight_budget_exhausted",
+        "in_flight_budget",
+        f"Requests under way or just ended hold {format_credits(held)} of an in-flight budget of "
+        f"{format_credits(budget)} credits; this one needs {format_credits(estimate)}.",
+        "Wait a moment and send the request again, lower max_tokens, or add credits.",
+        retry_after=max(1.0, case.rules.settlement_seconds) if wait is None else ceil(wait),
+    )

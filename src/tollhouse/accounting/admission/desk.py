@@ -1,0 +1,254 @@
+"""The desk: admits requests and keeps what they hold until their cost is known.
+
+    admit(claim)       the request may begin, and holds what it may cost; or 402, 429, 503
+    taken(record)      its charge is in the journal: the actual cost counts in place of the hold
+    release(id)        it ended without a charge: the hold ends
+
+Check and hold are one step, so requests at the same time cannot spend the same credits. A hold ends
+once, whichever comes first: settled, released or expired. Who could begin once others have ended
+waits for a moment, first come, first served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tollhouse.accounting.admission import decide, free, refusals
+from tollhouse.accounting.admission.account import Hold
+from tollhouse.accounting.admission.decide import Case
+from tollhouse.accounting.admission.roster import Roster
+from tollhouse.kernel.errors import TollhouseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tollhouse.accounting.admission.account import AccountState
+    from tollhouse.accounting.admission.ports import Standing
+    from tollhouse.accounting.admission.types import Cap, Claim, Refusal
+    from tollhouse.accounting.rules import Rules
+    from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.kernel.clock import Clock
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """How a request would be received now."""
+
+    caps: Sequence[Cap]
+    """Every limit of credits that holds for it, the binding one first."""
+    free_used: int
+    free_limit: int | None
+    """Of the day's requests to free models; None where they do not count for it."""
+    error: TollhouseError | None
+    """Its refusal; None where it may begin."""
+
+
+class Desk:
+    """Admits the requests of every account."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        standing: Standing,
+        clock: Clock,
+        *,
+        room: Callable[[int], None] = lambda _: None,
+        max_age_seconds: float | None = None,
+    ) -> None:
+        """Take what it needs; nothing is read before the first request.
+
+        Args:
+            rules: The operator's numbers.
+            standing: Reads what the books say.
+            clock: The time.
+            room: Raises `Unavailable` where the journal cannot take so many more charges.
+            max_age_seconds: See `Roster`.
+        """
+        self._rules = rules
+        self._clock = clock
+        self._room = room
+        self._roster = Roster(
+            standing, clock, max_age_seconds=max_age_seconds, on_change=self._wake
+        )
+        self._holds: dict[str, Hold] = {}
+        self._queues: dict[str, deque[asyncio.Event]] = {}
+
+    @property
+    def holds(self) -> int:
+        """How many requests hold something now."""
+        return len(self._holds)
+
+    async def admit(self, claim: Claim) -> bool:
+        """Let a request begin, and hold what it may cost until its cost is known.
+
+        Returns:
+            Whether it may use free models.
+
+        Raises:
+            PaymentRequired: Credits, or a limit of them, do not suffice.
+            RateLimited: Too many requests to free models, or to a model with a limit of its own.
+            Unavailable: Its charge could not be kept, or the account cannot be read.
+        """
+        self._expire()
+        if claim.account_id not in self._queues:
+            case = self._case(await self._account(claim), claim)
+            refused = decide.refusal(case)
+            if refused is None:
+                return self._begin(case)
+            if refused.retry_after is None or not self._rules.wait_seconds:
+                raise self._error(case, refused)
+        return await self._queued(claim)
+
+    def release(self, generation_id: str) -> None:
+        """End the hold of a request without a charge; does nothing where it has ended."""
+        hold = self._holds.pop(generation_id, None)
+        if hold is not None:
+            self._end(hold, 0)
+
+    async def preview(self, claim: Claim) -> Preview:
+        """Return how a request would be received now; nothing is held or counted.
+
+        Raises:
+            Unavailable: The account cannot be read.
+        """
+        self._expire()
+        case = self._case(await self._account(claim), claim)
+        refused = decide.refusal(case)
+        error = None if refused is None else self._error(case, refused)
+        try:
+            self._room(len(self._holds) + 1)
+            self._free_room(case)
+        except TollhouseError as limited:
+            error = limited
+        gated = free.is_gated(case.account, claim)
+        return Preview(
+            caps=decide.caps(case, refused),
+            free_used=case.account.free_used(),
+            free_limit=free.a_day(case.account, self._rules) if gated else None,
+            error=error,
+        )
+
+    # What the settler tells
+
+    def taken(self, record: GenerationRecord) -> None:
+        """Count a charge that is in the journal, in place of what its request held."""
+        hold = self._holds.pop(record.id, None)
+        self._roster.taken(record, behind=hold is not None and hold.behind)
+        if hold is not None:
+            self._end(hold, record.charge.cost_nano)
+
+    def booked(self, records: Sequence[GenerationRecord]) -> None:
+        """Learn that charges are in the database."""
+        self._roster.booked(records)
+
+    def stale(self, account_id: str) -> None:
+        """Have an account read again before its next request: something of it has changed."""
+        self._roster.stale(account_id)
+
+    # One step each, without waiting
+
+    def _case(self, account: AccountState, claim: Claim) -> Case:
+        account.sees(claim.now.date())
+        return Case(
+            account, account.key(claim.key_hash), claim, self._rules, self._clock.monotonic()
+        )
+
+    def _begin(self, case: Case) -> bool:
+        self._room(len(self._holds) + 1)
+        account, claim = case.account, case.claim
+        may_use_free = self._free_room(case)
+        hold = Hold(
+            account,
+            case.key,
+            claim,
+            key_nano=decide.key_weight_nano(case),
+            free=may_use_free and free.is_gated(account, claim),
+            behind=account.sees(claim.now.date()),
+            expires=case.now + self._rules.hold_seconds,
+        )
+        free.take(case, may_use_free=may_use_free)
+        account.in_flight.begin(claim.estimate_nano)
+        case.key.held_nano += hold.key_nano
+        account.free_held += hold.free
+        self._holds[claim.generation_id] = hold
+        return may_use_free
+
+    def _end(self, hold: Hold, actual_nano: int) -> None:
+        account, claim = hold.account, hold.claim
+        until = self._clock.monotonic() + self._rules.settlement_seconds
+        account.in_flight.end(claim.estimate_nano, actual_nano, until)
+        hold.key.held_nano -= hold.key_nano
+        account.free_held -= hold.free
+        self._wake(claim.account_id)
+
+    def _expire(self) -> None:
+        """End the oldest holds if their requests never did: a bug, but none that locks credits."""
+        now = self._clock.monotonic()
+        while self._holds:
+            oldest = next(iter(self._holds.values()))
+            if oldest.expires > now:
+                return
+            _log.error("hold_expired", generation=oldest.claim.generation_id)
+            self.release(oldest.claim.generation_id)
+
+    def _free_room(self, case: Case) -> bool:
+        if not case.claim.free and case.claim.rate is None:
+            return False
+        return free.room(case, self._clock.now())
+
+    def _error(self, case: Case, refused: Refusal) -> TollhouseError:
+        caps = decide.caps(case, refused)
+        return refusals.payment_required(refused, caps, self._rules.source_prefix)
+
+    # Waiting
+
+    async def _account(self, claim: Claim) -> AccountState:
+        known = self._roster.known(claim.account_id, claim.key_hash)
+        if known is not None:
+            return known
+        return await self._roster.fresh(claim.account_id, claim.key_hash)
+
+    async def _queued(self, claim: Claim) -> bool:
+        """Wait in the account's queue for what others hold."""
+        deadline = self._clock.monotonic() + self._rules.wait_seconds
+        queue = self._queues.setdefault(claim.account_id, deque())
+        turn = asyncio.Event()
+        queue.append(turn)
+        try:
+            while True:
+                turn.clear()
+                case = self._case(await self._account(claim), claim)
+                refused, left = decide.refusal(case), deadline - case.now
+                if refused is None and (queue[0] is turn or left <= 0):
+                    return self._begin(case)
+                if refused is not None and (refused.retry_after is None or left <= 0):
+                    raise self._error(case, refused)
+                await self._until(turn, case.account, left)
+        finally:
+            queue.remove(turn)
+            if queue:
+                queue[0].set()
+            else:
+                del self._queues[claim.account_id]
+
+    async def _until(self, turn: asyncio.Event, account: AccountState, left: float) -> None:
+        """Wait until something was freed, the settlement window of something ends, or so long."""
+        change = account.in_flight.next_change()
+        if change is not None:
+            left = min(left, max(0.0, change - self._clock.monotonic()))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await turn.wait()
+
+    def _wake(self, account_id: str) -> None:
+        queue = self._queues.get(account_id)
+        if queue:
+            queue[0].set()

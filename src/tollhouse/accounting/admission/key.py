@@ -1,0 +1,105 @@
+"""A key's limit, in memory: what is booked, what is on its way to the books, what is held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.admission.types import Cap, KeyFacts
+from tollhouse.accounting.types import KeyLimit, Spend
+from tollhouse.accounting.windows import resets_at, window_start
+
+if TYPE_CHECKING:
+    from datetime import date
+
+
+class KeyState:
+    """What counts towards a key's limit."""
+
+    __slots__ = ("_behind", "_total", "_unbooked", "_used", "_window", "days", "held_nano", "limit")
+
+    def __init__(self) -> None:
+        """Know nothing yet; `load` comes next."""
+        self.limit = KeyLimit()
+        self.held_nano = 0
+        self.days: dict[date, Spend] = {}
+        self._total = Spend()
+        self._unbooked: dict[date, Spend] = {}
+        self._behind = Spend()
+        """Spent while the clock showed a day before this window's: the books have it there."""
+        self._window: tuple[date, date | None] | None = None
+        self._used = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing would be lost by forgetting it."""
+        return not self.held_nano and not self._unbooked
+
+    def load(self, facts: KeyFacts) -> None:
+        """Take what the books say; what is on its way to them is added."""
+        self.limit = facts.limit
+        self._total = facts.total
+        self.days = dict(facts.days)
+        for day, spend in self._unbooked.items():
+            self._add(day, spend)
+        self._window = None
+
+    def used_nano(self, today: date) -> int:
+        """Return what counts towards the limit in the window of a day."""
+        start = window_start(self.limit.reset, today)
+        if self._window != (today, start):
+            if self._window is not None and self._window[1] != start:
+                self._behind = Spend()
+            self._window = (today, start)
+            self._used = self._counted(start)
+        return self._used
+
+    def cap(self, today: date) -> Cap | None:
+        """Return the limit as it stands; None where there is none."""
+        if self.limit.limit_nano is None:
+            return None
+        return Cap(
+            "key_limit",
+            self.limit.limit_nano,
+            self.used_nano(today),
+            self.held_nano,
+            resets_at(self.limit.reset, today),
+        )
+
+    def taken(self, day: date, spend: Spend, *, behind: bool) -> None:
+        """Count what a generation cost, before it is booked.
+
+        Args:
+            day: The UTC day that the books will count it to.
+            spend: What it adds.
+            behind: The clock has jumped back: it counts in the present window, too.
+        """
+        self._unbooked[day] = self._unbooked.get(day, Spend()) + spend
+        self._add(day, spend)
+        if behind:
+            self._behind += spend
+        self._window = None
+
+    def booked(self, day: date, spend: Spend) -> None:
+        """Learn that what was taken is in the books."""
+        left = self._unbooked.get(day, Spend())
+        left = Spend(
+            left.usage_nano - spend.usage_nano, left.byok_usage_nano - spend.byok_usage_nano
+        )
+        if left == Spend():
+            self._unbooked.pop(day, None)
+        else:
+            self._unbooked[day] = left
+
+    def _add(self, day: date, spend: Spend) -> None:
+        self._total += spend
+        self.days[day] = self.days.get(day, Spend()) + spend
+
+    def _counted(self, start: date | None) -> int:
+        if start is None:
+            return self._nano(self._total)
+        since = (spend for day, spend in self.days.items() if day >= start)
+        return self._nano(sum(since, Spend())) + self._nano(self._behind)
+
+    def _nano(self, spend: Spend) -> int:
+        own = spend.byok_usage_nano if self.limit.include_byok else 0
+        return spend.usage_nano + own

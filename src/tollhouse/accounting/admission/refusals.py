@@ -1,0 +1,93 @@
+"""How a refusal for want of credits or room looks to the caller.
+
+Source: the public gateway's tables of 402 and 429 errors; `limits` beyond them is ours.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+from math import ceil
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.admission.types import FREE_PER_DAY
+from tollhouse.kernel.errors import PaymentRequired, RateLimited, RateWindow
+from tollhouse.kernel.money import nano_to_float
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date
+
+    from tollhouse.accounting.admission.types import Cap, Rate, Refusal
+
+
+def payment_required(refusal: Refusal, caps: Sequence[Cap], prefix: str) -> PaymentRequired:
+    """Return the 402 of a refusal.
+
+    Args:
+        refusal: Why.
+        caps: Every limit of credits, the binding one first.
+        prefix: What every `limit_source` begins with.
+    """
+    return PaymentRequired(
+        refusal.message,
+        metadata={
+            "error_type": PaymentRequired.code,
+            "reason": refusal.reason,
+            "limit_source": prefix + refusal.source,
+            "remedy_hint": refusal.remedy,
+            "limits": [shown(cap, prefix) for cap in caps],
+        },
+        retry_after=None if refusal.retry_after is None else max(1, ceil(refusal.retry_after)),
+    )
+
+
+def shown(cap: Cap, prefix: str) -> dict[str, object]:
+    """Return a limit in credits, as metadata shows it."""
+    return {
+        "limit_source": prefix + cap.source,
+        "limit": nano_to_float(cap.limit_nano),
+        "used": nano_to_float(cap.used_nano),
+        "held": nano_to_float(cap.held_nano),
+        "remaining": nano_to_float(cap.remaining_nano),
+        "resets_at": None if cap.resets_at is None else f"{cap.resets_at:%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
+def too_many_a_minute(rate: Rate, wait: float, now: datetime) -> RateLimited:
+    """Return the 429 of a limit of requests in a minute.
+
+    Args:
+        rate: The limit.
+        wait: Seconds until another request fits.
+        now: The time of day.
+    """
+    return _limited(
+        f"Rate limit exceeded: {rate.bucket}. Wait {ceil(wait)} seconds.",
+        RateWindow(rate.per_minute, 0, now + timedelta(seconds=wait)),
+    )
+
+
+def too_many_a_day(limit: int, raised: int, today: date) -> RateLimited:
+    """Return the 429 of the daily limit of requests to free models.
+
+    Args:
+        limit: The account's.
+        raised: That of accounts that bought credits.
+        today: The UTC day that is used up.
+    """
+    tomorrow = datetime.combine(today + timedelta(days=1), time(), UTC)
+    more = f" Purchased credits raise it to {raised} requests a day." if limit < raised else ""
+    return _limited(
+        f"Rate limit exceeded: {FREE_PER_DAY}. Wait for the next UTC day.{more}",
+        RateWindow(limit, 0, tomorrow),
+    )
+
+
+def _limited(message: str, window: RateWindow) -> RateLimited:
+    headers = {
+        "X-RateLimit-Limit": str(window.limit),
+        "X-RateLimit-Remaining": str(window.remaining),
+        "X-RateLimit-Reset": str(int(window.resets_at.timestamp() * 1000)),
+    }
+    metadata = {"error_type": RateLimited.code, "headers": headers}
+    return RateLimited(message, metadata=metadata, window=window)

@@ -1,0 +1,177 @@
+"""The accounts in memory: read when they are first needed, and again when something changed.
+
+    fresh(account, key)   -> the account, with facts no older than the latest change
+    taken(record)         a charge is in the journal: it counts from now on
+    booked(records)       charges are in the database, where the next reading finds them
+    stale(account)        its credits, limits or type changed: read it before its next request
+
+What is read is exact, since it is read while no group of charges is half way into the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from tollhouse.accounting.admission.account import AccountState
+from tollhouse.accounting.days import spend_of, utc_day
+from tollhouse.kernel.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import date
+
+    from tollhouse.accounting.admission.ports import Standing
+    from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.kernel.clock import Clock
+
+MOST_REMEMBERED: Final = 50_000
+LOAD_SECONDS: Final = 5.0
+_log = structlog.get_logger(__name__)
+
+
+class Entry:
+    """An account and how much of it was read since the latest change."""
+
+    __slots__ = ("changed", "loaded_at", "loading", "read", "refreshing", "state")
+
+    def __init__(self, today: date) -> None:
+        """Know nothing yet."""
+        self.state = AccountState(today)
+        self.changed = 0
+        """Counts the changes."""
+        self.read: dict[str, int] = {}
+        """Each key that was read, and after which change."""
+        self.loaded_at = 0.0
+        self.loading = asyncio.Lock()
+        self.refreshing: asyncio.Task[None] | None = None
+
+    def knows(self, key_hash: str) -> bool:
+        """Tell whether the account and a key were read since the latest change."""
+        return self.read.get(key_hash) == self.changed
+
+
+class Roster:
+    """Accounts and keys in memory, as many as are used."""
+
+    def __init__(
+        self,
+        standing: Standing,
+        clock: Clock,
+        *,
+        max_age_seconds: float | None = None,
+        on_change: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Take what it needs; nothing is read yet.
+
+        Args:
+            standing: Reads what the books say.
+            clock: The time.
+            max_age_seconds: How old facts may be, where another process may change them too; None
+                where this one is told of every change.
+            on_change: Called with an account's id when it was read again.
+        """
+        self._standing = standing
+        self._clock = clock
+        self._max_age = max_age_seconds
+        self._on_change = on_change
+        self._entries: dict[str, Entry] = {}
+
+    def known(self, account_id: str, key_hash: str) -> AccountState | None:
+        """Return an account whose facts and key are fresh; None where it has to be read."""
+        entry = self._entries.get(account_id)
+        if entry is None or not entry.knows(key_hash):
+            return None
+        if self._max_age is not None and self._clock.monotonic() - entry.loaded_at > self._max_age:
+            self._refresh(entry, account_id, key_hash)
+        return entry.state
+
+    async def fresh(self, account_id: str, key_hash: str) -> AccountState:
+        """Return an account, read now unless its facts and its key are fresh.
+
+        Raises:
+            Unavailable: It cannot be read.
+        """
+        entry = self._entry(account_id)
+        async with entry.loading:
+            while not entry.knows(key_hash):
+                await self._read(entry, account_id, key_hash)
+        return entry.state
+
+    def taken(self, record: GenerationRecord, *, behind: bool) -> None:
+        """Count a charge that is in the journal.
+
+        Args:
+            record: The generation.
+            behind: The clock had jumped back when its request came.
+        """
+        day = utc_day(record)
+        state = self._entry(record.account_id).state
+        free_day = day if record.free_limited else None
+        state.taken(record.charge.cost_nano, free_day=free_day, behind=behind)
+        state.key(record.key_hash).taken(day, spend_of(record), behind=behind)
+
+    def booked(self, records: Sequence[GenerationRecord]) -> None:
+        """Learn that charges are in the database."""
+        for record in records:
+            entry = self._entries.get(record.account_id)
+            if entry is None:
+                continue
+            state, day = entry.state, utc_day(record)
+            free_day = day if record.free_limited else None
+            state.booked(record.charge.cost_nano, free_day=free_day)
+            state.key(record.key_hash).booked(day, spend_of(record))
+
+    def stale(self, account_id: str) -> None:
+        """Have an account read again before its next request."""
+        entry = self._entries.get(account_id)
+        if entry is not None:
+            entry.changed += 1
+            self._on_change(account_id)
+
+    def _entry(self, account_id: str) -> Entry:
+        entry = self._entries.get(account_id)
+        if entry is None:
+            if len(self._entries) >= MOST_REMEMBERED:
+                self._forget_idle()
+            entry = self._entries[account_id] = Entry(self._clock.now().date())
+        return entry
+
+    def _forget_idle(self) -> None:
+        now = self._clock.monotonic()
+        for account_id, entry in list(self._entries.items()):
+            if not entry.loading.locked() and entry.state.idle(now):
+                del self._entries[account_id]
+
+    async def _read(self, entry: Entry, account_id: str, key_hash: str) -> None:
+        change = entry.changed
+        try:
+            async with asyncio.timeout(LOAD_SECONDS):
+                account, key = await self._standing.load(account_id, key_hash)
+        except Exception as error:
+            _log.error("account_not_read", account=account_id, error=type(error).__name__)
+            message = "The account's credits cannot be read now; try again in a moment."
+            raise Unavailable(message, retry_after=1) from error
+        entry.state.load(account)
+        entry.state.key(key_hash).load(key)
+        entry.read[key_hash] = change
+        entry.loaded_at = self._clock.monotonic()
+
+    def _refresh(self, entry: Entry, account_id: str, key_hash: str) -> None:
+        """Read again beside the requests, which go on with what is known."""
+        if entry.refreshing is None:
+            entry.loaded_at = self._clock.monotonic()
+            entry.refreshing = asyncio.create_task(self._refreshed(entry, account_id, key_hash))
+
+    async def _refreshed(self, entry: Entry, account_id: str, key_hash: str) -> None:
+        try:
+            async with entry.loading:
+                await self._read(entry, account_id, key_hash)
+            self._on_change(account_id)
+        except Unavailable:
+            # Logged; the next request that finds it old tries again.
+            return
+        finally:
+            entry.refreshing = None

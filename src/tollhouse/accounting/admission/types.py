@@ -1,0 +1,105 @@
+"""What admission weighs: claims, what is known of an account, caps and refusals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime  # noqa: TC003 - part of the picture that a reader needs
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from tollhouse.accounting.types import Credits, KeyLimit, Spend
+from tollhouse.identity.types import AccountType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import date
+
+Source = Literal["key_limit", "credits", "in_flight_budget"]
+"""Which limit of credits refuses; on the wire with a prefix, `service_` unless set."""
+
+FREE_PER_MINUTE = "free-models-per-min"
+FREE_PER_DAY = "free-models-per-day"
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a request wants. Not frozen: one is made for every request."""
+
+    generation_id: str
+    account_id: str
+    key_hash: str
+    now: datetime
+    """When the request came."""
+    estimate_nano: int = 0
+    """What its tokens may cost, at most the cap of a request; 0 where tokens cost nothing."""
+    open_ended: bool = False
+    """Whether it names no limit of its output, so that the estimate is the cap."""
+    paid: bool = False
+    """Whether it may cost anything at all: a request's fee alone is not estimated."""
+    own_key: bool = False
+    """Whether it is served with own provider keys alone."""
+    free: bool = False
+    """Whether one of its models is free and limited."""
+    only_free: bool = False
+    """Whether all of them are: without room there it is refused."""
+    rate: Rate | None = None
+    """The requests that its model takes in a minute, where that is limited."""
+
+
+class Rate(NamedTuple):
+    """A limit of requests in a minute for each account."""
+
+    bucket: str
+    """Its name, for people and their clients."""
+    model: str | None
+    """The model that it counts; None for all free ones together."""
+    per_minute: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccountFacts:
+    """What the books say of an account."""
+
+    type: AccountType = AccountType.PREPAID
+    free_limits_exempt: bool = False
+    credits: Credits = field(default_factory=Credits)
+    free_requests: Mapping[date, int] = field(default_factory=dict[Any, int])
+    """Limited requests to free models of the latest UTC days."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """What the books say of a key."""
+
+    limit: KeyLimit = field(default_factory=KeyLimit)
+    total: Spend = field(default_factory=Spend)
+    days: Mapping[date, Spend] = field(default_factory=dict[Any, Spend])
+    """Its use of each UTC day, as far back as a week or a month reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """One limit of credits, as it stands."""
+
+    source: Source
+    limit_nano: int
+    used_nano: int
+    """Booked: of the key's window; of all credits; of the settlement window."""
+    held_nano: int
+    """For requests under way."""
+    resets_at: datetime | None = None
+
+    @property
+    def remaining_nano(self) -> int:
+        """What is left; never negative."""
+        return max(0, self.limit_nano - self.used_nano - self.held_nano)
+
+
+class Refusal(NamedTuple):
+    """Why a request may not begin."""
+
+    reason: str
+    source: Source
+    message: str
+    remedy: str
+    retry_after: float | None = None
+    """Seconds after which waiting may have helped; None where waiting alone cannot."""

@@ -1,0 +1,239 @@
+"""Random lives of an account, played to the model and to the shipped code at once.
+
+    class Machine(MoneyMachine):
+        def open(self, model: Model) -> System: ...     # what is under test
+
+After each step both must agree; at each admission the model itself must be sound.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Protocol
+
+from hypothesis import event
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
+
+from tests.unit.accounting.admission.money_model import CREDIT, Ended, Model, Request
+from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.types import KeyLimit, Reset
+from tollhouse.testing.clock import START
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+KEYS = ("k" * 64, "o" * 64)
+AMOUNTS = st.one_of(
+    st.integers(0, 20), st.integers(0, 8).map(lambda n: n * CREDIT // 2), st.just(CREDIT)
+)
+
+
+class System(Protocol):
+    """What is under test."""
+
+    def admit(
+        self, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
+    ) -> str | None:
+        """Return why a request is refused; None where it begins."""
+        ...
+
+    def settle(self, ended: Ended, arrived: datetime) -> None:
+        """Put a charge into the journal."""
+        ...
+
+    def release(self, id_: str) -> None:
+        """End a request without a charge."""
+        ...
+
+    def book(self) -> None:
+        """Bring what is in the journal into the books."""
+        ...
+
+    def kill(self) -> None:
+        """End the process at once, and start another one."""
+        ...
+
+    def credit(self, amount: int, *, paid: bool) -> None:
+        """Add credits."""
+        ...
+
+    def limit(self, key: str, limit: KeyLimit) -> None:
+        """Change a key's limit."""
+        ...
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and expire what has to."""
+        ...
+
+    def counters(self) -> tuple[int, int, int, int]:
+        """Return balance, what is held, the day's free requests, and the number of holds."""
+        ...
+
+    def close(self) -> None:
+        """Compare the books with themselves, and give everything up."""
+        ...
+
+
+class MoneyMachine(RuleBasedStateMachine):
+    """One account, two keys, any number of requests."""
+
+    requests = Bundle("requests")
+    expired = Bundle("expired")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+        self.model = Model(Rules(), START)
+        self.arrived: dict[str, datetime] = {}
+        self.system: System | None = None
+
+    def open(self, model: Model) -> System:
+        """Return what is under test, in the model's state."""
+        raise NotImplementedError
+
+    @property
+    def under_test(self) -> System:
+        assert self.system is not None
+        return self.system
+
+    @initialize(
+        balance=st.one_of(st.integers(0, 40), st.sampled_from([CREDIT, 10 * CREDIT, 600 * CREDIT])),
+        fraction=st.sampled_from([Fraction(1), Fraction(1, 2), Fraction(1, 3)]),
+        window=st.sampled_from([0.0, 5.0]),
+        per_day=st.integers(0, 6),
+    )
+    def begin(self, balance: int, fraction: Fraction, window: float, per_day: int) -> None:
+        rules = Rules(
+            fraction=fraction,
+            settlement_seconds=window,
+            wait_seconds=0,
+            hold_seconds=600,
+            free_per_minute=4,
+            free_per_day=per_day,
+            free_per_day_raised=per_day + 3,
+        )
+        self.model = Model(rules, START)
+        self.system = self.open(self.model)
+        if balance:
+            self.credit(balance, paid=True)
+
+    @rule(
+        target=requests,
+        key=st.sampled_from(KEYS),
+        estimate=AMOUNTS,
+        free=st.sampled_from([False, False, False, True]),
+        open_ended=st.booleans(),
+    )
+    def admit(self, key: str, estimate: int, free: bool, open_ended: bool) -> object:  # noqa: FBT001
+        self.number += 1
+        id_ = f"gen-1773311400-{self.number:020x}"
+        estimate = 0 if free else estimate
+        open_ended = open_ended and not free
+        balance, held = self.model.balance, self.model.held
+        expected = self.model.admit(id_, key, estimate, free=free, open_ended=open_ended)
+        found = self.under_test.admit(id_, key, estimate, free=free, open_ended=open_ended)
+        assert found == expected
+        event(f"admission: {expected or 'begins'}")
+        if expected is not None:
+            return multiple()
+        if not free:
+            assert balance > 0
+            if estimate and balance < self.model.rules.threshold_nano:
+                assert held + estimate <= balance, "more was held than there is"
+        self.arrived[id_] = self.model.now
+        return id_
+
+    @rule(id_=consumes(requests), cost=AMOUNTS)
+    def settle(self, id_: str, cost: int) -> None:
+        request = self.model.running.get(id_)
+        if request is None:
+            return
+        # Replies may cost more than was estimated: their prompt was longer, say.
+        ended = self.model.settle(id_, 0 if request.free else cost)
+        self.under_test.settle(ended, self.arrived[id_])
+
+    @rule(id_=consumes(requests))
+    def settle_at_its_estimate(self, id_: str) -> None:
+        request = self.model.running.get(id_)
+        if request is not None:
+            ended = self.model.settle(id_, request.estimate)
+            self.under_test.settle(ended, self.arrived[id_])
+
+    @rule(id_=consumes(requests))
+    def release(self, id_: str) -> None:
+        if id_ in self.model.running:
+            self.model.release(id_)
+            self.under_test.release(id_)
+
+    @rule()
+    def book(self) -> None:
+        self.under_test.book()
+
+    @precondition(lambda self: self.model.ended)
+    @rule()
+    def kill(self) -> None:
+        self.model.forget()
+        self.under_test.kill()
+
+    @rule(amount=st.integers(1, 30) | st.just(9 * CREDIT), paid=st.booleans())
+    def credit(self, amount: int, paid: bool) -> None:  # noqa: FBT001
+        self.under_test.credit(amount, paid=paid)
+        if paid:
+            self.model.purchased += amount
+        else:
+            self.model.granted += amount
+
+    @rule(
+        key=st.sampled_from(KEYS),
+        nano=st.none() | AMOUNTS,
+        reset=st.none() | st.sampled_from(Reset),
+    )
+    def limit(self, key: str, nano: int | None, reset: Reset | None) -> None:
+        limit = KeyLimit(nano, reset)
+        self.model.limits[key] = limit
+        self.under_test.limit(key, limit)
+
+    @rule(
+        target=expired,
+        seconds=st.sampled_from([0.001, 1.0, 4.999, 5.0, 30.0, 60.0, 700.0, 86_400.0, 604_800.0]),
+    )
+    def advance(self, seconds: float) -> object:
+        over = self.model.advance(seconds)
+        late = [self.model.running.pop(id_) for id_ in over]
+        self.under_test.advance(seconds)
+        return multiple(*late)
+
+    @rule(request=consumes(expired), cost=st.integers(1, 20))
+    def settle_late(self, request: Request, cost: int) -> None:
+        ended = Ended(
+            request.id,
+            request.key,
+            0 if request.free else cost,
+            request.free,
+            request.day,
+            self.model.monotonic,
+            had_hold=False,
+        )
+        self.model.ended.append(ended)
+        self.under_test.settle(ended, self.arrived[ended.id])
+
+    @invariant()
+    def counters_agree(self) -> None:
+        if self.system is not None:
+            model = self.model
+            expected = (model.balance, model.held, model.free_today, len(model.running))
+            assert self.system.counters() == expected
+
+    def teardown(self) -> None:
+        if self.system is not None:
+            self.system.close()

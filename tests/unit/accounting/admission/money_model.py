@@ -1,0 +1,201 @@
+"""What admission ought to do, said as plainly as possible: lists and sums, no shortcuts.
+
+The shipped code keeps running totals; this recomputes everything from what happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.types import KeyLimit, Reset
+from tollhouse.kernel.money import NANO_PER_CREDIT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.accounting.rules import Rules
+
+CREDIT = NANO_PER_CREDIT
+
+
+@dataclass
+class Request:
+    """One that was admitted and has not ended."""
+
+    id: str
+    key: str
+    estimate: int
+    key_weight: int
+    free: bool
+    day: date
+    began: float
+
+
+@dataclass
+class Ended:
+    """One that cost something."""
+
+    id: str
+    key: str
+    cost: int
+    free: bool
+    day: date
+    ended: float
+    had_hold: bool
+
+
+@dataclass
+class Model:
+    """One account with some keys."""
+
+    rules: Rules
+    now: datetime
+    monotonic: float = 0.0
+    purchased: int = 0
+    granted: int = 0
+    limits: dict[str, KeyLimit] = field(default_factory=dict)
+    running: dict[str, Request] = field(default_factory=dict)
+    ended: list[Ended] = field(default_factory=list)
+    minute: list[float] = field(default_factory=list)
+
+    # What there is
+
+    @property
+    def today(self) -> date:
+        return self.now.astimezone(UTC).date()
+
+    @property
+    def used(self) -> int:
+        return sum(each.cost for each in self.ended)
+
+    @property
+    def balance(self) -> int:
+        return self.purchased + self.granted - self.used
+
+    @property
+    def held(self) -> int:
+        window = self.rules.settlement_seconds
+        recent = (
+            each.cost
+            for each in self.ended
+            if each.had_hold and self.monotonic < each.ended + window
+        )
+        return sum(each.estimate for each in self.running.values()) + sum(recent)
+
+    @property
+    def budget(self) -> int:
+        part = self.balance * self.rules.fraction.numerator // self.rules.fraction.denominator
+        return max(0, min(part, self.rules.ceiling_nano))
+
+    def key_used(self, key: str) -> int:
+        return sum(each.cost for each in self.ended if each.key == key and self._in_window(each))
+
+    def _in_window(self, each: Ended) -> bool:
+        match self.limits.get(each.key, KeyLimit()).reset:
+            case None:
+                return True
+            case Reset.DAILY:
+                return each.day == self.today
+            case Reset.WEEKLY:
+                return each.day > self.today - timedelta(days=self.today.isoweekday())
+            case Reset.MONTHLY:
+                return (each.day.year, each.day.month) == (self.today.year, self.today.month)
+
+    def key_held(self, key: str) -> int:
+        return sum(each.key_weight for each in self.running.values() if each.key == key)
+
+    @property
+    def free_today(self) -> int:
+        running = sum(each.free for each in self.running.values())
+        return running + sum(each.free and each.day == self.today for each in self.ended)
+
+    @property
+    def free_limit(self) -> int:
+        enough = self.purchased >= self.rules.raised_from_nano
+        return self.rules.free_per_day_raised if enough else self.rules.free_per_day
+
+    # What happens
+
+    def admit(
+        self, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
+    ) -> str | None:
+        """Return why a request is refused; None where it begins."""
+        reason = self._credits(key, estimate, free=free, open_ended=open_ended)
+        if reason is None and free:
+            reason = self._free()
+        if reason is None:
+            weight = 0 if free else self._weight(key, estimate, open_ended=open_ended)
+            self.running[id_] = Request(
+                id_, key, estimate, weight, free, self.today, self.monotonic
+            )
+            if free:
+                self.minute.append(self.monotonic)
+        return reason
+
+    def _free(self) -> str | None:
+        if self.free_today >= self.free_limit:
+            return "free-models-per-day"
+        latest = [each for each in self.minute if self.monotonic - each < 60]
+        return "free-models-per-min" if len(latest) >= self.rules.free_per_minute else None
+
+    def _weight(self, key: str, estimate: int, *, open_ended: bool) -> int:
+        limit = self.limits.get(key, KeyLimit()).limit_nano
+        if limit is None or not open_ended:
+            return estimate
+        return max(0, min(estimate, limit - self.key_used(key)))
+
+    def _credits(  # noqa: PLR0911 - one for each reason
+        self, key: str, estimate: int, *, free: bool, open_ended: bool
+    ) -> str | None:
+        limit = self.limits.get(key, KeyLimit()).limit_nano
+        if free:
+            return "negative_balance" if self.balance < 0 else None
+        weight = self._weight(key, estimate, open_ended=open_ended)
+        used = self.key_used(key)
+        has_budget = estimate > 0 and self.balance < self.rules.threshold_nano
+        if limit is not None and used >= limit:
+            return "key_limit_exhausted"
+        if limit is not None and used + weight > limit:
+            return "weight_exceeds_key_limit"
+        if self.balance <= 0:
+            return "insufficient_credits"
+        if has_budget and estimate > self.budget:
+            return "weight_exceeds_budget"
+        held = self.key_held(key)
+        if limit is not None and held and (used + held >= limit or used + held + weight > limit):
+            return "key_limit_held"
+        if has_budget and self.held + estimate > self.budget:
+            return "in_flight_budget_exhausted"
+        return None
+
+    def settle(self, id_: str, cost: int) -> Ended:
+        """End a request with a charge, whether it still holds something or not."""
+        request = self.running.pop(id_)
+        ended = Ended(
+            id_, request.key, cost, request.free, request.day, self.monotonic, had_hold=True
+        )
+        self.ended.append(ended)
+        return ended
+
+    def release(self, id_: str) -> None:
+        """End a request without a charge."""
+        del self.running[id_]
+
+    def forget(self) -> None:
+        """Lose what only memory had: a process was killed."""
+        self.running.clear()
+        self.minute.clear()
+        for each in self.ended:
+            each.had_hold = False
+
+    def advance(self, seconds: float) -> Sequence[str]:
+        """Let time pass; return the requests whose holds are over."""
+        self.now += timedelta(seconds=seconds)
+        self.monotonic += seconds
+        return [
+            each.id
+            for each in self.running.values()
+            if self.monotonic >= each.began + self.rules.hold_seconds
+        ]

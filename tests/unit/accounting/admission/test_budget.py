@@ -1,0 +1,214 @@
+"""The six rules of the in-flight budget, and the balance."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from tests.unit.accounting.admission.front_desk import CREDIT, FrontDesk, limits
+from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.types import Credits
+from tollhouse.identity.types import AccountType
+from tollhouse.kernel.errors import PaymentRequired
+
+FULL = Rules(fraction=Fraction(1), wait_seconds=0)
+
+
+async def refused(front: FrontDesk, estimate: int = 0, **fields: Any) -> PaymentRequired:
+    with pytest.raises(PaymentRequired) as caught:
+        await front.admit(estimate, **fields)
+    return caught.value
+
+
+async def test_requests_fit_until_their_estimates_fill_the_budget() -> None:
+    front = FrontDesk(balance=10 * CREDIT)
+    for _ in range(5):
+        await front.admit(CREDIT)
+    error = await refused(front, CREDIT)
+    assert error.metadata["reason"] == "in_flight_budget_exhausted"
+    assert error.metadata["limit_source"] == "service_in_flight_budget"
+    assert error.retry_after == 5
+
+
+async def test_the_actual_cost_stays_for_the_settlement_window() -> None:
+    front = FrontDesk(balance=10 * CREDIT)
+    first = await front.admit(2 * CREDIT)
+    front.settle(first, 2 * CREDIT)
+    # The balance is 8 now, the budget 4, and 2 of it are taken by what has ended.
+    await front.admit(2 * CREDIT)
+    assert (await refused(front, 1)).metadata["reason"] == "in_flight_budget_exhausted"
+    front.clock.advance(5)
+    await front.admit(2 * CREDIT)
+
+
+async def test_a_402_with_nothing_running_is_possible_and_passes() -> None:
+    front = FrontDesk(balance=10 * CREDIT)
+    for _ in range(2):
+        front.settle(await front.admit(2 * CREDIT), 2 * CREDIT)
+    error = await refused(front, 2 * CREDIT)
+    assert error.metadata["limit_source"] == "service_in_flight_budget"
+    assert front.desk.holds == 0
+    assert error.retry_after == 5
+    front.clock.advance(error.retry_after)
+    await front.admit(2 * CREDIT)
+
+
+async def test_retry_after_is_when_enough_of_what_has_ended_leaves() -> None:
+    front = FrontDesk(balance=20 * CREDIT)
+    for _ in range(3):
+        front.settle(await front.admit(2 * CREDIT), 2 * CREDIT)
+        front.clock.advance(1)
+    # Balance 14, budget 7, held 6: two credits fit once the first has left.
+    assert (await refused(front, 2 * CREDIT)).retry_after == 2
+
+
+async def test_a_failed_request_frees_what_it_held() -> None:
+    front = FrontDesk(balance=4 * CREDIT)
+    first = await front.admit(2 * CREDIT)
+    await refused(front, CREDIT)
+    front.desk.release(first)
+    await front.admit(2 * CREDIT)
+
+
+async def test_a_request_heavier_than_the_whole_budget_is_refused_for_good() -> None:
+    front = FrontDesk(balance=3 * CREDIT)
+    error = await refused(front, 2 * CREDIT, open_ended=True)
+    assert error.metadata["reason"] == "weight_exceeds_budget"
+    assert error.metadata["limit_source"] == "service_credits"
+    assert "max_tokens" in str(error.metadata["remedy_hint"])
+    assert "no max_tokens" in error.message
+    assert error.retry_after is None
+
+
+async def test_it_is_told_at_once_although_others_could_be_waited_for() -> None:
+    front = FrontDesk(balance=3 * CREDIT, rules=Rules(wait_seconds=3_600))
+    await front.admit(CREDIT)
+    assert (await refused(front, 2 * CREDIT)).metadata["reason"] == "weight_exceeds_budget"
+
+
+async def test_the_budget_has_a_ceiling() -> None:
+    front = FrontDesk(balance=499 * CREDIT)
+    for _ in range(25):
+        await front.admit(2 * CREDIT)
+    assert (await refused(front, 1)).metadata["reason"] == "in_flight_budget_exhausted"
+
+
+async def test_no_budget_applies_from_the_threshold_on() -> None:
+    front = FrontDesk(balance=500 * CREDIT)
+    for _ in range(100):
+        await front.admit(2 * CREDIT)
+
+
+@pytest.mark.parametrize("kind", [each for each in AccountType if each is not AccountType.PREPAID])
+async def test_it_applies_to_prepaid_accounts_alone(kind: AccountType) -> None:
+    front = FrontDesk(balance=CREDIT, type=kind)
+    for _ in range(10):
+        await front.admit(2 * CREDIT)
+
+
+async def test_it_does_not_apply_to_free_models_own_keys_and_mere_fees() -> None:
+    front = FrontDesk(balance=CREDIT)
+    await front.admit(CREDIT // 2)
+    await front.admit(free=True)
+    await front.admit(2 * CREDIT, own_key=True)
+    await front.admit(0, paid=True)
+
+
+async def test_new_accounts_are_held_to_it_where_that_is_switched_on() -> None:
+    rules = Rules(new_accounts=True, wait_seconds=0)
+    front = FrontDesk(balance=1_000 * CREDIT, rules=rules)
+    for _ in range(25):
+        await front.admit(2 * CREDIT)
+    await refused(front, CREDIT)
+    used = FrontDesk(rules=rules, credits=Credits(purchased_nano=1_000 * CREDIT, used_nano=1))
+    for _ in range(50):
+        await used.admit(2 * CREDIT)
+
+
+async def test_without_credits_nothing_paid_begins() -> None:
+    error = await refused(FrontDesk(balance=0), paid=True)
+    assert error.metadata["reason"] == "insufficient_credits"
+    assert error.metadata["limit_source"] == "service_credits"
+    assert error.retry_after is None
+    await FrontDesk(balance=0).admit(free=True)
+
+
+async def test_a_negative_balance_refuses_free_models_too() -> None:
+    front = FrontDesk(credits=Credits(purchased_nano=CREDIT, used_nano=2 * CREDIT))
+    error = await refused(front, free=True)
+    assert error.metadata["reason"] == "negative_balance"
+    assert error.metadata["limit_source"] == "service_credits"
+
+
+@pytest.mark.parametrize("kind", [AccountType.ENTERPRISE, AccountType.INVOICE])
+async def test_who_pays_afterwards_needs_no_credits(kind: AccountType) -> None:
+    front = FrontDesk(credits=Credits(used_nano=5 * CREDIT), type=kind)
+    await front.admit(CREDIT)
+    await front.admit(free=True)
+
+
+async def test_a_subscription_needs_credits() -> None:
+    front = FrontDesk(type=AccountType.SUBSCRIPTION)
+    assert (await refused(front, 1)).metadata["reason"] == "insufficient_credits"
+
+
+async def test_charges_count_before_they_are_booked_and_once_afterwards() -> None:
+    front = FrontDesk(balance=4 * CREDIT, rules=FULL)
+    record = front.record(await front.admit(2 * CREDIT), 2 * CREDIT)
+    front.desk.taken(record)
+    front.clock.advance(5)
+    await refused(front, 2 * CREDIT + 1)
+    front.desk.booked([record])
+    front.standing.account = type(front.standing.account)(
+        credits=Credits(purchased_nano=4 * CREDIT, used_nano=2 * CREDIT)
+    )
+    front.desk.stale("account")
+    await refused(front, 2 * CREDIT + 1)
+    await front.admit(2 * CREDIT)
+
+
+async def test_credits_that_were_added_count_for_the_next_request() -> None:
+    front = FrontDesk(balance=CREDIT)
+    await refused(front, 2 * CREDIT)
+    front.standing.account = type(front.standing.account)(
+        credits=Credits(purchased_nano=10 * CREDIT)
+    )
+    await refused(front, 2 * CREDIT)
+    front.desk.stale("account")
+    await front.admit(2 * CREDIT)
+
+
+async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
+    front = FrontDesk(balance=10 * CREDIT)
+    front.settle(await front.admit(2 * CREDIT), CREDIT)
+    await front.admit(2 * CREDIT)
+    error = await refused(front, 2 * CREDIT)
+    assert limits(error) == [
+        {
+            "limit_source": "service_in_flight_budget",
+            "limit": 4.5,
+            "used": 1.0,
+            "held": 2.0,
+            "remaining": 1.5,
+            "resets_at": None,
+        },
+        {
+            "limit_source": "service_credits",
+            "limit": 10.0,
+            "used": 1.0,
+            "held": 2.0,
+            "remaining": 7.0,
+            "resets_at": None,
+        },
+    ]
+    assert error.metadata["error_type"] == "payment_required"
+    assert error.metadata["remedy_hint"]
+
+
+async def test_the_prefix_of_limit_source_is_a_setting() -> None:
+    front = FrontDesk(rules=Rules(source_prefix="acme_"))
+    error = await refused(front, 1)
+    assert error.metadata["limit_source"] == "acme_credits"
+    assert limits(error)[0]["limit_source"] == "acme_credits"

@@ -1,0 +1,281 @@
+"""Holds, queues and what is remembered of the books."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.unit.accounting.admission.front_desk import ACCOUNT, CREDIT, KEY, FrontDesk
+from tollhouse.accounting.admission import roster
+from tollhouse.accounting.admission.types import AccountFacts
+from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.types import Credits, KeyLimit
+from tollhouse.kernel.clock import SystemClock
+from tollhouse.kernel.errors import PaymentRequired, RateLimited, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PATIENT = Rules(wait_seconds=30, settlement_seconds=0)
+BUDGET = 2 * CREDIT
+"""That of a balance of four credits."""
+
+
+def waiting_desk(rules: Rules = PATIENT) -> FrontDesk:
+    return FrontDesk(balance=2 * BUDGET, rules=rules, clock=SystemClock())
+
+
+async def begun(*tasks: asyncio.Task[str]) -> Sequence[bool]:
+    """Let everything happen that can; tell which of the requests have begun."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return [task.done() for task in tasks]
+
+
+def ask(front: FrontDesk, estimate: int) -> asyncio.Task[str]:
+    return asyncio.create_task(front.admit(estimate))
+
+
+async def test_a_hold_ends_once() -> None:
+    front = FrontDesk(balance=2 * BUDGET)
+    first = await front.admit(CREDIT)
+    front.settle(first, CREDIT)
+    front.desk.release(first)
+    front.desk.release(first)
+    assert front.desk.holds == 0
+    front.clock.advance(5)
+    # The balance is three: one and a half are the budget, and nothing is held.
+    await front.admit(CREDIT + CREDIT // 2)
+
+
+async def test_a_charge_without_a_hold_counts_all_the_same() -> None:
+    front = FrontDesk(balance=2 * BUDGET)
+    front.settle("from a batch", 4 * CREDIT)
+    with pytest.raises(PaymentRequired, match="no credits left"):
+        await front.admit(1)
+
+
+async def test_a_request_waits_for_what_others_hold() -> None:
+    front = waiting_desk()
+    first = await front.admit(BUDGET)
+    second = ask(front, BUDGET)
+    assert await begun(second) == [False]
+    front.desk.release(first)
+    assert await begun(second) == [True]
+
+
+async def test_first_come_first_served() -> None:
+    front = waiting_desk()
+    first = await front.admit(BUDGET)
+    large, small = ask(front, BUDGET), ask(front, 1)
+    assert await begun(large, small) == [False, False]
+    front.desk.release(first)
+    assert await begun(large, small) == [True, False]
+    front.desk.release(await large)
+    assert await begun(small) == [True]
+
+
+async def test_who_comes_while_others_wait_waits_behind_them() -> None:
+    front = waiting_desk()
+    first = await front.admit(CREDIT)
+    large = ask(front, BUDGET)
+    await begun(large)
+    small = ask(front, 1)
+    assert await begun(large, small) == [False, False]
+    front.desk.release(first)
+    assert await begun(large, small) == [True, False]
+    front.desk.release(await large)
+    assert await begun(small) == [True]
+
+
+async def test_a_wait_ends_with_the_refusal() -> None:
+    front = waiting_desk(Rules(wait_seconds=0.05, settlement_seconds=9))
+    await front.admit(BUDGET)
+    with pytest.raises(PaymentRequired) as caught:
+        await front.admit(BUDGET)
+    assert caught.value.retry_after == 9
+
+
+async def test_one_that_fits_begins_at_the_end_of_its_wait_though_others_wait_before_it() -> None:
+    front = waiting_desk(Rules(wait_seconds=0.1, settlement_seconds=0))
+    await front.admit(CREDIT)
+    large, small = ask(front, BUDGET), ask(front, 1)
+    await asyncio.wait([large, small])
+    assert isinstance(large.exception(), PaymentRequired)
+    assert small.exception() is None
+
+
+async def test_a_wait_ends_when_the_settlement_window_does() -> None:
+    front = waiting_desk(Rules(wait_seconds=30, settlement_seconds=0.05))
+    front.settle(await front.admit(BUDGET), BUDGET)
+    # Two credits are left, the budget is one, and two are held for a moment.
+    await asyncio.wait_for(front.admit(CREDIT), 10)
+
+
+async def test_who_waits_and_goes_away_leaves_the_queue() -> None:
+    front = waiting_desk()
+    first = await front.admit(BUDGET)
+    second, third = ask(front, BUDGET), ask(front, 1)
+    await begun(second, third)
+    second.cancel()
+    front.desk.release(first)
+    assert await begun(third) == [True]
+
+
+async def test_credits_that_are_added_end_a_wait() -> None:
+    front = waiting_desk()
+    await front.admit(BUDGET)
+    second = ask(front, BUDGET)
+    await begun(second)
+    front.standing.account = AccountFacts(credits=Credits(purchased_nano=100 * CREDIT))
+    front.desk.stale(ACCOUNT)
+    assert await begun(second) == [True]
+
+
+async def test_a_hold_whose_request_never_ends_expires() -> None:
+    front = FrontDesk(balance=2 * BUDGET, rules=Rules(wait_seconds=0, hold_seconds=60))
+    lost = await front.admit(BUDGET)
+    front.clock.advance(59)
+    with pytest.raises(PaymentRequired):
+        await front.admit(BUDGET)
+    front.clock.advance(1)
+    with capture_logs() as logs:
+        await front.admit(CREDIT)
+    assert [(each["event"], each["generation"]) for each in logs] == [("hold_expired", lost)]
+    # Its charge, if one comes after all, counts once.
+    front.settle(lost, 3 * CREDIT)
+    front.clock.advance(5)
+    with pytest.raises(PaymentRequired):
+        await front.admit(CREDIT)
+
+
+async def test_without_room_for_its_charge_nothing_begins() -> None:
+    front = FrontDesk(balance=2 * BUDGET)
+    front.full = True
+    with pytest.raises(Unavailable):
+        await front.admit(1)
+    assert front.desk.holds == 0
+    front.full = False
+    await front.admit(BUDGET)
+
+
+async def test_an_account_is_read_once_however_many_come_at_once() -> None:
+    front = waiting_desk()
+    await asyncio.gather(*(front.admit(1) for _ in range(50)))
+    assert front.standing.reads == 1
+
+
+async def test_a_change_during_the_reading_makes_it_read_again() -> None:
+    front = waiting_desk()
+
+    async def change_once() -> None:
+        if not front.standing.reads:
+            front.desk.stale(ACCOUNT)
+
+    front.standing.before = change_once
+    await front.admit(1)
+    assert front.standing.reads == 2
+
+
+async def test_books_that_cannot_be_read_refuse_with_503() -> None:
+    front = waiting_desk()
+
+    async def fail() -> None:
+        raise OSError
+
+    front.standing.before = fail
+    with capture_logs() as logs, pytest.raises(Unavailable):
+        await front.admit(1)
+    assert logs[0]["event"] == "account_not_read"
+
+
+async def test_books_that_do_not_answer_refuse_with_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "LOAD_SECONDS", 0.01)
+    front = waiting_desk()
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    front.standing.before = never
+    with pytest.raises(Unavailable):
+        await front.admit(1)
+
+
+async def test_old_facts_are_read_again_beside_the_requests() -> None:
+    front = FrontDesk(balance=0, max_age_seconds=1)
+    await front.admit(free=True)
+    front.standing.account = AccountFacts(credits=Credits(purchased_nano=2 * BUDGET))
+    front.clock.advance(2)
+    with pytest.raises(PaymentRequired):
+        await front.admit(1)
+    await begun()
+    await front.admit(1)
+    assert front.standing.reads == 2
+
+
+async def test_old_facts_that_cannot_be_read_again_serve_on() -> None:
+    front = FrontDesk(balance=2 * BUDGET, max_age_seconds=1)
+    await front.admit(1)
+
+    async def fail() -> None:
+        raise OSError
+
+    front.standing.before = fail
+    front.clock.advance(2)
+    with capture_logs() as logs:
+        await front.admit(1)
+        await begun()
+    assert [each["event"] for each in logs] == ["account_not_read"]
+    await front.admit(1)
+
+
+async def test_idle_accounts_are_forgotten_when_there_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(roster, "MOST_REMEMBERED", 2)
+    front = FrontDesk(balance=2 * BUDGET)
+    busy = await front.admit(1)
+    front.desk.release(await front.admit(1, account_id="idle"))
+    await front.admit(1, account_id="third")
+    assert front.standing.reads == 3
+    await front.admit(1)
+    assert front.standing.reads == 3, "an account with a hold is not forgotten"
+    front.desk.release(busy)
+    await front.admit(1, account_id="idle")
+    assert front.standing.reads == 4
+
+
+async def test_a_booked_charge_of_a_forgotten_account_changes_nothing() -> None:
+    front = FrontDesk(balance=2 * BUDGET)
+    front.desk.booked([front.record("gen-0", CREDIT)])
+    await front.admit(BUDGET)
+
+
+async def test_a_preview_holds_and_counts_nothing() -> None:
+    front = FrontDesk(balance=2 * BUDGET, limit=KeyLimit(CREDIT))
+    for _ in range(60):
+        seen = await front.desk.preview(front.claim(CREDIT, free=True, only_free=True))
+    assert (seen.error, seen.free_used, seen.free_limit) == (None, 0, 50)
+    assert [cap.source for cap in seen.caps] == ["key_limit", "credits", "in_flight_budget"]
+    assert front.desk.holds == 0
+
+
+async def test_a_preview_tells_what_would_refuse() -> None:
+    front = FrontDesk(balance=2 * BUDGET, rules=Rules(free_per_day=0))
+    heavy = await front.desk.preview(front.claim(2 * BUDGET))
+    assert isinstance(heavy.error, PaymentRequired)
+    assert heavy.caps[0].source == "credits"
+    free = await front.desk.preview(front.claim(free=True))
+    assert isinstance(free.error, RateLimited)
+
+
+async def test_a_key_that_is_deleted_while_its_request_runs_is_charged() -> None:
+    front = FrontDesk(balance=2 * BUDGET)
+    first = await front.admit(CREDIT)
+    front.desk.stale(ACCOUNT)
+    front.settle(first, CREDIT)
+    preview = await front.desk.preview(front.claim(1, key_hash=KEY))
+    assert next(cap for cap in preview.caps if cap.source == "credits").used_nano == CREDIT

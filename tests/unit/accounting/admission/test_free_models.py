@@ -1,0 +1,189 @@
+"""The limits of free models, and those that a model may have of its own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.unit.accounting.admission.front_desk import CREDIT, FrontDesk
+from tollhouse.accounting.admission.types import FREE_PER_MINUTE, Rate
+from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.types import Credits
+from tollhouse.kernel.errors import RateLimited
+from tollhouse.testing.clock import START
+
+FREE = Rate(FREE_PER_MINUTE, None, 20)
+MIDNIGHT = datetime(2026, 3, 13, tzinfo=UTC)
+OTHER = "o" * 64
+
+
+async def ask(front: FrontDesk, **fields: Any) -> str:
+    return await front.admit(**({"free": True, "rate": FREE} | fields))
+
+
+async def answer(front: FrontDesk, times: int = 1, **fields: Any) -> None:
+    """Ask and be answered, three seconds apart: never more than 20 a minute."""
+    for _ in range(times):
+        front.settle(await ask(front, **fields), 0, free_limited=True)
+        front.clock.advance(3)
+
+
+async def limited(front: FrontDesk, **fields: Any) -> RateLimited:
+    with pytest.raises(RateLimited) as caught:
+        await ask(front, **fields)
+    return caught.value
+
+
+async def test_twenty_in_a_minute() -> None:
+    front = FrontDesk()
+    for _ in range(20):
+        await ask(front)
+    error = await limited(front)
+    assert "free-models-per-min" in error.message
+    assert (error.window.limit, error.window.remaining) == (20, 0)
+    assert error.window.resets_at == START + timedelta(seconds=60)
+    front.clock.advance(60)
+    await ask(front)
+
+
+async def test_a_refusal_carries_the_headers_in_its_metadata() -> None:
+    front = FrontDesk()
+    for _ in range(20):
+        await ask(front)
+    reset = int((START + timedelta(seconds=60)).timestamp() * 1000)
+    assert (await limited(front)).metadata == {
+        "error_type": "rate_limit_exceeded",
+        "headers": {
+            "X-RateLimit-Limit": "20",
+            "X-RateLimit-Remaining": "0",
+            "X-RateLimit-Reset": str(reset),
+        },
+    }
+
+
+async def test_fifty_in_a_utc_day() -> None:
+    front = FrontDesk()
+    await answer(front, 50)
+    error = await limited(front)
+    assert "free-models-per-day" in error.message
+    assert "1000" in error.message
+    assert (error.window.limit, error.window.remaining) == (50, 0)
+    assert error.window.resets_at == MIDNIGHT
+
+
+async def test_a_new_utc_day_starts_anew() -> None:
+    front = FrontDesk()
+    await answer(front, 50)
+    await limited(front)
+    front.clock.advance((MIDNIGHT - front.clock.now()).total_seconds())
+    await ask(front)
+
+
+@pytest.mark.parametrize(
+    ("credits_", "limit"),
+    [
+        (Credits(purchased_nano=9 * CREDIT - 1), 50),
+        (Credits(purchased_nano=9 * CREDIT), 1_000),
+        (Credits(granted_nano=100 * CREDIT), 50),
+        (Credits(purchased_nano=10 * CREDIT, used_nano=10 * CREDIT), 1_000),
+        (Credits(purchased_nano=10 * CREDIT, refunded_nano=2 * CREDIT), 50),
+    ],
+)
+async def test_a_thousand_a_day_from_nine_purchased_credits_on(
+    credits_: Credits, limit: int
+) -> None:
+    front = FrontDesk(credits=credits_)
+    await answer(front, limit)
+    assert (await limited(front)).window.limit == limit
+
+
+async def test_running_requests_count_towards_the_day() -> None:
+    front = FrontDesk(rules=Rules(free_per_day=2))
+    first = await ask(front)
+    await ask(front)
+    assert "free-models-per-day" in (await limited(front)).message
+    front.desk.release(first)
+    await ask(front)
+
+
+async def test_the_limits_are_the_accounts_and_not_a_keys() -> None:
+    front = FrontDesk()
+    for number in range(20):
+        await ask(front, key_hash=f"{number:064}")
+    await limited(front, key_hash=OTHER)
+
+
+async def test_exempt_accounts_are_not_limited() -> None:
+    front = FrontDesk(free_limits_exempt=True)
+    for _ in range(60):
+        await ask(front)
+
+
+async def test_exempt_endpoints_are_not_limited() -> None:
+    front = FrontDesk()
+    for _ in range(60):
+        await front.admit(free=False, paid=False)
+
+
+async def test_own_provider_keys_are_not_limited() -> None:
+    front = FrontDesk()
+    for _ in range(60):
+        await ask(front, own_key=True)
+
+
+async def test_paid_models_have_no_limit_of_requests() -> None:
+    front = FrontDesk(balance=1_000 * CREDIT)
+    for _ in range(2_000):
+        await front.admit(1)
+
+
+async def test_a_model_may_have_its_own_limit() -> None:
+    front = FrontDesk(balance=1_000 * CREDIT)
+    own = Rate("requests-per-min", "acme/large", 3)
+    for _ in range(3):
+        await front.admit(1, rate=own)
+    with pytest.raises(RateLimited, match="requests-per-min"):
+        await front.admit(1, rate=own)
+    await front.admit(1, rate=Rate("requests-per-min", "acme/small", 3))
+    await front.admit(1)
+
+
+async def test_a_request_with_paid_models_beside_goes_on_without_the_free_one() -> None:
+    front = FrontDesk(balance=CREDIT, rules=Rules(free_per_day=1))
+    assert await front.desk.admit(front.claim(1, free=True, only_free=False, paid=True))
+    assert not await front.desk.admit(front.claim(1, free=True, only_free=False, paid=True))
+
+
+async def test_what_is_refused_is_not_counted() -> None:
+    front = FrontDesk(rules=Rules(free_per_day=5, free_per_minute=5))
+    for _ in range(5):
+        await ask(front)
+    for _ in range(50):
+        await limited(front)
+    front.clock.advance(60)
+    assert "free-models-per-day" in (await limited(front)).message
+
+
+async def test_a_clock_that_jumps_back_gives_no_second_day() -> None:
+    front = FrontDesk(rules=Rules(free_per_day=3))
+    await answer(front, 1)
+    front.clock.set(front.clock.now() - timedelta(days=1))
+    await answer(front, 2)
+    await limited(front)
+    front.clock.set(front.clock.now() + timedelta(days=1))
+    await limited(front)
+
+
+async def test_a_reply_that_is_booked_counts_once() -> None:
+    front = FrontDesk(rules=Rules(free_per_day=3))
+    record = front.record(await ask(front), 0, free_limited=True)
+    front.desk.taken(record)
+    front.desk.booked([record])
+    today = front.clock.now().date()
+    front.standing.account = type(front.standing.account)(free_requests={today: 1})
+    front.desk.stale("account")
+    await ask(front)
+    await ask(front)
+    await limited(front)

@@ -1,0 +1,171 @@
+"""A key's own limit."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.unit.accounting.admission.front_desk import CREDIT, KEY, FrontDesk, limits
+from tollhouse.accounting.admission.types import KeyFacts
+from tollhouse.accounting.types import KeyLimit, Reset, Spend
+from tollhouse.kernel.errors import PaymentRequired
+from tollhouse.testing.clock import FakeClock
+
+RICH = 1_000 * CREDIT
+OTHER = "o" * 64
+
+
+def front_desk(limit: KeyLimit, clock: FakeClock | None = None, **days: int) -> FrontDesk:
+    """Return a desk with a key that has used so much on some days."""
+    front = FrontDesk(balance=RICH, limit=limit, clock=clock)
+    spent = {date.fromisoformat(day.replace("_", "-")[1:]): Spend(n) for day, n in days.items()}
+    total = sum(spent.values(), Spend())
+    front.standing.keys[KEY] = KeyFacts(limit, total, spent)
+    return front
+
+
+async def refused(front: FrontDesk, estimate: int = 0, **fields: Any) -> PaymentRequired:
+    with pytest.raises(PaymentRequired) as caught:
+        await front.admit(estimate, **fields)
+    assert caught.value.metadata["limit_source"] == "service_key_limit"
+    return caught.value
+
+
+async def test_a_used_up_limit_refuses_until_it_is_raised() -> None:
+    front = front_desk(KeyLimit(CREDIT), d2026_03_01=CREDIT)
+    error = await refused(front, 1)
+    assert error.metadata["reason"] == "key_limit_exhausted"
+    assert error.retry_after is None
+    front.standing.keys[KEY] = KeyFacts(KeyLimit(2 * CREDIT), Spend(CREDIT))
+    front.desk.stale("account")
+    await front.admit(1)
+
+
+async def test_a_limit_below_what_is_used_refuses_and_says_both() -> None:
+    error = await refused(front_desk(KeyLimit(CREDIT), d2026_03_01=3 * CREDIT), 1)
+    assert "limit of 1 credits" in error.message
+    assert "3 used" in error.message
+    assert limits(error)[0]["remaining"] == 0
+
+
+async def test_requests_at_once_cannot_overrun_it() -> None:
+    front = front_desk(KeyLimit(10))
+    for _ in range(3):
+        await front.admit(3)
+    error = await refused(front, 3)
+    assert error.metadata["reason"] == "key_limit_held"
+    assert error.retry_after is not None
+    await front.admit(1)
+
+
+async def test_what_a_request_held_and_did_not_use_is_free_again() -> None:
+    front = front_desk(KeyLimit(10))
+    first = await front.admit(10)
+    await refused(front, 1)
+    front.settle(first, 4)
+    await front.admit(6)
+    await refused(front, 1)
+
+
+async def test_a_request_that_may_cost_more_than_is_left_is_refused_for_good() -> None:
+    error = await refused(front_desk(KeyLimit(10), d2026_03_01=8), 3)
+    assert error.metadata["reason"] == "weight_exceeds_key_limit"
+    assert error.retry_after is None
+
+
+async def test_one_without_an_output_limit_may_use_what_is_left_and_holds_it() -> None:
+    front = front_desk(KeyLimit(CREDIT))
+    await front.admit(2 * CREDIT, open_ended=True)
+    assert (await refused(front, 1)).metadata["reason"] == "key_limit_held"
+
+
+async def test_a_limit_of_nothing_leaves_free_models() -> None:
+    front = front_desk(KeyLimit(0))
+    await refused(front, paid=True)
+    await front.admit(free=True)
+
+
+async def test_each_key_has_its_own() -> None:
+    front = front_desk(KeyLimit(10))
+    await front.admit(10)
+    await refused(front, 1)
+    await front.admit(10, key_hash=OTHER)
+
+
+@pytest.mark.parametrize("include", [False, True])
+async def test_use_with_own_provider_keys_counts_where_it_is_included(*, include: bool) -> None:
+    front = front_desk(KeyLimit(10, include_byok=include))
+    front.standing.keys[KEY] = KeyFacts(
+        KeyLimit(10, include_byok=include), Spend(byok_usage_nano=10)
+    )
+    if include:
+        await refused(front, own_key=True)
+        await refused(front, 1)
+    else:
+        await front.admit(own_key=True)
+        await front.admit(10)
+
+
+@pytest.mark.parametrize(
+    ("reset", "last_before", "resets_at"),
+    [
+        (Reset.DAILY, "d2026_03_11", "2026-03-13T00:00:00Z"),
+        (Reset.WEEKLY, "d2026_03_08", "2026-03-16T00:00:00Z"),
+        (Reset.MONTHLY, "d2026_02_28", "2026-04-01T00:00:00Z"),
+    ],
+)
+async def test_a_window_starts_anew(reset: Reset, last_before: str, resets_at: str) -> None:
+    clock = FakeClock()
+    front = front_desk(KeyLimit(10, reset), clock, **{last_before: 10, "d2026_03_12": 4})
+    await front.admit(6)
+    error = await refused(front, 5)
+    assert limits(error)[0]["resets_at"] == resets_at
+
+
+async def test_a_used_up_window_says_when_it_starts_anew() -> None:
+    front = front_desk(KeyLimit(10, Reset.WEEKLY), d2026_03_10=10)
+    assert "2026-03-16T00:00:00Z" in str((await refused(front, 1)).metadata["remedy_hint"])
+
+
+async def test_a_day_that_begins_opens_a_daily_limit() -> None:
+    clock = FakeClock(datetime(2026, 3, 12, 23, 59, 59, tzinfo=UTC))
+    front = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    front.settle(await front.admit(10), 10)
+    await refused(front, 1)
+    clock.advance(1)
+    await front.admit(10)
+
+
+async def test_a_reply_counts_to_the_day_its_request_came() -> None:
+    clock = FakeClock(datetime(2026, 3, 12, 23, 59, 59, tzinfo=UTC))
+    front = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    record = front.record(await front.admit(10), 10)
+    clock.advance(2)
+    front.desk.taken(record)
+    await front.admit(10)
+
+
+async def test_a_clock_that_jumps_back_opens_no_window_again() -> None:
+    clock = FakeClock()
+    front = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    front.settle(await front.admit(6), 6)
+    clock.set(clock.now() - timedelta(days=1))
+    front.settle(await front.admit(4), 4)
+    await refused(front, 1)
+    clock.set(clock.now() + timedelta(days=1))
+    await refused(front, 1)
+
+
+async def test_what_is_not_booked_yet_counts_after_the_books_were_read_again() -> None:
+    front = front_desk(KeyLimit(10))
+    record = front.record(await front.admit(8), 8)
+    front.desk.taken(record)
+    front.desk.stale("account")
+    assert (await refused(front, 3)).metadata["reason"] == "weight_exceeds_key_limit"
+    front.standing.keys[KEY] = KeyFacts(KeyLimit(10), Spend(8))
+    front.desk.booked([record])
+    front.desk.stale("account")
+    await front.admit(2)
+    await refused(front, 1)

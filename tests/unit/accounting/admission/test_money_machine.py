@@ -1,0 +1,223 @@
+"""The arithmetic of admission in memory, against the model."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.unit.accounting.admission.front_desk import ACCOUNT, FakeStanding
+from tests.unit.accounting.admission.money_machine import MoneyMachine, System
+from tollhouse.accounting.admission.desk import Desk
+from tollhouse.accounting.admission.types import (
+    FREE_PER_MINUTE,
+    AccountFacts,
+    Claim,
+    KeyFacts,
+    Rate,
+)
+from tollhouse.accounting.days import utc_day
+from tollhouse.accounting.types import Credits, GenerationRecord, KeyLimit, Spend
+from tollhouse.kernel.errors import PaymentRequired, RateLimited
+from tollhouse.testing.builders import charge, generation_record
+from tollhouse.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from datetime import date, datetime
+
+    from tests.unit.accounting.admission.money_model import Ended, Model
+
+STEPS = 200
+EXAMPLES_IN_TEST = 25
+EXAMPLES_IN_SOAK = 1_000
+
+
+def claim_of(
+    model: Model, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
+) -> Claim:
+    """Return the claim of one of the machine's requests."""
+    rate = Rate(FREE_PER_MINUTE, None, model.rules.free_per_minute) if free else None
+    return Claim(
+        id_,
+        ACCOUNT,
+        key,
+        model.now,
+        estimate,
+        open_ended=open_ended,
+        paid=not free,
+        free=free,
+        only_free=free,
+        rate=rate,
+    )
+
+
+def reason_of(error: PaymentRequired | RateLimited) -> str:
+    """Return the machine's word for a refusal."""
+    if isinstance(error, PaymentRequired):
+        return str(error.metadata["reason"])
+    return next(
+        each for each in ("free-models-per-day", "free-models-per-min") if each in error.message
+    )
+
+
+def record_of(ended: Ended, arrived: datetime, account_id: str = ACCOUNT) -> GenerationRecord:
+    """Return the record of one of the machine's requests."""
+    return generation_record(
+        id=ended.id,
+        account_id=account_id,
+        key_hash=ended.key,
+        charge=charge(ended.cost),
+        free_limited=ended.free,
+        created_at=arrived,
+    )
+
+
+class InMemory:
+    """A desk over books in memory."""
+
+    def __init__(self, model: Model, desk: type[Desk] = Desk) -> None:
+        self.model = model
+        self.clock = FakeClock()
+        self.standing = FakeStanding()
+        self.pending: list[GenerationRecord] = []
+        self.limits: dict[str, KeyLimit] = {}
+        self.desk_type = desk
+        self.desk = self._open()
+        self.loop = asyncio.new_event_loop()
+
+    def _open(self) -> Desk:
+        return self.desk_type(self.model.rules, self.standing, self.clock)
+
+    def admit(
+        self, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
+    ) -> str | None:
+        claim = claim_of(self.model, id_, key, estimate, free=free, open_ended=open_ended)
+        try:
+            self.loop.run_until_complete(self.desk.admit(claim))
+        except (PaymentRequired, RateLimited) as error:
+            return reason_of(error)
+        return None
+
+    def settle(self, ended: Ended, arrived: datetime) -> None:
+        record = record_of(ended, arrived)
+        self.pending.append(record)
+        self.desk.taken(record)
+
+    def release(self, id_: str) -> None:
+        self.desk.release(id_)
+
+    def book(self) -> None:
+        group, self.pending = self.pending, []
+        for record in group:
+            self._add(record)
+        self.desk.booked(group)
+
+    def _add(self, record: GenerationRecord) -> None:
+        account, cost, day = self.standing.account, record.charge.cost_nano, utc_day(record)
+        free: dict[date, int] = dict(account.free_requests)
+        if record.free_limited:
+            free[day] = free.get(day, 0) + 1
+        self.standing.account = AccountFacts(
+            credits=_with(account.credits, used=cost), free_requests=free
+        )
+        key = self.standing.keys.get(record.key_hash, KeyFacts())
+        days = dict(key.days)
+        days[day] = days.get(day, Spend()) + Spend(cost)
+        self.standing.keys[record.key_hash] = KeyFacts(key.limit, key.total + Spend(cost), days)
+
+    def kill(self) -> None:
+        group, self.pending = self.pending, []
+        for record in group:
+            self._add(record)
+        self.desk = self._open()
+
+    def credit(self, amount: int, *, paid: bool) -> None:
+        account = self.standing.account
+        more = _with(account.credits, purchased=amount * paid, granted=amount * (not paid))
+        self.standing.account = AccountFacts(credits=more, free_requests=account.free_requests)
+        self.desk.stale(ACCOUNT)
+
+    def limit(self, key: str, limit: KeyLimit) -> None:
+        known = self.standing.keys.get(key, KeyFacts())
+        self.standing.keys[key] = KeyFacts(limit, known.total, known.days)
+        self.desk.stale(ACCOUNT)
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self._preview()
+
+    def counters(self) -> tuple[int, int, int, int]:
+        return self._preview()
+
+    def _preview(self) -> tuple[int, int, int, int]:
+        claim = claim_of(self.model, "preview", "k" * 64, 1, free=False, open_ended=False)
+        seen = self.loop.run_until_complete(self.desk.preview(claim))
+        owned = next(cap for cap in seen.caps if cap.source == "credits")
+        budget = [cap for cap in seen.caps if cap.source == "in_flight_budget"]
+        # Above the threshold there is no budget to look at.
+        held = budget[0].held_nano + budget[0].used_nano if budget else self.model.held
+        return owned.limit_nano - owned.used_nano, held, seen.free_used, self.desk.holds
+
+    def close(self) -> None:
+        self.loop.close()
+
+
+def _with(credits_: Credits, *, purchased: int = 0, granted: int = 0, used: int = 0) -> Credits:
+    return Credits(
+        credits_.purchased_nano + purchased,
+        credits_.granted_nano + granted,
+        credits_.used_nano + used,
+    )
+
+
+class InMemoryMachine(MoneyMachine):
+    """The shipped desk."""
+
+    def open(self, model: Model) -> System:
+        return InMemory(model)
+
+
+class ForgetfulDesk(Desk):
+    """Drops the release of every request that failed."""
+
+    def release(self, generation_id: str) -> None:
+        del generation_id
+
+
+class ForgetfulMachine(MoneyMachine):
+    """A desk with a fault that was put there."""
+
+    def open(self, model: Model) -> System:
+        return InMemory(model, ForgetfulDesk)
+
+
+def lives(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=STEPS,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def test_the_desk_and_the_model_agree_whatever_happens() -> None:
+    run_state_machine_as_test(InMemoryMachine, settings=lives(EXAMPLES_IN_TEST))
+
+
+@pytest.mark.soak
+def test_two_hundred_thousand_steps(soak_factor: int) -> None:
+    run_state_machine_as_test(InMemoryMachine, settings=lives(EXAMPLES_IN_SOAK * soak_factor))
+
+
+@pytest.fixture
+def quick() -> settings:
+    """Find a fault without looking for its shortest form."""
+    return settings(lives(EXAMPLES_IN_SOAK), phases=[Phase.generate], derandomize=True)
+
+
+def test_the_machine_finds_a_fault_that_was_put_there(quick: settings) -> None:
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(ForgetfulMachine, settings=quick)
