@@ -9,96 +9,86 @@ from typing import Final
 
 from tollhouse.api.openapi import HotOperation
 from tollhouse.api.operations.schemas import (
+    COST,
     COUNT,
     GENERATION_ID,
-    NUMBER_OR_NULL,
+    ID,
+    IS_BYOK,
+    MODEL,
     REFUSALS,
+    asks_for,
+    extensible,
+    reference,
     text,
     whole,
 )
 
 _TOKENS: Final = {"type": "array", "items": {"type": "integer"}}
-_REQUEST: Final = {
-    "title": "EmbeddingsRequest",
-    "type": "object",
-    "description": "Texts to be embedded. Fields that are not listed here are passed on.",
-    "required": ["model", "input"],
-    "additionalProperties": True,
-    "properties": {
-        "model": text("Id of a model in the catalogue.", minLength=1),
-        "input": {
-            "description": "A text, texts, tokens, lists of tokens, or lists of parts.",
-            "anyOf": [
-                {"type": "string", "minLength": 1},
-                {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": {
-                        "anyOf": [
-                            {"type": "string"},
-                            {"type": "integer"},
-                            _TOKENS,
-                            {"type": "object", "additionalProperties": True},
-                        ]
-                    },
+_REQUEST: Final = extensible(
+    "EmbeddingsRequest",
+    "Texts to be embedded. Fields that are not listed here are passed on.",
+    ["model", "input"],
+    model=MODEL,
+    input={
+        "description": "A text, texts, tokens, lists of tokens, or lists of parts.",
+        "anyOf": [
+            {"type": "string", "minLength": 1},
+            {
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "anyOf": [
+                        {"type": "string"},
+                        {"type": "integer"},
+                        _TOKENS,
+                        {"type": "object", "additionalProperties": True},
+                    ]
                 },
-            ],
-        },
-        "encoding_format": {
-            "enum": ["float", "base64", None],
-            "description": "Vectors as numbers (unless given), or as base64 of 32-bit floats.",
-        },
-        "dimensions": whole("Length of the vectors, where the model lets it be chosen."),
-        "user": text("The end user, for the statement."),
+            },
+        ],
     },
-}
-_USAGE: Final = {
-    "title": "EmbeddingsUsage",
-    "type": "object",
-    "description": "What the reply took.",
-    "required": ["prompt_tokens", "total_tokens"],
-    "additionalProperties": True,
-    "properties": {
-        "prompt_tokens": {**COUNT, "description": "Input tokens."},
-        "total_tokens": {**COUNT, "description": "The same."},
-        "cost": {**NUMBER_OR_NULL, "description": "Credits charged; null where not known."},
-        "is_byok": {"type": "boolean", "description": "Whether an own provider key was used."},
+    encoding_format={
+        "enum": ["float", "base64", None],
+        "description": "Vectors as numbers (unless given), or as base64 of 32-bit floats.",
     },
-}
-_EMBEDDING: Final = {
-    "title": "Embedding",
-    "type": "object",
-    "description": "The vector of one input.",
-    "required": ["object", "embedding", "index"],
-    "additionalProperties": True,
-    "properties": {
-        "object": {"const": "embedding", "description": "Always embedding."},
-        "index": {**COUNT, "description": "Which input it belongs to."},
-        "embedding": {
-            "description": "Numbers, or base64.",
-            "anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}],
-        },
+    dimensions=whole("Length of the vectors, where the model lets it be chosen."),
+    user=text("The end user, for the statement."),
+)
+_USAGE: Final = extensible(
+    "EmbeddingsUsage",
+    "What the reply took.",
+    ["prompt_tokens", "total_tokens"],
+    prompt_tokens={**COUNT, "description": "Input tokens."},
+    total_tokens={**COUNT, "description": "The same."},
+    cost=COST,
+    is_byok=IS_BYOK,
+)
+_EMBEDDING: Final = extensible(
+    "Embedding",
+    "The vector of one input.",
+    ["object", "embedding", "index"],
+    object={"const": "embedding", "description": "Always embedding."},
+    index={**COUNT, "description": "Which input it belongs to."},
+    embedding={
+        "description": "Numbers, or base64.",
+        "anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}],
     },
-}
-_REPLY: Final = {
-    "title": "EmbeddingsReply",
-    "type": "object",
-    "description": "The vectors; the provider's further fields are passed on.",
-    "required": ["id", "object", "data", "model", "usage"],
-    "additionalProperties": True,
-    "properties": {
-        "id": text("Equals X-Generation-Id; `GET /generation` knows it."),
-        "object": {"const": "list", "description": "Always list."},
-        "model": text("The catalogue's id of the model."),
-        "provider": text("Who answered."),
-        "data": {
-            "type": "array",
-            "items": {"$ref": "#/components/schemas/Embedding"},
-            "description": "One for each input.",
-        },
-        "usage": {"$ref": "#/components/schemas/EmbeddingsUsage"},
+)
+_REPLY: Final = extensible(
+    "EmbeddingsReply",
+    "The vectors; the provider's further fields are passed on.",
+    ["id", "object", "data", "model", "usage"],
+    id=ID,
+    object={"const": "list", "description": "Always list."},
+    model=text("The catalogue's id of the model."),
+    provider=text("Who answered."),
+    data={
+        "type": "array",
+        "items": reference("Embedding"),
+        "description": "One for each input.",
     },
-}
+    usage=reference("EmbeddingsUsage"),
+)
 
 EMBEDDINGS: Final = HotOperation(
     method="post",
@@ -108,19 +98,12 @@ EMBEDDINGS: Final = HotOperation(
         "summary": "Create Embeddings",
         "description": "Turn texts into vectors.",
         "operationId": "create_embeddings",
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": {"$ref": "#/components/schemas/EmbeddingsRequest"}}
-            },
-        },
+        "requestBody": asks_for("EmbeddingsRequest"),
         "responses": {
             "200": {
                 "description": "The vectors.",
                 "headers": GENERATION_ID,
-                "content": {
-                    "application/json": {"schema": {"$ref": "#/components/schemas/EmbeddingsReply"}}
-                },
+                "content": {"application/json": {"schema": reference("EmbeddingsReply")}},
             },
             **REFUSALS,
         },

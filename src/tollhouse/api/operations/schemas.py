@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from tollhouse.kernel.wire import refusals
 
-NUMBER_OR_NULL: Final = {"type": ["number", "null"]}
 COUNT: Final = {"type": "integer", "minimum": 0}
 
 
@@ -93,4 +92,5 @@ STREAM: Final = {
 }
 MODEL: Final = text("Id of a model in the catalogue.", minLength=1)
 ID: Final = text("Equals X-Generation-Id; `GET /generation` knows it.")
-COST: Final = {**NUMBER_OR_NULL, "description": "Credits charged; null where not known."}
+COST: Final = number("Credits charged; null where not known.")
+IS_BYOK: Final = {"type": "boolean", "description": "Whether an own provider key was used."}
