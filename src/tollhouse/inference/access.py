@@ -1,6 +1,7 @@
 """What the policies of an account, a workspace and a key say of a request. Pure.
 
     objections(policies, model, endpoint)  -> why an endpoint may not be asked; none: it may
+    allowed(policies, candidates, named)   -> those that may be asked
     flagged(policies, body)                -> the patterns that a request's texts hold
     excerpt(fields)                        -> what a request says last, for a refusal that shows it
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tollhouse.identity.types import AccessPolicy
-    from tollhouse.inference.types import Endpoint, Model
+    from tollhouse.inference.types import Endpoint
 
+T = TypeVar("T")
 _SAID: Final = ("messages", "input", "prompt")
 """The fields in which the formats hold what is said."""
 _LONGEST_EXCERPT: Final = 100
@@ -43,24 +45,35 @@ def objections(
     return [reason for policy in policies for reason in _objections(policy, model_id, endpoint)]
 
 
-def allowed(policies: Sequence[AccessPolicy], model: Model) -> Sequence[Endpoint]:
-    """Return the endpoints of a model that may be asked.
+def allowed(
+    policies: Sequence[AccessPolicy],
+    candidates: Sequence[T],
+    named: Callable[[T], tuple[str, Endpoint]],
+) -> list[T]:
+    """Return the candidates that may be asked.
+
+    Args:
+        policies: Of the account, the workspace and the key.
+        candidates: At least one.
+        named: Returns a candidate's model, by its id, and its endpoint.
 
     Raises:
-        Forbidden: There is none; the metadata has the reasons.
+        Forbidden: There is none; the message names the first one's model, the metadata has the
+            reasons.
     """
-    found = [each for each in model.endpoints if not objections(policies, model.id, each)]
+    reasons: dict[str, None] = {}
+    found: list[T] = []
+    for candidate in candidates:
+        against = objections(policies, *named(candidate))
+        reasons |= dict.fromkeys(against)
+        if not against:
+            found.append(candidate)
     if not found:
-        reasons = (objections(policies, model.id, each) for each in model.endpoints)
-        raise forbidden(model.id, [reason for each in reasons for reason in each])
+        model_id, _ = named(candidates[0])
+        own = list(reasons)
+        message = f"{model_id} may not be asked: {own[0]}"
+        raise Forbidden(message, metadata={"error_type": Forbidden.code, "reasons": own})
     return found
-
-
-def forbidden(model_id: str, reasons: Sequence[str]) -> Forbidden:
-    """Return the refusal of a request that the policies let reach nobody."""
-    own = list(dict.fromkeys(reasons))
-    message = f"{model_id} may not be asked: {own[0]}"
-    return Forbidden(message, metadata={"error_type": Forbidden.code, "reasons": own})
 
 
 def _objections(policy: AccessPolicy, model_id: str, endpoint: Endpoint) -> Iterator[str]:

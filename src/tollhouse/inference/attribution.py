@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Optional, TypeVar
 import msgspec
 from msgspec import Meta, Raw
 
+from tollhouse.inference.formats.wire import NULL
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ T = TypeVar("T")
 _NAMES: Final = frozenset({"user", "session_id", "trace", "metadata"})
 _LARGEST_TRACE: Final = 16_384
 _LONGEST_USER: Final = 512
-_NULL: Final = Raw(b"null")
 
 _text = msgspec.json.Decoder(str | None)
 _Session = Annotated[str, Meta(max_length=256)]
@@ -94,7 +94,7 @@ def _user_id(fields: Mapping[str, Raw]) -> str | None:
 
 def _trace(fields: Mapping[str, Raw]) -> str | None:
     """Return the trace as JSON that everybody can read again: no huge numbers, no depths."""
-    if fields.get("trace", _NULL) == _NULL:
+    if fields.get("trace", NULL) == NULL:
         return None
     try:
         trace = msgspec.json.encode(_object.decode(fields["trace"]))

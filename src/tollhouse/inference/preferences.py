@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from tollhouse.inference.formats.wire import NULL
 from tollhouse.inference.types import Ceiling, Preferences
 from tollhouse.kernel.errors import Invalid
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NO_PREFERENCES: Final = Preferences()
-_NULL: Final = Raw(b"null")
 _MOST_MODELS: Final = 32
 
 
@@ -99,7 +99,7 @@ def _further_models(fields: Mapping[str, Raw]) -> tuple[str, ...]:
 
 def _read(decoder: msgspec.json.Decoder[T], fields: Mapping[str, Raw], name: str) -> T:
     try:
-        return decoder.decode(fields.get(name, _NULL))
+        return decoder.decode(fields.get(name, NULL))
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         raise Invalid(f"{name}{path.removesuffix('`')}: {problem}.") from None

@@ -75,7 +75,7 @@ def ways(  # noqa: PLR0913 - each decides in a way of its own
     if not possible:
         raise NotFound(f"{models[0].id} does not answer requests of this kind.")
     if policies:
-        possible = _allowed(possible, policies)
+        possible = access.allowed(policies, possible, lambda way: (way.model.id, way.endpoint))
     if len(possible) == 1 and preferences is NO_PREFERENCES:
         return possible
     chosen: list[Way] = []
@@ -87,19 +87,6 @@ def ways(  # noqa: PLR0913 - each decides in a way of its own
         message = f"No provider of {models[0].id} meets the request's routing requirements."
         raise Unavailable(message)
     return chosen
-
-
-def _allowed(ways: Sequence[Way], policies: Sequence[AccessPolicy]) -> list[Way]:
-    reasons: dict[str, None] = {}
-    allowed: list[Way] = []
-    for way in ways:
-        objections = access.objections(policies, way.model.id, way.endpoint)
-        reasons |= dict.fromkeys(objections)
-        if not objections:
-            allowed.append(way)
-    if not allowed:
-        raise access.forbidden(ways[0].model.id, list(reasons))
-    return allowed
 
 
 def _possible(

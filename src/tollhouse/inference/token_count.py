@@ -54,7 +54,8 @@ class TokenCounter:
             ProviderRefused: The provider says that the request is wrong.
         """
         model = self._catalog.find(request.model)
-        for endpoint in access.allowed(policies, model):
+        endpoints = access.allowed(policies, model.endpoints, lambda each: (model.id, each))
+        for endpoint in endpoints:
             dialects = endpoint.dialects or self._providers[endpoint.provider].dialects
             if Dialect.COUNT_TOKENS not in dialects:
                 continue

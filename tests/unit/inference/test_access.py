@@ -6,7 +6,7 @@ import pytest
 from tests.unit.inference.fakes import PRICE
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.access import BUILT_IN, allowed, excerpt, flagged, objections
-from tollhouse.inference.types import Endpoint, Model
+from tollhouse.inference.types import Endpoint
 from tollhouse.kernel.errors import Forbidden, Invalid
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -147,8 +147,13 @@ def test_a_number_that_nobody_can_read_is_refused(number: bytes) -> None:
         flagged([AccessPolicy("key", patterns=("a",))], b'{"x":%b}' % number)
 
 
-def test_a_model_whose_endpoints_are_all_blocked_is_forbidden() -> None:
-    model = Model("acme/large", "", "", 1, None, (KEEPS, KEEPS_NOTHING))
-    assert allowed([AccessPolicy("key", data_collection="deny")], model) == [KEEPS_NOTHING]
-    with pytest.raises(Forbidden):
-        allowed([AccessPolicy("key", blocked_providers=("acme",))], model)
+def test_endpoints_that_are_all_blocked_are_forbidden() -> None:
+    def reachable(policy: AccessPolicy) -> list[Endpoint]:
+        return allowed([policy], [KEEPS, KEEPS_NOTHING], lambda each: ("acme/large", each))
+
+    assert reachable(AccessPolicy("key", data_collection="deny")) == [KEEPS_NOTHING]
+    with pytest.raises(Forbidden) as caught:
+        reachable(AccessPolicy("key", blocked_models=("acme/*",)))
+    assert caught.value.metadata["reasons"] == [
+        "The key's policy blocks the model acme/large.",
+    ], "each reason once"

@@ -33,6 +33,7 @@ OURS: Final = frozenset(
 _GIVEN: Final = re.compile(r" '.*'$", re.DOTALL)
 fields_decoder: Final = msgspec.json.Decoder(Fields)
 _string = msgspec.json.Decoder(str)
+_flag = msgspec.json.Decoder(bool | None)
 
 
 def read_object(body: bytes) -> Fields:
@@ -95,6 +96,15 @@ def read_model(fields: Fields) -> str:
         Invalid: It is missing, empty or no text.
     """
     return read_field(_string, fields, "model", "a string", filled=True)
+
+
+def read_flag(fields: Fields, name: str) -> bool:
+    """Return whether a field is true; one that is missing or null is not.
+
+    Raises:
+        Invalid: It is of another type.
+    """
+    return name in fields and bool(read_field(_flag, fields, name, "true or false"))
 
 
 def read_field(

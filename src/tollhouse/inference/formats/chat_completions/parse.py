@@ -5,7 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from tollhouse.inference.formats.chat_completions.request import ChatRequest
-from tollhouse.inference.formats.fields import Fields, read_field, read_model, read_object
+from tollhouse.inference.formats.fields import (
+    Fields,
+    read_field,
+    read_flag,
+    read_model,
+    read_object,
+)
 from tollhouse.kernel.errors import Invalid
 
 
@@ -17,7 +23,6 @@ class _Reasoning(msgspec.Struct):
 _FALSE = msgspec.Raw(b"false")
 _text = msgspec.json.Decoder(str | None)
 _reasoning = msgspec.json.Decoder(_Reasoning | None)
-_flag = msgspec.json.Decoder(bool | None)
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -36,12 +41,12 @@ def parse_request(body: bytes) -> ChatRequest:
     if not read_field(_list, fields, "messages", "a list of messages"):
         message = "messages: at least one message is required."
         raise Invalid(message)
-    stream = read_field(_flag, fields, "stream", "true or false") if "stream" in fields else False
+    stream = read_flag(fields, "stream")
     if "reasoning" in fields and "reasoning_effort" in fields:
         _check_efforts(fields)
     return ChatRequest(
         model=model,
-        stream=bool(stream),
+        stream=stream,
         fields=fields,
         body=body,
         shows_reasoning=_shows_reasoning(fields),

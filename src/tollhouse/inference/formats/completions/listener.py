@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Struct
 
 from tollhouse.inference.formats.chat_completions.usage import render_usage
 from tollhouse.inference.formats.completions.writer import (
@@ -16,6 +16,7 @@ from tollhouse.inference.formats.completions.writer import (
 from tollhouse.inference.formats.fields import read_typed
 from tollhouse.inference.formats.hub.parts import Refusal, Text, Turn
 from tollhouse.inference.formats.hub.prompt import Prompt
+from tollhouse.inference.formats.wire import NULL
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ _SAMPLING: Final = (
     "seed",
     "logit_bias",
 )
-_NULL: Final = Raw(b"null")
 
 
 class _Body(Struct):
@@ -77,7 +77,7 @@ class CompletionsListener:
             stop=(read.stop,) if isinstance(read.stop, str) else tuple(read.stop or ()),
             choices=read.n,
             user=read.user,
-            sampling={name: fields[name] for name in _SAMPLING if fields.get(name, _NULL) != _NULL},
+            sampling={name: fields[name] for name in _SAMPLING if fields.get(name, NULL) != NULL},
         )
 
     def render(self, reply: Reply, identity: ReplyIdentity, charge: Charge) -> bytes:

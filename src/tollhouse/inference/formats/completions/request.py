@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tollhouse.inference.formats.fields import Fields, read_field, read_model, read_object
+from tollhouse.inference.formats.fields import (
+    Fields,
+    read_field,
+    read_flag,
+    read_model,
+    read_object,
+)
 
 _prompt = msgspec.json.Decoder(str | list[msgspec.Raw])
-_flag = msgspec.json.Decoder(bool | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +52,4 @@ def parse_request(body: bytes) -> CompletionsRequest:
     fields = read_object(body)
     model = read_model(fields)
     read_field(_prompt, fields, "prompt", "a text, a list of texts or lists of tokens", filled=True)
-    stream = read_field(_flag, fields, "stream", "true or false") if "stream" in fields else False
-    return CompletionsRequest(model, bool(stream), fields, body)
+    return CompletionsRequest(model, read_flag(fields, "stream"), fields, body)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from tollhouse.inference.formats.fields import read_field, read_model, read_object
+from tollhouse.inference.formats.fields import read_field, read_flag, read_model, read_object
 from tollhouse.inference.formats.wire import NULL
 from tollhouse.kernel.errors import Invalid
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MOST_FALLBACKS: Final = 3
-_flag = msgspec.json.Decoder(bool | None)
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _limit = msgspec.json.Decoder(int | None)
 
@@ -68,7 +67,7 @@ def parse_request(body: bytes) -> MessagesRequest:
     _check_fallbacks(fields)
     return MessagesRequest(
         model=model,
-        stream=bool(_optional(_flag, fields, "stream", "true or false")),
+        stream=read_flag(fields, "stream"),
         fields=fields,
         size=len(body),
         body=body,

@@ -13,11 +13,16 @@ from typing import Final
 
 import msgspec
 
-from tollhouse.inference.formats.fields import Fields, read_field, read_model, read_object
+from tollhouse.inference.formats.fields import (
+    Fields,
+    read_field,
+    read_flag,
+    read_model,
+    read_object,
+)
 from tollhouse.inference.formats.wire import NULL
 from tollhouse.kernel.errors import Invalid
 
-_flag = msgspec.json.Decoder(bool | None)
 _input = msgspec.json.Decoder(str | list[msgspec.Raw])
 _NO_STATE: Final = {
     "store": "responses are not stored; leave it out or send false",
@@ -58,14 +63,9 @@ def parse_request(body: bytes) -> ResponsesRequest:
     model = read_model(fields)
     read_field(_input, fields, "input", "a text or a list of items", filled=True)
     for name, reason in _NO_STATE.items():
-        if _read_flag(fields, name):
+        if read_flag(fields, name):
             raise Invalid(f"{name}: {reason}.")
     for name in _NO_HISTORY:
         if fields.get(name, NULL) != NULL:
             raise Invalid(f"{name}: responses are not stored; send the whole history in input.")
-    stream = _read_flag(fields, "stream")
-    return ResponsesRequest(model, stream, fields, len(body), body)
-
-
-def _read_flag(fields: Fields, name: str) -> bool:
-    return name in fields and bool(read_field(_flag, fields, name, "true or false"))
+    return ResponsesRequest(model, read_flag(fields, "stream"), fields, len(body), body)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from tollhouse.inference.formats.wire import NULL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 T = TypeVar("T")
 MOST_CHOICES: Final = 128
 MOST_TOP_LOGPROBS: Final = 20
-_NULL: Final = Raw(b"null")
 _SHOWN: Final = {
     "image_url": "[image]",
     "file": "[file]",
@@ -76,7 +77,7 @@ class Function(Struct):
     """A tool."""
 
     name: str
-    parameters: Raw = _NULL
+    parameters: Raw = NULL
 
 
 class _Tool(Struct):
@@ -92,7 +93,7 @@ class _Choice(Struct):
 
 
 class _Schema(Struct):
-    schema: Raw = _NULL
+    schema: Raw = NULL
 
 
 class _Format(Struct):
@@ -177,7 +178,7 @@ def read_request(body: bytes) -> Request:
         named=_named(choice, functions),
         parallel=_read(_flag, fields, "parallel_tool_calls", "true or false") is not False,
         output=_kind(output),
-        schema=schema.schema if schema else _NULL,
+        schema=schema.schema if schema else NULL,
         thinking=_thinking(fields),
         stop=[stop] if isinstance(stop, str) else stop or [],
         max_tokens=_max_tokens(fields),
@@ -199,7 +200,7 @@ def _read(
 
 def _read_messages(fields: Mapping[str, Raw]) -> list[Message]:
     try:
-        return _messages.decode(fields.get("messages", _NULL))
+        return _messages.decode(fields.get("messages", NULL))
     except (msgspec.DecodeError, RecursionError) as error:
         raise NotUnderstood(f"messages: {error}.") from None
 
