@@ -29,11 +29,11 @@ from tollhouse.inference.formats.chat_completions.wire import (
     chunk_choices_decoder,
     normal_finish_reason,
 )
+from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.fields import Fields, fields_decoder
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.formats.wire import NULL, encoder, on_one_line, raw, well_formed
 from tollhouse.inference.sse import event
-from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
@@ -65,7 +65,7 @@ class ChatStream:
         self._hides_reasoning = not request.shows_reasoning
         self._seen_bytes = 0
         self._unfinished: set[int] = set()
-        self._closed = False
+        self._ending = Ending("chat")
         self._ours: Fields = {
             "id": raw(identity.id),
             "object": _OBJECT,
@@ -107,7 +107,7 @@ class ChatStream:
 
     def end(self, charge: Charge) -> bytes:
         """Return the end of a stream that came to its end: usage, then `[DONE]`."""
-        self._close()
+        self._ending.come()
         fields: dict[str, object] = {
             **self._ours,
             "choices": _NO_CHOICES,
@@ -117,14 +117,8 @@ class ChatStream:
 
     def fail(self, error: TollhouseError) -> bytes:
         """Return the end of a stream that broke: the error, then `[DONE]`."""
-        self._close()
+        self._ending.come()
         return event(encoder.encode(error_chunk(error, self._identity))) + event(DONE)
-
-    def _close(self) -> None:
-        if self._closed:
-            message = "a chat stream was ended twice"
-            raise Bug(message)
-        self._closed = True
 
     def _chunk(self, fields: Fields) -> bytes:
         if fields.get("error", NULL) != NULL:

@@ -16,6 +16,7 @@ from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.chat_completions.errors import error_chunk
 from tollhouse.inference.formats.chat_completions.stream import DONE
 from tollhouse.inference.formats.chat_completions.usage import render_usage
+from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.hub.events import (
     BlockEnded,
     Event,
@@ -31,7 +32,6 @@ from tollhouse.inference.formats.hub.events import (
 )
 from tollhouse.inference.formats.wire import on_one_line
 from tollhouse.inference.sse import event as sse_event
-from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
@@ -50,7 +50,7 @@ class ChatWriter:
         """Start before the first chunk."""
         self._identity = identity
         self._choices: dict[int, _Choice] = {}
-        self._closed = False
+        self._ending = Ending("chat")
 
     def write(self, event: Event) -> bytes:
         """Return the chunk of an event; empty where the format says nothing of it.
@@ -67,19 +67,13 @@ class ChatWriter:
 
     def end(self, charge: Charge) -> bytes:
         """Return the usage and `[DONE]`."""
-        self._close()
+        self._ending.come()
         return self._chunk([], usage=render_usage(charge, is_byok=False)) + sse_event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
         """Return the error and `[DONE]`."""
-        self._close()
+        self._ending.come()
         return sse_event(_encode(error_chunk(error, self._identity))) + sse_event(DONE)
-
-    def _close(self) -> None:
-        if self._closed:
-            message = "a chat stream was ended twice"
-            raise Bug(message)
-        self._closed = True
 
     def _chunk(self, choices: list[dict[str, object]], **more: object) -> bytes:
         identity = self._identity

@@ -14,12 +14,12 @@ from tollhouse.inference.formats.chat_completions.stream import DONE
 from tollhouse.inference.formats.chat_completions.usage import parse_usage, render_usage
 from tollhouse.inference.formats.chat_completions.wire import normal_finish_reason
 from tollhouse.inference.formats.completions.writer import failed
+from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.fields import OURS, Fields, fields_decoder
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.formats.wire import NULL, encoder, on_one_line, raw, well_formed
 from tollhouse.inference.sse import event as sse_event
 from tollhouse.inference.types import Dialect
-from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -125,7 +125,7 @@ class CompletionsStream:
         self._request_size = request_size
         self._seen_bytes = 0
         self._unfinished: set[int] = set()
-        self._closed = False
+        self._ending = Ending("completions")
 
     @property
     def finish_reason(self) -> str | None:
@@ -158,14 +158,14 @@ class CompletionsStream:
 
     def end(self, charge: Charge) -> bytes:
         """Return the usage and `[DONE]`."""
-        self._close()
+        self._ending.come()
         usage = render_usage(charge, is_byok=False)
         last: dict[str, object] = {**_ours(self._identity), "choices": [], "usage": usage}
         return sse_event(encoder.encode(last)) + sse_event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
         """Return the error and `[DONE]`."""
-        self._close()
+        self._ending.come()
         return failed(error, self._identity)
 
     def _follow(self, choice: _Choice) -> None:
@@ -175,12 +175,6 @@ class CompletionsStream:
         else:
             self._unfinished.discard(choice.index)
             self.native_finish_reason = choice.finish_reason
-
-    def _close(self) -> None:
-        if self._closed:
-            message = "a completions stream was ended twice"
-            raise Bug(message)
-        self._closed = True
 
 
 def _read(data: bytes) -> tuple[Fields, Sequence[_Choice], str | None]:

@@ -15,10 +15,10 @@ import msgspec
 from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.chat_completions.stream import DONE
 from tollhouse.inference.formats.chat_completions.usage import render_usage
+from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.hub.events import Event, Finished, RefusalDelta, TextDelta
 from tollhouse.inference.sse import event as sse_event
 from tollhouse.kernel.envelope import error_object
-from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ class CompletionsWriter:
         """Start before the first chunk."""
         self._identity = identity
         self._finished: set[int] = set()
-        self._closed = False
+        self._ending = Ending("completions")
 
     def write(self, event: Event) -> bytes:
         """Return the chunk of an event; empty for what is no text and no end.
@@ -60,20 +60,14 @@ class CompletionsWriter:
 
     def end(self, charge: Charge) -> bytes:
         """Return the usage and `[DONE]`."""
-        self._close()
+        self._ending.come()
         usage = render_usage(charge, is_byok=False)
         return sse_event(completion(self._identity, [], usage=usage)) + sse_event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
         """Return the error and `[DONE]`."""
-        self._close()
+        self._ending.come()
         return failed(error, self._identity)
-
-    def _close(self) -> None:
-        if self._closed:
-            message = "a completions stream was ended twice"
-            raise Bug(message)
-        self._closed = True
 
 
 def completion(

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.fields import Fields, fields_decoder
 from tollhouse.inference.formats.messages.errors import error_event
 from tollhouse.inference.formats.messages.order import Order, read_event
@@ -35,7 +36,6 @@ from tollhouse.inference.formats.messages.wire import (
 )
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.formats.wire import NULL, well_formed
-from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
@@ -65,7 +65,7 @@ class MessagesStream:
         self._delta: Fields = {}
         self._beside: Fields = {}
         """What `message_delta` has besides its delta and its usage."""
-        self._closed = False
+        self._ending = Ending("messages")
 
     @property
     def done(self) -> bool:
@@ -96,7 +96,7 @@ class MessagesStream:
 
     def end(self, charge: Charge) -> bytes:
         """Return the end of a stream that came to its end: what is open is closed first."""
-        self._close()
+        self._ending.come()
         opened = b"" if self._order.started else self._start({})
         last = {
             **self._beside,
@@ -120,14 +120,8 @@ class MessagesStream:
 
     def fail(self, error: TollhouseError) -> bytes:
         """Return the end of a stream that broke."""
-        self._close()
+        self._ending.come()
         return error_event(error, self._identity.id)
-
-    def _close(self) -> None:
-        if self._closed:
-            message = "a messages stream was ended twice"
-            raise Bug(message)
-        self._closed = True
 
     def _relay(self, event: StreamEvent, data: bytes) -> bytes:
         kind = event.type

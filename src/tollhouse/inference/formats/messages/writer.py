@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.hub.events import (
     BlockEnded,
     Delta,
@@ -34,7 +35,6 @@ from tollhouse.inference.formats.messages.reply import stop_reason
 from tollhouse.inference.formats.messages.thoughts import render_thoughts
 from tollhouse.inference.formats.messages.usage import render_tokens, render_usage
 from tollhouse.inference.formats.messages.wire import event_of
-from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ class MessagesWriter:
         self._finished: Finished | None = None
         self._refused = False
         self._started = False
-        self._closed = False
+        self._ending = Ending("messages")
         self._index = -1
         """Of the block that is open, or was the last."""
         self._open: str | None = None
@@ -73,7 +73,7 @@ class MessagesWriter:
 
     def end(self, charge: Charge) -> bytes:
         """Return the end of a stream that came to its end: usage, and the terminal event."""
-        self._close()
+        self._ending.come()
         start = self._start(None)
         rest = b"" if self._finished else self._finish()
         return (
@@ -85,14 +85,8 @@ class MessagesWriter:
 
     def fail(self, error: TollhouseError) -> bytes:
         """Return the end of a stream that broke: the error, as the format's terminal event."""
-        self._close()
+        self._ending.come()
         return error_event(error, self._identity.id)
-
-    def _close(self) -> None:
-        if self._closed:
-            message = "a messages stream was ended twice"
-            raise Bug(message)
-        self._closed = True
 
     def _start(self, usage: Usage | None) -> bytes:
         if self._started:

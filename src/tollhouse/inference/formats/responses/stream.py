@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.fields import Fields, fields_decoder
 from tollhouse.inference.formats.responses.errors import broken_response, read_failure
 from tollhouse.inference.formats.responses.order import ItemOrder
@@ -73,7 +74,7 @@ class ResponsesStream:
         self._last_kind = ""
         self._request_size = request.size
         self._seen_bytes = 0
-        self._closed = False
+        self._ending = Ending("responses")
 
     @property
     def complete(self) -> bool:
@@ -115,24 +116,18 @@ class ResponsesStream:
         if not self.done:
             message = "a responses stream was ended before its end"
             raise Bug(message)
-        self._close()
+        self._ending.come()
         response = {**self._response, "usage": render_usage(charge)}
         return self._numbering.event(self._last_kind, {"response": response}) + LAST
 
     def fail(self, error: TollhouseError) -> bytes:
         """Return the end of a stream that broke: a failed response, then `[DONE]`."""
-        self._close()
+        self._ending.come()
         begun = b""
         if not self._numbering.count:
             begun = self._numbering.event("response.created", {"response": self._blank})
         failed = broken_response(self._response, error)
         return begun + self._numbering.event("response.failed", {"response": failed}) + LAST
-
-    def _close(self) -> None:
-        if self._closed:
-            message = "a responses stream was ended twice"
-            raise Bug(message)
-        self._closed = True
 
     def _pass_on(self, kind: str, fields: Fields) -> bytes:
         if (kind == "response.created") != (self._numbering.count == 0):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.hub.events import (
     BlockEnded,
     Finished,
@@ -76,7 +77,7 @@ class ResponsesWriter:
         self._block: int | None = None
         self._calls: set[tuple[int, int]] = set()
         self._finish_reason: FinishReason | None = None
-        self._closed = False
+        self._ending = Ending("responses")
 
     def write(self, event: Event) -> bytes:
         """Return what the client gets of an event.
@@ -108,10 +109,7 @@ class ResponsesWriter:
             raise Unreadable(message)
 
     def _close(self) -> bytes:
-        if self._closed:
-            message = "a responses stream was ended twice"
-            raise Bug(message)
-        self._closed = True
+        self._ending.come()
         return self._begin()
 
     def _begin(self) -> bytes:
