@@ -11,12 +11,11 @@ from tollhouse.api.openapi import HotOperation
 from tollhouse.api.operations.schemas import (
     COST,
     COUNT,
-    GENERATION_ID,
     ID,
     IS_BYOK,
     MODEL,
-    REFUSALS,
     STREAM,
+    answers,
     asks_for,
     extensible,
     listed,
@@ -113,10 +112,6 @@ _CHOICE: Final = extensible(
         "description": "stop, length, tool_calls, content_filter or error.",
     },
 )
-_EVENTS: Final = text(
-    "Events `data: <chunk>`; the last chunk carries the usage, and `data: [DONE]` ends the "
-    "stream. A failure after the first byte is a chunk with `error` and finish_reason error."
-)
 CHAT_COMPLETIONS: Final = HotOperation(
     method="post",
     path="/chat/completions",
@@ -126,17 +121,13 @@ CHAT_COMPLETIONS: Final = HotOperation(
         "description": "Ask a model for the next message of a conversation, whole or streamed.",
         "operationId": "create_chat_completion",
         "requestBody": asks_for("ChatRequest"),
-        "responses": {
-            "200": {
-                "description": "The reply; events where `stream` is true.",
-                "headers": GENERATION_ID,
-                "content": {
-                    "application/json": {"schema": reference("ChatReply")},
-                    "text/event-stream": {"schema": _EVENTS},
-                },
-            },
-            **REFUSALS,
-        },
+        "responses": answers(
+            "ChatReply",
+            "The reply; events where `stream` is true.",
+            events="Events `data: <chunk>`; the last chunk carries the usage, and `data: [DONE]` "
+            "ends the stream. A failure after the first byte is a chunk with `error` and "
+            "finish_reason error.",
+        ),
     },
     schemas={
         "ChatRequest": _REQUEST,

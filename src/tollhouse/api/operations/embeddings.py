@@ -11,11 +11,10 @@ from tollhouse.api.openapi import HotOperation
 from tollhouse.api.operations.schemas import (
     COST,
     COUNT,
-    GENERATION_ID,
     ID,
     IS_BYOK,
     MODEL,
-    REFUSALS,
+    answers,
     asks_for,
     extensible,
     reference,
@@ -99,14 +98,7 @@ EMBEDDINGS: Final = HotOperation(
         "description": "Turn texts into vectors.",
         "operationId": "create_embeddings",
         "requestBody": asks_for("EmbeddingsRequest"),
-        "responses": {
-            "200": {
-                "description": "The vectors.",
-                "headers": GENERATION_ID,
-                "content": {"application/json": {"schema": reference("EmbeddingsReply")}},
-            },
-            **REFUSALS,
-        },
+        "responses": answers("EmbeddingsReply", "The vectors."),
     },
     schemas={
         "EmbeddingsRequest": _REQUEST,
