@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tests.unit.inference.formats import legal_completions
 from tests.unit.inference.formats.messages import legal_messages
 from tests.unit.inference.formats.responses import legal_responses
 from tests.unit.inference.legal_stream import checked as checked_chat
@@ -129,7 +130,7 @@ class Chat:
         calls = [each["function"] for each in message.get("tool_calls", ())]
         return Reply(
             text=message["content"] or "",
-            thought=message.get("reasoning") or "",
+            thought=message.get("reasoning") or message.get("reasoning_content") or "",
             refusal=message["refusal"],
             calls=tuple((each["name"], json.loads(each["arguments"])) for each in calls),
             end=choice["finish_reason"],
@@ -299,10 +300,8 @@ class Completions:
         return self._reply(reply["choices"], reply["usage"])
 
     def streamed(self, body: bytes) -> Reply:
-        *frames, done, rest = body.split(b"\n\n")
-        assert (done, rest) == (b"data: [DONE]", b"")
-        *chunks, last = [json.loads(frame.removeprefix(b"data: ")) for frame in frames]
-        return self._reply([each for chunk in chunks for each in chunk["choices"]], last["usage"])
+        seen = legal_completions.checked(body)
+        return self._reply(seen.choices, seen.last["usage"])
 
     def more(self, body: dict[str, Any], reply: Reply, results: list[str]) -> dict[str, Any]:
         raise NotImplementedError

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
+from tests.unit.inference.formats.legal_completions import checked as checked_completions
 from tests.unit.inference.formats.messages.legal_messages import checked as checked_messages
 from tests.unit.inference.formats.responses.legal_responses import checked as checked_response
 from tests.unit.inference.legal_stream import checked as checked_chat
@@ -90,16 +91,8 @@ def responses(stream: bytes) -> Seen:
 
 
 def completions(stream: bytes) -> Seen:
-    *events, end = stream.split(b"\n\n")
-    assert end == b""
-    *data, done = [event.removeprefix(b"data: ") for event in events]
-    assert done == b"[DONE]"
-    chunks = [json.loads(each) for each in data]
-    assert all(chunk["object"] == "text_completion" for chunk in chunks)
-    assert not any("error" in chunk or "usage" in chunk for chunk in chunks[:-1])
-    assert ("error" in chunks[-1]) != ("usage" in chunks[-1])
-    text = "".join(choice["text"] for chunk in chunks for choice in chunk["choices"])
-    return Seen(text, "error" in chunks[-1])
+    seen = checked_completions(stream)
+    return Seen(seen.text, seen.failed)
 
 
 LEGAL: dict[str, Callable[[bytes], Seen]] = {

@@ -107,11 +107,21 @@ def _blank(index: int) -> dict[str, Any]:
     return {"index": index, "message": message_, "logprobs": None, "finish_reason": None}
 
 
+def _add_detail(details: list[dict[str, Any]], detail: dict[str, Any]) -> None:
+    place = (detail["type"], detail.get("index"))
+    known = next((each for each in details if (each["type"], each.get("index")) == place), None)
+    if known is None:
+        details.append({**detail})
+    else:
+        text = (known.get("text") or "") + (detail.get("text") or "")
+        known |= detail | {"text": text}
+
+
 def _add(reply: dict[str, Any], choice: dict[str, Any]) -> None:
     assert reply["finish_reason"] is None
     reply["finish_reason"] = choice["finish_reason"]
     so_far, delta = reply["message"], choice["delta"]
-    for name in ("content", "refusal", "reasoning"):
+    for name in ("content", "refusal", "reasoning", "reasoning_content"):
         if delta.get(name) is not None:
             so_far[name] = (so_far.get(name) or "") + delta[name]
     if choice["logprobs"] is not None:
@@ -120,9 +130,7 @@ def _add(reply: dict[str, Any], choice: dict[str, Any]) -> None:
             "content": logprobs["content"] + choice["logprobs"]["content"]
         }
     for detail in delta.get("reasoning_details", ()):
-        [known] = so_far.setdefault("reasoning_details", [detail | {"text": ""}])
-        last = {name: detail[name] for name in ("signature", "format")}
-        known |= {"text": known["text"] + detail["text"], **last}
+        _add_detail(so_far.setdefault("reasoning_details", []), detail)
     for call in delta.get("tool_calls", ()):
         calls = so_far.setdefault("tool_calls", [])
         if call["index"] == len(calls):

@@ -1,0 +1,189 @@
+r"""A provider whose streams say the same each time and are cut at other places each time.
+
+    request that says "seed 42" ─▶ the events of a reply         (seed 0: one chunk for each)
+                                   lines, JSON escapes, comments drawn from 42
+                                   HTTP framing, its chunks      drawn from 42
+                                   what leaves in one write      drawn from 42
+
+Cuts fall anywhere and, by preference, where they hurt: inside of a code point, of `\r\n`, of
+`\ud83d`, of the blank line between two events, of a chunk's size. Whole replies are not cut: they
+and the streams of seed 0 are what the others are measured by.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from tollhouse.testing import anthropic_replies as anthropic
+from tollhouse.testing import openai_replies as chat
+from tollhouse.testing import openai_response_replies as responses
+from tollhouse.testing.framing import Framing, chunk
+from tollhouse.testing.script import End, Pause
+from tollhouse.testing.speech import pieces
+
+if TYPE_CHECKING:
+    from tollhouse.testing.script import Script
+    from tollhouse.testing.upstream_server import Request
+
+DIALECTS = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+}
+TEXT = (
+    'Grüße aus 東京: "so", \\so\\ und\tso;\n'
+    "👩\u200d👩\u200d👧 \u05e2\u05d1\u05e8 e\u0301 a\u2028b data: [DONE] \x00 \U0001d518nd Ende."
+)
+THOUGHT = "Hm\u2026 🤔 \\n ist kein\nUmbruch; data: [DONE] ist kein Ende."
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("look", {"city": 'Kraków "Śródmieście"', "days": 2, "note": "Zeile\n😀\\"}),
+    ("find", {"what": ["ü", {"日本": None}], "exact": True}),
+]
+REPLIES = ("spoken", "called", "signed")
+LINE_ENDS = (b"\n", b"\n", b"\r\n", b"\r\n", b"\r")
+MOST_CUTS = 60
+PAUSE = Pause(0.001)
+SORE = tuple(
+    map(
+        re.compile,
+        (
+            rb"(?<=[\x80-\xff])(?=[\x80-\xbf])",  # inside of a code point
+            rb"(?<=\r)(?=\n)",
+            rb"(?<=[\r\n])(?=[\r\n])",
+            rb"(?<=[\r\n]{2})(?![\r\n])",  # behind an event
+            rb"(?=data: )",  # also where that is part of what is said
+            rb"(?<=da)(?=ta:)|(?<=data:)|(?<=\[DO)",
+            rb"(?<=\\)|(?<=\\u)|(?<=\\u[0-9a-f])|(?<=\\u[0-9a-f]{2})|(?<=\\u[0-9a-f]{3})",
+            rb"(?<=\\ud[89ab][0-9a-f]{2})(?=\\ud)",  # between the halves of a pair
+        ),
+    )
+)
+SEED = re.compile(rb"seed (\d+)")
+
+
+# ------------------------------------------------------------------------------------ replies
+
+
+def reply_of(dialect: str, name: str, fields: dict[str, Any]) -> tuple[bytes, list[bytes]]:
+    """Return a reply whole, and its events."""
+    if dialect == "chat":
+        said = _chat(name)
+        options = fields.get("stream_options") or {}
+        events = said.events(include_usage=options.get("include_usage") is True)
+        return said.completion(), [*events, chat.DONE]
+    other = _response(name) if dialect == "responses" else _message(name)
+    return other.body(), other.events()
+
+
+def _chat(name: str) -> chat.Reply:
+    usage = chat.usage_of(2048, 300, cached=1920, reasoning=256)
+    if name == "called":
+        calls = tuple((each, json.dumps(given, ensure_ascii=False)) for each, given in CALLS)
+        return chat.Reply("m", (), usage, finish_reason="tool_calls", calls=calls)
+    said = tuple(pieces(TEXT)) if name == "signed" else (TEXT,)
+    return chat.Reply("m", said, usage, thought=THOUGHT, details=name == "signed")
+
+
+def _response(name: str) -> responses.Response:
+    usage = responses.usage_of(2048, 300, cached=1920, reasoning=256)
+    calls = [responses.function_call(at, *call) for at, call in enumerate(CALLS, start=1)]
+    output = [
+        responses.reasoning_item(THOUGHT, summarised=True, encrypted=name == "signed"),
+        responses.message_item(responses.text_part(TEXT)),
+        *(calls if name == "called" else ()),
+    ]
+    return responses.Response({"model": "m"}, output, usage)
+
+
+def _message(name: str) -> anthropic.Message:
+    usage = anthropic.usage_of(128, 300, thinking=256, read=1920, write=(400, 100))
+    calls = [anthropic.tool_use_block(at, *call) for at, call in enumerate(CALLS, start=1)]
+    content = [
+        anthropic.thinking_block(THOUGHT),
+        *([anthropic.redacted_block(THOUGHT)] if name == "signed" else ()),
+        anthropic.text_block(TEXT),
+        *(calls if name == "called" else ()),
+    ]
+    reason = "tool_use" if name == "called" else "end_turn"
+    return anthropic.Message("m", content, usage, stop_reason=reason)
+
+
+# --------------------------------------------------------------------------------------- cuts
+
+
+def answer(request: Request) -> Script:
+    """Return the script for a request: whole, or streamed as its seed wants it."""
+    dialect = next(name for name, path in DIALECTS.items() if path == request.path)
+    fields = json.loads(request.body)
+    whole, events = reply_of(dialect, fields["model"], fields)
+    if not fields.get("stream"):
+        return (Framing().whole(200, whole),)
+    found = SEED.search(request.body)
+    assert found is not None
+    seed = int(found[1])
+    return rechunked(events, seed) if seed else Framing().stream(events)
+
+
+def rechunked(events: list[bytes], seed: int) -> Script:
+    """Return the script of a stream: its bytes as a seed has them."""
+    draw = random.Random(seed)
+    line_end = draw.choice(LINE_ENDS)
+    body = b"".join(_written(each, draw).replace(b"\n", line_end) for each in events)
+    framed, end = draw.choice((_chunked, _chunked, _counted, _until_closed))(body, draw)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+    steps = [step for piece in _cut(head + framed, draw) for step in (piece, PAUSE)]
+    return (*steps, *end)
+
+
+def _written(event: bytes, draw: random.Random) -> bytes:
+    """Return an event as other servers would write it: in ASCII, on several lines, commented."""
+    before, _, data = event.partition(b"data: ")
+    how = draw.choice((None, None, "ascii", "lines"))
+    if how is not None and data.startswith(b"{"):
+        fields = json.loads(data)
+        spread = json.dumps(
+            fields, ensure_ascii=how == "ascii", indent=0 if how == "lines" else None
+        )
+        data = spread.encode().replace(b"\n", b"\ndata: ") + b"\n\n"
+    comment = b": still here\n\n" if draw.random() < 0.1 else b""
+    return comment + before + b"data: " + data
+
+
+def _chunked(body: bytes, draw: random.Random) -> tuple[bytes, Script]:
+    single = draw.random() < 0.3
+    parts = [body[at : at + 1] for at in range(len(body))] if single else _cut(body, draw)
+    chunks = b"".join(map(chunk, parts))
+    return b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n", ()
+
+
+def _counted(body: bytes, _draw: random.Random) -> tuple[bytes, Script]:
+    return b"Content-Length: %d\r\n\r\n" % len(body) + body, ()
+
+
+def _until_closed(body: bytes, _draw: random.Random) -> tuple[bytes, Script]:
+    return b"Connection: close\r\n\r\n" + body, (End.EOF,)
+
+
+def _cut(data: bytes, draw: random.Random) -> list[bytes]:
+    """Return data in pieces, none of them empty."""
+    anywhere = range(1, len(data))
+    start = draw.choice(anywhere)
+    sore = {
+        match.start()
+        for kind in draw.sample(SORE, draw.randint(1, len(SORE)))
+        for match in kind.finditer(data)
+        if 0 < match.start() < len(data)
+    }
+    places = draw.choice(
+        (
+            draw.sample(anywhere, draw.randint(0, MOST_CUTS)),
+            draw.sample(sorted(sore), min(len(sore), MOST_CUTS)),
+            draw.sample(sorted(sore), min(len(sore), MOST_CUTS)),
+            anywhere[start : start + MOST_CUTS],  # one byte at a time
+        )
+    )
+    return [data[a:b] for a, b in pairwise([0, *sorted(places), len(data)])]
