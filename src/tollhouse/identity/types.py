@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,6 +83,8 @@ class User:
 
 
 PolicyScope = Literal["account", "workspace", "key"]
+PATTERN_NAMES: Final = ("@email", "@credit_card", "@iban", "@api_key")
+"""Patterns that stand for what looks like something; any other text stands for itself."""
 
 
 @dataclass(frozen=True, slots=True)

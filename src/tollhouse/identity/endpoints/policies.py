@@ -1,14 +1,16 @@
 """`/accounts/{id}/policy` and the like: what requests may reach, and what they may hold. Ours."""
 
+import re
 from dataclasses import asdict
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from tollhouse.identity.access import Managing, OfAccount
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import AccessPolicy, PolicyScope
+from tollhouse.identity.types import PATTERN_NAMES, AccessPolicy, PolicyScope
 from tollhouse.kernel.wire import STORABLE, Body, Reference, Reply, refusals
 from tollhouse.storage.database import Database
 
@@ -20,6 +22,18 @@ KeyHash = Annotated[
 Pattern = Annotated[str, Field(min_length=1, max_length=256), STORABLE]
 Patterns = Annotated[list[Pattern], Field(max_length=256)]
 _NAMES = "`*` stands for any characters. Null: all of them."
+_NAME = re.compile(r"@[A-Za-z][\w-]*")
+
+
+def _known(pattern: str) -> str:
+    if _NAME.fullmatch(pattern) and pattern not in PATTERN_NAMES:
+        names = ", ".join(PATTERN_NAMES)
+        message = f"is no known name; there are {names} (a * before it makes it a text)"
+        raise PydanticCustomError("pattern", "{message}", {"message": message})
+    return pattern
+
+
+Texts = Annotated[list[Annotated[Pattern, AfterValidator(_known)]], Field(max_length=256)]
 
 
 class PolicyBody(Body):
@@ -41,7 +55,7 @@ class PolicyBody(Body):
     """Endpoints that may not be asked."""
     data_collection: Literal["allow", "deny"] = "allow"
     """Whether providers may be asked that keep what they are sent."""
-    patterns: Patterns = Field(default_factory=list[str])
+    patterns: Texts = Field(default_factory=list[str])
     """Texts that no request may hold, in any case; `*` stands for anything between. `@email`,
     `@credit_card`, `@iban` and `@api_key` stand for what looks like one."""
 

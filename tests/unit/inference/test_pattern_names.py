@@ -1,0 +1,6 @@
+from tollhouse.identity.types import PATTERN_NAMES
+from tollhouse.inference.access import BUILT_IN
+
+
+def test_a_policy_may_hold_the_names_that_mean_something() -> None:
+    assert tuple(BUILT_IN) == PATTERN_NAMES
