@@ -30,9 +30,11 @@ def agreement_problems(tree: Mapping[str, object]) -> list[Problem]:
     Args:
         tree: The settings as plain data; whatever has the wrong shape is passed over.
     """
+    guardrails = list(_named(tree, (), "guardrails", "slug"))
     providers = list(_named(tree, (), "providers", "slug"))
     models = list(_named(tree, (), "models", "id"))
-    return [*_repeated(providers), *_repeated(models), *_unknown_providers(tree, providers, models)]
+    repeated = [each for named in (guardrails, providers, models) for each in _repeated(named)]
+    return [*repeated, *_unknown_providers(tree, providers, models)]
 
 
 def _named(

@@ -24,7 +24,7 @@ DATA_DIR = "TOLLHOUSE_DATA_DIR"
 BASE_URL = "TOLLHOUSE_BASE_URL"
 API_KEY = "TOLLHOUSE_API_KEY"
 
-_STRUCTURED = frozenset(("providers", "models"))
+_STRUCTURED = frozenset(("guardrails", "providers", "models"))
 _SERVICE_HOST = re.compile(r"(TOLLHOUSE(?:_[A-Z0-9_]+)?)_SERVICE_HOST")
 
 

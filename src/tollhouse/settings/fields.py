@@ -158,13 +158,28 @@ def _address(value: str) -> SplitResult:
     return parts
 
 
-def _base_url(value: str) -> str:
+def _open_address(value: str, instead: str) -> SplitResult:
+    """Take apart an address that anybody may see.
+
+    Args:
+        value: The address.
+        instead: Where credentials belong, which must not be in it.
+    """
     parts = _address(value)
     if parts.username is not None or parts.password is not None:
-        raise Refusal("must not contain a user or password; use api_key or headers")
+        raise Refusal(f"must not contain a user or password; use {instead}")
     if parts.query or parts.fragment:
         raise Refusal("must end with its path, without ? or #")
-    path = parts.path.rstrip("/")
+    return parts
+
+
+def _hook_url(value: str) -> str:
+    _open_address(value, "headers")
+    return value
+
+
+def _base_url(value: str) -> str:
+    path = _open_address(value, "api_key or headers").path.rstrip("/")
     if path.endswith(("/chat/completions", "/messages")):
         raise Refusal("must be the address before /chat/completions or /messages")
     return value.rstrip("/")
@@ -238,6 +253,7 @@ Folder = Annotated[
     WithJsonSchema({"type": "string", "format": "path"}),
 ]
 BaseUrl = Annotated[Text, AfterValidator(_base_url)]
+HookUrl = Annotated[Text, AfterValidator(_hook_url)]
 Host = Annotated[Text, AfterValidator(_host)]
 HostPattern = Annotated[Text, AfterValidator(_host_pattern)]
 Origin = Annotated[Text, AfterValidator(_origin)]

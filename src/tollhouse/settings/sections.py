@@ -6,6 +6,7 @@
      ├─ limits       LimitsSettings
      ├─ upstream     UpstreamSettings
      ├─ logging      LoggingSettings
+     ├─ guardrails   GuardrailSettings, ...
      ├─ providers    ProviderSettings, ...
      └─ models       ModelSettings, ...
                       └─ endpoints   EndpointSettings, ...   └─ pricing   PricingSettings
@@ -42,6 +43,7 @@ from tollhouse.settings.fields import (
     Folder,
     HeaderName,
     HeaderValue,
+    HookUrl,
     Host,
     HostPattern,
     Listed,
@@ -244,6 +246,26 @@ class LoggingSettings(Section):
     )
 
 
+class GuardrailSettings(Section):
+    """A service that policies may name: it is asked before a request goes to a provider."""
+
+    slug: Slug = Field(description="The guardrail's short name, by which policies name it.")
+    url: HookUrl = Field(
+        description="Where a request's texts are sent by POST, and a verdict is read."
+    )
+    timeout_seconds: Seconds = Field(
+        default=5.0, description="Hard limit of the whole exchange with it."
+    )
+    on_failure: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="What becomes of a request on which it gave no verdict: a 503, or it passes.",
+    )
+    headers: Mapping[HeaderName, HeaderValue] = Field(
+        default_factory=dict[str, HeaderValue],
+        description="Request headers, such as its credentials. Their values are never shown.",
+    )
+
+
 def _provider_name(known: dict[str, Any]) -> str:
     return str(known["slug"])
 
@@ -440,6 +462,9 @@ class Settings(Section):
     data_dir: Folder = Field(
         description="The data folder. In the file, a relative path starts at the file's own folder."
     )
+    guardrails: tuple[GuardrailSettings, ...] = Field(
+        default=(), description="The guardrails that policies may name."
+    )
     providers: tuple[ProviderSettings, ...] = Field(
         default=(), description="The providers. Without any, the simulated one is there."
     )
@@ -449,7 +474,8 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Settings:
-        problems = agreement_problems(self.model_dump(include={"providers", "models"}))
+        named = self.model_dump(include={"guardrails", "providers", "models"})
+        problems = agreement_problems(named)
         if problems:
             # One text: pydantic has no way to report several places from here. `load` asks
             # `agreement_problems` itself, also where something else is wrong, and drops this.

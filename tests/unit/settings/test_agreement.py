@@ -17,6 +17,13 @@ def test_a_slug_is_taken_once(problems_of: Problems) -> None:
     assert problems_of(text) == ["providers[1].slug: 'a' is taken already, by providers[0].slug"]
 
 
+def test_a_guardrail_s_slug_is_taken_once(problems_of: Problems) -> None:
+    guardrail = "{slug: a, url: 'http://guard.example'}"
+    assert problems_of(f"guardrails: [{guardrail}, {guardrail}]") == [
+        "guardrails[1].slug: 'a' is taken already, by guardrails[0].slug"
+    ]
+
+
 def test_a_model_id_is_taken_once(problems_of: Problems) -> None:
     model = MODEL.replace("PROVIDER", "simulated")
     assert problems_of(f"models: [{model}, {model}]") == [

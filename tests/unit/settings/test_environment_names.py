@@ -55,7 +55,7 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_DATABASE_URL": _words.map(lambda word: f"postgresql://{word}:pw@h/db"),
     "TOLLHOUSE_DATA_DIR": _words.map(lambda word: NOWHERE / word),
 }
-AS_JSON = {"TOLLHOUSE_PROVIDERS", "TOLLHOUSE_MODELS"}
+AS_JSON = {"TOLLHOUSE_GUARDRAILS", "TOLLHOUSE_PROVIDERS", "TOLLHOUSE_MODELS"}
 
 
 def test_the_property_below_tries_every_name() -> None:

@@ -19,6 +19,10 @@ Problems = Callable[..., list[str]]
 SECRET = "hush-hush"
 TEXT = f"""
 database_url: postgresql://tollhouse:{SECRET}@db.example/tollhouse?sslpassword={SECRET}
+guardrails:
+  - slug: privacy
+    url: https://guard.example/judge
+    headers: {{Authorization: Bearer {SECRET}}}
 providers:
   - slug: acme
     kind: openai_compatible
@@ -47,6 +51,7 @@ def test_the_secrets_are_there_all_the_same(settings: Settings) -> None:
     assert provider.proxy is not None
     assert provider.api_key.reveal() == provider.headers["X-Team"].reveal() == SECRET
     assert provider.proxy.reveal() == f"http://{SECRET}:{SECRET}@proxy.example:3128"
+    assert settings.guardrails[0].headers["Authorization"].reveal() == f"Bearer {SECRET}"
 
 
 def test_masked_settings_are_json_and_keep_the_rest(settings: Settings) -> None:
@@ -55,6 +60,7 @@ def test_masked_settings_are_json_and_keep_the_rest(settings: Settings) -> None:
         "postgresql://tollhouse:********@db.example/tollhouse?sslpassword=********"
     )
     assert shown["providers"][0]["proxy"] == "http://********@proxy.example:3128"
+    assert shown["guardrails"][0]["headers"] == {"Authorization": "********"}
     assert shown["providers"][0]["headers"] == {"X-Team": "********"}
     assert shown["providers"][0]["base_url"] == "https://llm.acme.example/v1"
 
@@ -79,6 +85,11 @@ def test_an_address_without_a_secret_is_shown(load_text: Load) -> None:
         "server: SECRET",
         "logging: {level: SECRET}",
         "accounting: {initial_grant: SECRET}",
+        "guardrails: SECRET",
+        "guardrails: [{slug: 'SECRET!', url: SECRET, timeout_seconds: SECRET}]",
+        "guardrails: [{slug: a, url: 'https://u:SECRET@h/judge'}]",
+        "guardrails: [{slug: a, url: 'https://h/judge?key=SECRET'}]",
+        "guardrails: [{slug: a, url: 'https://h', on_failure: SECRET}]",
         "providers: SECRET",
         "providers: [SECRET]",
         "providers: [{slug: 'SECRET!', kind: SECRET, on_disconnect: SECRET, name: ['SECRET']}]",

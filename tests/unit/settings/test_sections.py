@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tollhouse.settings.sections import ProviderSettings, Settings
+from tollhouse.settings.sections import GuardrailSettings, ProviderSettings, Settings
 
 Load = Callable[..., Settings]
 Problems = Callable[..., list[str]]
@@ -136,6 +136,30 @@ def test_a_base_url_loses_its_last_slash() -> None:
 def test_a_base_url_that_cannot_work_is_refused(url: str) -> None:
     with pytest.raises(ValidationError):
         provider(kind="openai_compatible", base_url=url)
+
+
+def test_a_guardrail_refuses_where_it_fails_unless_it_says_otherwise() -> None:
+    plain = GuardrailSettings.model_validate({"slug": "a", "url": "https://h/judge/"})
+    assert (plain.url, plain.on_failure) == ("https://h/judge/", "refuse")
+    assert plain.timeout_seconds == 5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "guard.example"},
+        {"url": "file:///etc/passwd"},
+        {"url": "https://user@h/judge"},
+        {"url": "https://h/judge?key=1"},
+        {"on_failure": "ignore"},
+        {"timeout_seconds": 0},
+        {"headers": {"Content-Length": "1"}},
+        {"slug": "Privacy"},
+    ],
+)
+def test_a_guardrail_that_cannot_be_asked_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        GuardrailSettings.model_validate({"slug": "a", "url": "https://h"} | wrong)
 
 
 def test_a_key_from_a_file_loses_its_line_end() -> None:
