@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.unit.inference import replies
+from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
 from tests.unit.inference.fakes import PRICE, FakeProvider, World, failed, outcome, steps
 from tests.unit.inference.legal_stream import checked
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
@@ -27,7 +28,6 @@ from tollhouse.inference.upstream.errors import (
     IdleTimeout,
     PoolTimeout,
     ProtocolViolation,
-    ResponseTooLarge,
     TotalTimeout,
     UpstreamError,
 )
@@ -35,52 +35,7 @@ from tollhouse.inference.upstream.port import TimeLimits
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import ProviderFailure
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from tollhouse.inference.upstream.port import UpstreamRequest
-
 LOST = ConnectionLost("reset", sent=True)
-
-
-@dataclass
-class FakeResponse:
-    status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
-    pieces: Sequence[bytes] = ()
-    broken: UpstreamError | None = None
-    closed: int = 0
-
-    async def read(self, limit: int) -> bytes:
-        body = b"".join([piece async for piece in self.chunks()])
-        if len(body) > limit:
-            raise ResponseTooLarge("too large", sent=True)
-        return body
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        for piece in self.pieces:
-            yield piece
-        if self.broken is not None:
-            raise self.broken
-
-    async def close(self) -> None:
-        self.closed += 1
-
-
-@dataclass
-class FakeUpstream:
-    answer: FakeResponse | UpstreamError
-    requests: list[UpstreamRequest] = field(default_factory=list)
-    closed: bool = False
-
-    async def send(self, request: UpstreamRequest) -> FakeResponse:
-        self.requests.append(request)
-        if isinstance(self.answer, UpstreamError):
-            raise self.answer
-        return self.answer
-
-    async def close(self) -> None:
-        self.closed = True
 
 
 def provider(upstream: FakeUpstream, **fields: Any) -> HttpProvider:
