@@ -15,7 +15,7 @@ from tollhouse.accounting.types import Attribution
 from tollhouse.api.asgi import JSON, ON_GONE, SINK, respond
 from tollhouse.api.limits import read_body
 from tollhouse.identity.access import billed_to
-from tollhouse.inference.access import flagged
+from tollhouse.inference import access
 from tollhouse.inference.attribution import attribute
 from tollhouse.inference.call import Call
 from tollhouse.inference.formats.messages.request import parse_request as parse_messages
@@ -26,7 +26,7 @@ from tollhouse.inference.formats.registry import (
     passed_query,
 )
 from tollhouse.inference.preferences import read_preferences
-from tollhouse.kernel.errors import Forbidden
+from tollhouse.inference.types import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.exchange import Exchange, Sink
     from tollhouse.inference.formats.registry import Format
+    from tollhouse.inference.guardrails.gate import Guardrails
     from tollhouse.inference.pipeline import Pipeline
     from tollhouse.inference.token_count import TokenCounter
     from tollhouse.kernel.clock import Clock
@@ -137,10 +138,9 @@ def _guard(policies: Sequence[AccessPolicy], body: bytes) -> None:
     Raises:
         Forbidden: The metadata names the patterns.
     """
-    patterns = flagged(policies, body)
+    patterns = access.flagged(policies, body)
     if patterns:
-        message = "The request holds what a policy does not let pass."
-        raise Forbidden(message, metadata={"error_type": Forbidden.code, "patterns": patterns})
+        raise access.refused(patterns)
 
 
 class CountTokens:
@@ -148,9 +148,12 @@ class CountTokens:
 
     method = "POST"
 
-    def __init__(self, counter: TokenCounter, settings: ServerSettings) -> None:
+    def __init__(
+        self, counter: TokenCounter, guardrails: Guardrails, settings: ServerSettings
+    ) -> None:
         """Take what the route needs."""
         self.refuse = FORMATS["/messages"].refuse
+        self._guardrails = guardrails
         self._counter = counter
         self._body_limit = settings.body_limit_bytes
 
@@ -168,6 +171,7 @@ class CountTokens:
         request = parse_messages(body)
         if subject.policies:
             _guard(subject.policies, body)
+            await self._guardrails.check(subject, request, Dialect.COUNT_TOKENS)
         tokens = await self._counter.count(
             request, passed_query(arrived), passed_headers(arrived), subject.policies
         )

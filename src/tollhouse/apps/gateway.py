@@ -26,6 +26,7 @@ from tollhouse.identity import endpoints as identity_endpoints
 from tollhouse.inference import endpoints as inference_endpoints
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.generation import Services
+from tollhouse.inference.guardrails.registry import build_guardrails
 from tollhouse.inference.health import Health
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.registry import build_providers
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tollhouse.api.hot_routes import HotRoute
     from tollhouse.apps.core import Core
     from tollhouse.inference.catalog import Catalog
+    from tollhouse.inference.guardrails.gate import Guardrails
     from tollhouse.inference.providers.base import Provider
     from tollhouse.inference.upstream.port import Upstream
     from tollhouse.settings.sections import ProviderSettings, Settings
@@ -57,6 +59,7 @@ class Gateway:
     pipeline: Pipeline
     settler: Settler
     providers: Mapping[str, Provider]
+    guardrails: Guardrails
     core: Core
     readiness: Readiness
 
@@ -65,6 +68,7 @@ class Gateway:
         await self.settler.close()
         for provider in self.providers.values():
             await provider.close()
+        await self.guardrails.close()
         await self.core.database.close()
 
 
@@ -84,7 +88,13 @@ def build_gateway(
     providers = build_providers(settings.providers, settings.upstream, partial(_upstream, settings))
     health = Health(settings.upstream.cool_down_seconds)
     desk = _desk(core, settler)
-    services = Services(providers, desk, settler, core.clock, metrics, health, core.rules)
+    places = settings.upstream.connections_per_host
+    guardrails = build_guardrails(
+        settings.guardrails, partial(HttpUpstream, connections_per_host=places), metrics
+    )
+    services = Services(
+        providers, desk, settler, core.clock, metrics, guardrails, health, core.rules
+    )
     pipeline = Pipeline(catalog, services, core.ids)
     readiness = Readiness(core.database)
     control = control_app(
@@ -100,7 +110,8 @@ def build_gateway(
         path: Inference(spoken, pipeline, core.clock, settings.server)
         for path, spoken in FORMATS.items()
     }
-    hot["/messages/count_tokens"] = CountTokens(TokenCounter(catalog, providers), settings.server)
+    counter = TokenCounter(catalog, providers)
+    hot["/messages/count_tokens"] = CountTokens(counter, guardrails, settings.server)
     routes = Routes(
         hot=hot,
         control=control,
@@ -123,6 +134,7 @@ def build_gateway(
         pipeline=pipeline,
         settler=settler,
         providers=providers,
+        guardrails=guardrails,
         core=core,
         readiness=readiness,
     )

@@ -107,6 +107,8 @@ class AccessPolicy:
     """Whether providers may be asked that keep what they are sent."""
     patterns: tuple[str, ...] = ()
     """Texts that no request may hold; `@email` and the like stand for what looks like one."""
+    guardrails: tuple[str, ...] = ()
+    """Slugs of the guardrails that must let every request pass."""
 
 
 @dataclass(frozen=True, slots=True)

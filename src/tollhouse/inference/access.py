@@ -3,6 +3,7 @@
     objections(policies, model, endpoint)  -> why an endpoint may not be asked; none: it may
     allowed(policies, candidates, named)   -> those that may be asked
     flagged(policies, body)                -> the patterns that a request's texts hold
+    texts(fields)                          -> what a request says, for whoever judges it besides
     excerpt(fields)                        -> what a request says last, for a refusal that shows it
 
 A pattern is a text that must not occur, in any case; its `*` stands for anything between. It is no
@@ -116,13 +117,35 @@ def flagged(policies: Sequence[AccessPolicy], body: bytes) -> Sequence[str]:
     patterns = list(dict.fromkeys(each for policy in policies for each in policy.patterns))
     if not patterns:
         return []
+    said = list(_texts(_decoded(body)))
+    folded = [_folded(text) for text in said]
+    return [pattern for pattern in patterns if _is_held(pattern, said, folded)]
+
+
+def texts(fields: Mapping[str, Raw]) -> Sequence[str]:
+    """Return what a request says: each text and name in it once, in the order of the first.
+
+    Args:
+        fields: The top level of its body, whatever the format.
+
+    Raises:
+        Invalid: It holds a number that nobody can read.
+    """
+    return list(dict.fromkeys(_texts({name: _decoded(value) for name, value in fields.items()})))
+
+
+def refused(patterns: Sequence[str]) -> Forbidden:
+    """Return the refusal of a request that holds what a policy does not let pass."""
+    message = "The request holds what a policy does not let pass."
+    return Forbidden(message, metadata={"error_type": Forbidden.code, "patterns": list(patterns)})
+
+
+def _decoded(json: bytes | Raw) -> object:
     try:
-        texts = list(_texts(msgspec.json.decode(body)))
+        return msgspec.json.decode(json)
     except (msgspec.DecodeError, RecursionError):
         message = "The body holds a number that cannot be read."
         raise Invalid(message) from None
-    folded = [_folded(text) for text in texts]
-    return [pattern for pattern in patterns if _is_held(pattern, texts, folded)]
 
 
 def excerpt(fields: Mapping[str, Raw]) -> str:
@@ -140,7 +163,7 @@ def excerpt(fields: Mapping[str, Raw]) -> str:
     if isinstance(last, dict):
         message = cast("dict[str, object]", last)
         last = message.get("content", message)
-    text = " ".join(reversed(list(_texts(last, with_names=False))))
+    text = " ".join(_texts(last, with_names=False))
     if len(text) <= _LONGEST_EXCERPT:
         return text
     half = (_LONGEST_EXCERPT - len(_CUT)) // 2
@@ -148,9 +171,10 @@ def excerpt(fields: Mapping[str, Raw]) -> str:
 
 
 def _texts(value: object, *, with_names: bool = True) -> Iterator[str]:
-    """Return every text and name in a JSON value, without recursion: it may be nested deeply.
+    """Return every text and name in a JSON value as they stand, without recursion.
 
-    A tool call's arguments are JSON inside a text: what that says counts as well.
+    It may be nested deeply. A tool call's arguments are JSON inside a text: what that says counts
+    as well.
     """
     waiting = [value]
     while waiting:
@@ -159,11 +183,10 @@ def _texts(value: object, *, with_names: bool = True) -> Iterator[str]:
             yield each
             waiting += _inner(each)
         elif isinstance(each, dict):
-            fields = cast("dict[str, object]", each)
-            waiting.extend(fields if with_names else ())
-            waiting.extend(fields.values())
+            for name, field in reversed(cast("dict[str, object]", each).items()):
+                waiting += (field, name) if with_names else (field,)
         elif isinstance(each, list):
-            waiting.extend(cast("list[object]", each))
+            waiting += reversed(cast("list[object]", each))
 
 
 def _inner(text: str) -> list[object]:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.call import Call
     from tollhouse.inference.exchange import Exchange
     from tollhouse.inference.formats.base import Relay, Stream, Whole
+    from tollhouse.inference.guardrails.gate import Guardrails
     from tollhouse.inference.ports import Admission, Settlement
     from tollhouse.inference.providers.base import Provider, ProviderReply
     from tollhouse.inference.routing import Way
@@ -68,6 +69,7 @@ class Services:
     settlement: Settlement
     clock: Clock
     metrics: Metrics
+    guardrails: Guardrails
     health: Health = field(default_factory=Health)
     rules: Rules = field(default_factory=Rules)
 
@@ -161,6 +163,7 @@ class Generation:
         failures: list[ProviderFailure] = []
         unsayable: Invalid | None = None
         rest = await self._admitted(self._ways())
+        await self._pass_guardrails()
         while rest and not (failures and self._exchange.abandoned):
             way, *rest = rest
             try:
@@ -180,6 +183,19 @@ class Generation:
         if unsayable is not None and not failures:
             raise unsayable
         raise self._with_excerpt(routing.last_word(failures))
+
+    async def _pass_guardrails(self) -> None:
+        """Let the guardrails judge the request, once somebody may serve it.
+
+        Raises:
+            Forbidden: One refused it.
+            Unavailable: One that must let it pass gave no verdict.
+        """
+        call = self._call
+        if call.subject.policies:
+            await self._services.guardrails.check(
+                call.subject, call.request, call.relays[0].dialect, self._exchange.generation_id
+            )
 
     def _with_excerpt(self, error: ProviderFailure) -> ProviderFailure:
         if isinstance(error, ProviderModerated):

@@ -35,6 +35,12 @@ class Metrics:
             "Requests that may have reached a provider and got no answer.",
             registry=self.registry,
         )
+        self._verdicts = Counter(
+            "tollhouse_guardrail_verdicts",
+            "Answers of guardrails to requests: allowed, refused, or failed where none came.",
+            ["guardrail", "verdict"],
+            registry=self.registry,
+        )
         self._generations = Counter(
             "tollhouse_generations",
             "Inference requests that ended, by HTTP status.",
@@ -49,6 +55,10 @@ class Metrics:
         )
         # `labels()` costs more than counting, and there are few statuses.
         self._by_status: dict[int, Counter] = {}
+
+    def judged(self, guardrail: str, verdict: str) -> None:
+        """Count what a guardrail said of a request."""
+        self._verdicts.labels(guardrail, verdict).inc()
 
     def finished(self, status: int) -> None:
         """Count an inference request that ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tests.unit.inference import replies
@@ -18,6 +18,7 @@ from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.formats.hub.relay import Translation
 from tollhouse.inference.formats.messages.speaker import MessagesSpeaker
 from tollhouse.inference.generation import Services
+from tollhouse.inference.guardrails.gate import Guardrails
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.preferences import NO_PREFERENCES
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
@@ -29,12 +30,14 @@ from tollhouse.testing.clock import START, FakeClock
 from tollhouse.testing.ids import SequentialIds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from tollhouse.accounting.admission.types import Claim
     from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.exchange import Exchange
     from tollhouse.inference.formats.chat_completions.request import ChatRequest
+    from tollhouse.inference.guardrails.base import Guardrail
     from tollhouse.inference.providers.base import ProviderCall
 
 MODEL = "acme/large"
@@ -182,6 +185,10 @@ class World:
     admission: FakeAdmission = field(default_factory=FakeAdmission)
     idempotent: bool = False
     """What every endpoint says of its provider."""
+    guardrails: Mapping[str, Guardrail] = field(default_factory=dict)
+    """By slug."""
+    policies: tuple[AccessPolicy, ...] = ()
+    """Of whoever asks."""
     pipeline: Pipeline = field(init=False)
 
     def __post_init__(self) -> None:
@@ -190,14 +197,19 @@ class World:
             Endpoint(slug, f"{slug}-model", PRICE, self.idempotent) for slug in by_slug
         )
         model = Model(MODEL, "Large", "", 128_000, None, endpoints)
-        services = Services(by_slug, self.admission, self.books, self.clock, self.metrics)
+        guardrails = Guardrails(self.guardrails, self.metrics)
+        services = Services(
+            by_slug, self.admission, self.books, self.clock, self.metrics, guardrails
+        )
         self.pipeline = Pipeline(Catalog([model]), services, SequentialIds())
 
     def begin(self, *, stream: bool = False, model: str = MODEL, **fields: Any) -> Exchange:
         """Start a generation."""
         body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "hi"}]}
         request = parse_request(json.dumps(body | fields).encode())
-        return self.pipeline.begin(call(request, received_monotonic=self.clock.monotonic()))
+        asked = call(request, received_monotonic=self.clock.monotonic())
+        subject = replace(asked.subject, policies=self.policies)
+        return self.pipeline.begin(replace(asked, subject=subject))
 
     @property
     def in_flight(self) -> float:

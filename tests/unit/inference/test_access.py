@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.inference.fakes import PRICE
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.access import BUILT_IN, allowed, excerpt, flagged, objections
+from tollhouse.inference.access import BUILT_IN, allowed, excerpt, flagged, objections, texts
 from tollhouse.inference.types import Endpoint
 from tollhouse.kernel.errors import Forbidden, Invalid
 
@@ -134,6 +134,13 @@ def test_a_long_excerpt_is_cut_in_the_middle() -> None:
     assert shown.startswith("begin")
     assert "..." in shown
     assert shown.endswith("end")
+
+
+def test_the_texts_of_a_request_come_as_they_stand_and_each_once() -> None:
+    inner = '{"d": "three"}'
+    body = {"a": ["one", {"b": "two", "c": [inner]}, "one"], "e": 1, "f": "one"}
+    said = ["a", "one", "b", "two", "c", inner, "d", "three", "e", "f"]
+    assert texts(_fields.decode(json.dumps(body).encode())) == said
 
 
 def test_names_of_fields_are_texts_too() -> None:

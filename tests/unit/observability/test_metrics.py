@@ -28,6 +28,16 @@ def test_refusals_are_counted_by_status() -> None:
     assert 'tollhouse_http_refusals_total{status="401"} 1.0' in lines(metrics)
 
 
+def test_verdicts_are_counted_by_guardrail() -> None:
+    metrics = Metrics()
+    for verdict in ("allowed", "allowed", "failed"):
+        metrics.judged("privacy", verdict)
+    name = "tollhouse_guardrail_verdicts_total"
+    rendered = lines(metrics)
+    assert f'{name}{{guardrail="privacy",verdict="allowed"}} 2.0' in rendered
+    assert f'{name}{{guardrail="privacy",verdict="failed"}} 1.0' in rendered
+
+
 def test_what_runs_goes_up_and_down() -> None:
     metrics = Metrics()
     metrics.in_flight.inc()
@@ -40,6 +50,7 @@ def test_every_metric_is_described() -> None:
     metrics = Metrics()
     metrics.finished(200)
     metrics.refused(400)
+    metrics.judged("privacy", "allowed")
     rendered = lines(metrics)
     names = {line.split()[2] for line in rendered if line.startswith("# TYPE")}
     assert names

@@ -17,6 +17,7 @@ from tests.unit.inference.providers.simulations import (
 from tollhouse.inference.catalog import Catalog
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.generation import Services
+from tollhouse.inference.guardrails.gate import Guardrails
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.simulated import provider as simulated
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, SLUG, models
@@ -244,7 +245,11 @@ async def test_every_model_ends_well_through_the_pipeline(
     monkeypatch.setattr(simulated.asyncio, "sleep", sleep)
     books = fakes.FakeBooks()
     provider = SimulatedProvider(NAME, "cancel")
-    services = Services({SLUG: provider}, fakes.FakeAdmission(), books, FakeClock(), Metrics())
+    metrics = Metrics()
+    guardrails = Guardrails({}, metrics)
+    services = Services(
+        {SLUG: provider}, fakes.FakeAdmission(), books, FakeClock(), metrics, guardrails
+    )
     pipeline = Pipeline(Catalog(models()), services, SequentialIds())
     body = json.dumps(asked("hello there", model=f"simulated/{model}", stream=stream)).encode()
     exchange = pipeline.begin(fakes.call(parse_request(body)))

@@ -1,0 +1,40 @@
+"""Guardrails that a test leads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tollhouse.inference.guardrails.base import ALLOWED, OnFailure, Verdict
+
+if TYPE_CHECKING:
+    import asyncio
+
+FAILED = Verdict("failed", reason="HeadTimeout")
+
+
+@dataclass
+class FakeGuardrail:
+    """Gives every request the same verdict, when the test lets it."""
+
+    verdict: Verdict | Exception = ALLOWED
+    on_failure: OnFailure = "refuse"
+    ready: asyncio.Event | None = None
+    questions: list[bytes] = field(default_factory=list)
+    cancelled: int = 0
+    closed: int = 0
+
+    async def ask(self, question: bytes) -> Verdict:
+        self.questions.append(question)
+        try:
+            if self.ready is not None:
+                await self.ready.wait()
+        except BaseException:
+            self.cancelled += 1
+            raise
+        if isinstance(self.verdict, Exception):
+            raise self.verdict
+        return self.verdict
+
+    async def close(self) -> None:
+        self.closed += 1

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.inference.fakes import SUBJECT, steps
+from tests.unit.inference.guardrails.fakes import FAILED, FakeGuardrail
+from tollhouse.identity.types import AccessPolicy
+from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.guardrails.base import Verdict
+from tollhouse.inference.guardrails.gate import Guardrails
+from tollhouse.inference.types import Dialect
+from tollhouse.kernel.errors import Forbidden, Unavailable
+from tollhouse.observability.metrics import Metrics
+
+REQUEST = parse_request(b'{"model": "m", "messages": [{"role": "user", "content": "a prompt"}]}')
+REFUSED = Verdict("refused", ("x",))
+
+
+class Gate:
+    """Guardrails by slug, asked for a key whose policy names some of them."""
+
+    def __init__(self, **guardrails: FakeGuardrail) -> None:
+        self.metrics = Metrics()
+        self.guardrails = Guardrails(guardrails, self.metrics)
+
+    async def check(self, *names: str) -> None:
+        policies = tuple(AccessPolicy("key", guardrails=(name,)) for name in names)
+        subject = replace(SUBJECT, policies=policies)
+        await self.guardrails.check(subject, REQUEST, Dialect.CHAT, "gen-1")
+
+    def counted(self, guardrail: str, verdict: str) -> float | None:
+        labels = {"guardrail": guardrail, "verdict": verdict}
+        name = "tollhouse_guardrail_verdicts_total"
+        return self.metrics.registry.get_sample_value(name, labels)
+
+
+async def test_those_that_policies_name_are_asked_and_nobody_else() -> None:
+    a, b, c = FakeGuardrail(), FakeGuardrail(), FakeGuardrail(REFUSED)
+    gate = Gate(a=a, b=b, c=c)
+    await gate.check("a", "b", "a")
+    assert [len(each.questions) for each in (a, b, c)] == [1, 1, 0]
+    assert a.questions == b.questions
+    assert (gate.counted("a", "allowed"), gate.counted("c", "allowed")) == (1, None)
+
+
+async def test_without_a_name_nobody_is_asked() -> None:
+    a = FakeGuardrail(REFUSED)
+    await Gate(a=a).check()
+    assert a.questions == []
+
+
+async def test_all_are_asked_at_once() -> None:
+    ready = asyncio.Event()
+    a, b = FakeGuardrail(ready=ready), FakeGuardrail(REFUSED, ready=ready)
+    gate = Gate(a=a, b=b)
+    checking = asyncio.ensure_future(gate.check("a", "b"))
+    await steps()
+    assert len(a.questions) == len(b.questions) == 1
+    ready.set()
+    with pytest.raises(Forbidden):
+        await checking
+    assert (gate.counted("a", "allowed"), gate.counted("b", "refused")) == (1, 1)
+
+
+async def test_one_that_is_not_configured_refuses_before_anybody_is_asked() -> None:
+    a = FakeGuardrail(on_failure="allow")
+    with pytest.raises(Unavailable) as caught:
+        await Gate(a=a).check("a", "gone")
+    assert caught.value.metadata["guardrails"] == ["gone"]
+    assert caught.value.message.endswith("the guardrail gone of a policy is not configured.")
+    assert a.questions == []
+
+
+@pytest.mark.parametrize("on_failure", ["refuse", "allow"])
+async def test_a_failure_is_logged_without_what_was_asked(
+    on_failure: str, logged: list[dict[str, object]]
+) -> None:
+    gate = Gate(a=FakeGuardrail(FAILED, on_failure))  # type: ignore[arg-type]
+    if on_failure == "allow":
+        await gate.check("a")
+    else:
+        with pytest.raises(Unavailable):
+            await gate.check("a")
+    assert logged == [
+        {
+            "event": "guardrail_failed",
+            "log_level": "warning",
+            "guardrail": "a",
+            "reason": "HeadTimeout",
+            "let_pass": on_failure == "allow",
+            "generation": "gen-1",
+        }
+    ]
+    assert gate.counted("a", "failed") == 1
+
+
+async def test_whoever_gives_up_ends_every_question() -> None:
+    a, b = FakeGuardrail(ready=asyncio.Event()), FakeGuardrail(ready=asyncio.Event())
+    before = asyncio.all_tasks()
+    checking = asyncio.ensure_future(Gate(a=a, b=b).check("a", "b"))
+    await steps()
+    checking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await checking
+    assert (a.cancelled, b.cancelled) == (1, 1)
+    assert asyncio.all_tasks() == before
+
+
+async def test_all_are_closed() -> None:
+    a, b = FakeGuardrail(), FakeGuardrail()
+    await Gate(a=a, b=b).guardrails.close()
+    assert (a.closed, b.closed) == (1, 1)
