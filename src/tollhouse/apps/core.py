@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.rules import Rules
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
-    from tollhouse.settings.sections import LimitsSettings
+    from tollhouse.settings.sections import Settings
 
 _REVOKED_ELSEWHERE_SECONDS = 1.0
 
@@ -74,20 +74,31 @@ class Changes:
             self.heard_by(account_id)
 
 
-def build_core(url: sa.URL, limits: LimitsSettings) -> Core:
-    """Return the services on a database whose schema is there."""
+def build_core(url: sa.URL, settings: Settings) -> Core:
+    """Return the services on a database whose schema is there.
+
+    Args:
+        url: The database.
+        settings: The limits that hold, and the guardrails that a policy may name.
+    """
     database = open_database(url)
     clock, ids = SystemClock(), RandomIds()
     # An SQLite file has one server process; a PostgreSQL database may have others.
     max_age = None if database.dialect == "sqlite" else _REVOKED_ELSEWHERE_SECONDS
-    rules, changes = rules_of(limits), Changes()
+    rules, changes = rules_of(settings.limits), Changes()
     authenticator = Authenticator(database, clock, max_age)
     return Core(
         database=database,
         clock=clock,
         ids=ids,
         authenticator=authenticator,
-        identity=IdentityService(clock, ids, authenticator),
+        identity=IdentityService(
+            clock,
+            ids,
+            authenticator,
+            [each.slug for each in settings.guardrails],
+            account_changed=changes.tell,
+        ),
         accounting=AccountingService(clock, ids, rules=rules, stale=changes.tell),
         rules=rules,
         changes=changes,

@@ -55,7 +55,7 @@ async def local_front(settings: Settings) -> AsyncGenerator[Front]:
     url = database_url(settings, folder)
     _require_file(url)
     with _held(folder, url):
-        core = build_core(url, settings.limits)
+        core = build_core(url, settings)
         try:
             await bring_up_to_date(core.database)
             await _require_account(core)
@@ -87,7 +87,7 @@ async def bootstrap_once(settings: Settings, *, new_keys: bool) -> Bootstrapped:
     folder = DataFolder(settings.data_dir)
     url = database_url(settings, folder)
     with _held(folder, url):
-        core = build_core(url, settings.limits)
+        core = build_core(url, settings)
         try:
             await bring_up_to_date(core.database)
             async with core.database.writing() as write:

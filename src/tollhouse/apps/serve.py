@@ -89,7 +89,7 @@ def _allow_open_files() -> None:
 
 async def _run(settings: Settings, ground: Ground, announce: Callable[[Started], None]) -> int:
     catalog, folder, listener = ground.catalog, ground.folder, ground.listener
-    core = build_core(ground.url, settings.limits)
+    core = build_core(ground.url, settings)
     gateway: Gateway | None = None
     try:
         await ground.schema_made()

@@ -18,8 +18,9 @@ PolicyFile = Annotated[
     typer.Option(
         "--policy",
         metavar="FILE",
-        help="YAML or JSON that says what requests may reach and hold, in place of the policy "
-        "before; an empty file takes it away. docs/guide/policies.md lists the fields.",
+        help="YAML or JSON that says what requests may reach and hold, and which guardrails judge "
+        "them, in place of the policy before; an empty file takes it away. docs/guide/policies.md "
+        "lists the fields.",
     ),
 ]
 

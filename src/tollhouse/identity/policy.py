@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
 from tollhouse.identity.types import KeyKind, LocalOperator, Manager, Subject
 from tollhouse.kernel.errors import Forbidden, Invalid, NotFound, TollhouseError, Unauthenticated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
     from tollhouse.identity.types import AccessPolicy, ApiKey, Caller, PolicyScope
@@ -24,6 +25,24 @@ def usable(key: ApiKey, now: datetime) -> bool:
 def policy_owners(key: ApiKey) -> Mapping[PolicyScope, str]:
     """Return whose policies hold for a key's requests."""
     return {"account": key.account_id, "workspace": key.workspace_id, "key": key.hash}
+
+
+def check_guardrails(policy: AccessPolicy, known: Collection[str]) -> None:
+    """Make sure that there is every guardrail that a policy names.
+
+    Args:
+        policy: Somebody's, about to be set.
+        known: Slugs of the guardrails that are configured.
+
+    Raises:
+        Invalid: One is unknown; the message names the nearest.
+    """
+    for name in policy.guardrails:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            there_are = ", ".join(sorted(known)) or "none"
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {there_are}."
+            raise Invalid(f"guardrails: no guardrail is called {name!r}; {hint}")
 
 
 def subject_of(key: ApiKey, policies: tuple[AccessPolicy, ...] = ()) -> Subject:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tollhouse.identity import repository
 from tollhouse.identity.keys import hash_key, mask_key, new_key_text
-from tollhouse.identity.policy import account_for, sees_account
+from tollhouse.identity.policy import account_for, check_guardrails, sees_account
 from tollhouse.identity.types import (
     AccessPolicy,
     Account,
@@ -27,7 +27,7 @@ from tollhouse.kernel.errors import Forbidden, Invalid, NotFound
 from tollhouse.kernel.pages import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
     from tollhouse.identity.auth import Authenticator
@@ -53,6 +53,7 @@ class IdentityService:
         clock: Clock,
         ids: IdSource,
         authenticator: Authenticator,
+        guardrails: Collection[str] = (),
         *,
         account_changed: Callable[[str], None] = _nothing,
     ) -> None:
@@ -62,12 +63,14 @@ class IdentityService:
             clock: The time.
             ids: Names for what is made.
             authenticator: Forgets keys that changed.
+            guardrails: Slugs of those that a policy may name.
             account_changed: Called with an account's id once a change to it is durable; must not
                 raise.
         """
         self._clock = clock
         self._ids = ids
         self._authenticator = authenticator
+        self._guardrails = guardrails
         self._account_changed = account_changed
 
     # Accounts
@@ -457,8 +460,10 @@ class IdentityService:
 
         Raises:
             NotFound: There is no such owner, or not for this manager.
+            Invalid: It names a guardrail that there is not.
         """
         owner_id = await self._policy_owner(write, who, policy.scope, owner, account_id)
+        check_guardrails(policy, self._guardrails)
         if policy == AccessPolicy(policy.scope):
             await repository.delete_policy(write, policy.scope, owner_id)
         else:

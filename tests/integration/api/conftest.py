@@ -26,6 +26,8 @@ from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
 
 LOCAL = "local"
+GUARDRAILS = ("privacy", "injection")
+"""Those that policies may name."""
 INTERN_ID = "77777777-0000-4000-8000-000000000007"
 
 Client = httpx2.AsyncClient
@@ -65,7 +67,9 @@ def identity(
     authenticator: Authenticator,
     changed_accounts: list[str],
 ) -> IdentityService:
-    return IdentityService(clock, ids, authenticator, account_changed=changed_accounts.append)
+    return IdentityService(
+        clock, ids, authenticator, GUARDRAILS, account_changed=changed_accounts.append
+    )
 
 
 @pytest.fixture

@@ -14,14 +14,25 @@ NONE = {
     "blocked_endpoints": [],
     "data_collection": "allow",
     "patterns": [],
+    "guardrails": [],
 }
-POLICY = {"allowed_models": ["acme/*"], "data_collection": "deny", "patterns": ["@email"]}
+POLICY = {
+    "allowed_models": ["acme/*"],
+    "data_collection": "deny",
+    "patterns": ["@email"],
+    "guardrails": ["privacy"],
+}
 WRONG = [
     ({"allowed_models": "acme"}, "allowed_models: Input should be a valid list."),
     ({"blocked_models": [""]}, "blocked_models.0: String should have at least 1 character."),
     ({"blocked_models": None}, "blocked_models: Input should be a valid list."),
     ({"data_collection": "maybe"}, "data_collection: Input should be 'allow' or 'deny'."),
     ({"allow": []}, "allow: is not a known field."),
+    ({"guardrails": "privacy"}, "guardrails: Input should be a valid list."),
+    (
+        {"guardrails": ["privacy", "privcy"]},
+        "guardrails: no guardrail is called 'privcy'; did you mean 'privacy'?",
+    ),
 ]
 
 
@@ -77,6 +88,20 @@ class TestOne:
             with subtests.test(body=body):
                 reply = await acme.management.put(paths(acme)[scope], json=body)
                 assert message(reply, 400) == text
+
+
+async def test_that_is_refused_changes_nothing(acme: Acme) -> None:
+    path = paths(acme)["key"]
+    await acme.management.put(path, json=POLICY)
+    await acme.management.put(path, json={"guardrails": ["unknown"]})
+    assert (await acme.management.get(path)).json() == {"data": NONE | POLICY}
+
+
+async def test_of_another_account_does_not_tell_which_guardrails_there_are(
+    acme: Acme, other: Acme
+) -> None:
+    reply = await other.management.put(paths(acme)["key"], json={"guardrails": ["unknown"]})
+    assert "privacy" not in message(reply, 404)
 
 
 async def test_all_three_hold_together(acme: Acme, authenticator: Authenticator) -> None:

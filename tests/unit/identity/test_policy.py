@@ -4,6 +4,7 @@ import pytest
 
 from tollhouse.identity.policy import (
     account_for,
+    check_guardrails,
     inference_subject,
     key_holder,
     manager,
@@ -12,7 +13,7 @@ from tollhouse.identity.policy import (
     subject_of,
     usable,
 )
-from tollhouse.identity.types import KeyKind, LocalOperator, Manager, Subject
+from tollhouse.identity.types import AccessPolicy, KeyKind, LocalOperator, Manager, Subject
 from tollhouse.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from tollhouse.testing.builders import api_key
 from tollhouse.testing.clock import START
@@ -133,3 +134,22 @@ def test_a_manager_sees_its_own_account_and_an_operator_all(
     who: Manager, account: str, *, seen: bool
 ) -> None:
     assert sees_account(who, account) is seen
+
+
+def test_a_policy_may_name_any_guardrail_that_there_is() -> None:
+    check_guardrails(AccessPolicy("key"), ())
+    check_guardrails(AccessPolicy("key", guardrails=("b", "a")), ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("known", "hint"),
+    [
+        (["privacy", "other"], "did you mean 'privacy'?"),
+        (["b", "a"], "there are: a, b."),
+        ([], "there are: none."),
+    ],
+)
+def test_a_policy_that_names_an_unknown_guardrail_is_refused(known: list[str], hint: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        check_guardrails(AccessPolicy("key", guardrails=("privcy",)), known)
+    assert caught.value.message == f"guardrails: no guardrail is called 'privcy'; {hint}"

@@ -21,6 +21,7 @@ KeyHash = Annotated[
 ]
 Pattern = Annotated[str, Field(min_length=1, max_length=256), STORABLE]
 Patterns = Annotated[list[Pattern], Field(max_length=256)]
+Slugs = Annotated[list[Pattern], Field(max_length=16)]
 _NAMES = "`*` stands for any characters. Null: all of them."
 _NAME = re.compile(r"@[A-Za-z][\w-]*")
 
@@ -58,6 +59,8 @@ class PolicyBody(Body):
     patterns: Texts = Field(default_factory=list[str])
     """Texts that no request may hold, in any case; `*` stands for anything between. `@email`,
     `@credit_card`, `@iban` and `@api_key` stand for what looks like one."""
+    guardrails: Slugs = Field(default_factory=list[str])
+    """Guardrails of the server's settings, by slug: each must let a request pass."""
 
     def policy(self, scope: PolicyScope) -> AccessPolicy:
         """Return the same for the service."""
@@ -71,6 +74,7 @@ class PolicyBody(Body):
             blocked_endpoints=tuple(self.blocked_endpoints),
             data_collection=self.data_collection,
             patterns=tuple(self.patterns),
+            guardrails=tuple(self.guardrails),
         )
 
 
@@ -93,6 +97,8 @@ class PolicyReply(Reply):
     """allow or deny: whether providers may be asked that keep what they are sent."""
     patterns: list[str]
     """Texts that no request may hold."""
+    guardrails: list[str]
+    """Guardrails that must let a request pass, by slug."""
 
 
 class OnePolicy(Reply):
