@@ -38,3 +38,9 @@ def postgresql() -> Iterator[PostgresqlDatabases]:
         return
     with postgresql_server() as url:
         yield PostgresqlDatabases(url)
+
+
+@pytest.fixture
+def soak_factor() -> int:
+    """Return how many times more `DOSE=full` does."""
+    return 10 if os.environ.get("SOAK_DOSE") == "full" else 1

@@ -54,7 +54,7 @@ def test_a_management_key_reads_itself_too(sync: dict[str, Any]) -> None:
 
 
 def test_credits_are_what_was_granted_and_used(sync: dict[str, Any]) -> None:
-    assert sync["credits"]["total_credits"] == 10
+    assert sync["credits"]["total_credits"] == 1_000
     assert sync["credits"]["total_usage"] == sync["key"]["usage"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,9 +17,3 @@ def upstream() -> Generator[UpstreamProcess]:
     """Run a provider for the tests of a module."""
     with start_upstream() as running:
         yield running
-
-
-@pytest.fixture
-def soak_factor() -> int:
-    """Return how many times more `DOSE=full` does."""
-    return 10 if os.environ.get("SOAK_DOSE") == "full" else 1

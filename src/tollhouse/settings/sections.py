@@ -143,7 +143,7 @@ class AccountingSettings(Section):
     """Money that needs no request."""
 
     initial_grant: Credits = Field(
-        default=Decimal(10),
+        default=Decimal(1000),
         description="Credits that the account made on the first start is given; 0 for none.",
     )
     journal_sync: Lowered[Literal["group", "always"]] = Field(

@@ -46,7 +46,7 @@ def test_new_keys_are_for_the_account_that_is_there(
     assert first["workspace_id"] == second["workspace_id"]
     assert len(runner.run("keys", "list", *here).json()) == 6
     credits_ = runner.run("credits", "show", *here).json()
-    assert credits_ == {"total_credits": 10.0, "total_usage": 0.0, "balance": 10.0}
+    assert credits_ == {"total_credits": 1000.0, "total_usage": 0.0, "balance": 1000.0}
 
 
 def test_people_get_lines_and_settings_count(tmp_path: Path, runner: CommandRunner) -> None:

@@ -55,7 +55,7 @@ def test_an_empty_file_gives_the_defaults(load_text: Load, tmp_path: Path) -> No
     settings = load_text("")
     assert settings == Settings(data_dir=settings.data_dir)
     assert settings.server.port == 8080
-    assert settings.accounting.initial_grant == 10
+    assert settings.accounting.initial_grant == 1_000
     assert settings.server.body_limit_bytes == 32 * 1024 * 1024
     assert tmp_path not in settings.data_dir.parents
 

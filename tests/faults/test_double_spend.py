@@ -1,0 +1,174 @@
+"""Many clients spend the same credits at the same time; `cost equals estimate` makes it exact.
+
+The model writes as many tokens as it is allowed and only those are charged, so that a request costs
+what it held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from tests.acceptance.server_process import ServerProcess, start_server
+from tests.faults.raw_client import Answer, post_chat
+from tests.integration.postgresql_databases import plain_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.integration.postgresql_databases import PostgresqlDatabases
+
+CLIENTS = 64
+ROUNDS_IN_TEST = 3
+ROUNDS_IN_SOAK = 20
+FIT = 10
+"""The requests that a round's credits are enough for."""
+TOKENS = 20
+COST = 0.2
+"""Credits of such a reply."""
+CONFIG = """
+accounting: {{initial_grant: 0}}
+limits: {{{limits}}}
+providers: [{{slug: simulated, kind: simulated}}]
+models:
+  - id: acme/exact
+    context_length: 1000
+    endpoints: [{{provider: simulated, model: {model},
+                 pricing: {{prompt: "0", completion: "0.01"}}}}]
+"""
+EXACT = 'in_flight_fraction: "1", settlement_seconds: 0, admission_wait_seconds: 0'
+BODY = json.dumps(
+    {
+        "model": "acme/exact",
+        "max_tokens": TOKENS,
+        "messages": [{"role": "user", "content": "word " * (2 * TOKENS)}],
+    }
+).encode()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def env(request: pytest.FixtureRequest) -> dict[str, str]:
+    """What tells the server its database."""
+    if request.param == "sqlite":
+        return {}
+    databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
+    return {"TOLLHOUSE_DATABASE_URL": plain_url(databases.take())}
+
+
+class Bank:
+    """The management of a server's money."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        self._http = httpx2.Client(
+            base_url=server.base_url, headers={"authorization": f"Bearer {server.management_key}"}
+        )
+
+    def add(self, credits_: float) -> None:
+        body = {"amount": f"{credits_:.9f}", "kind": "grant"}
+        self._http.post("/credits", json=body).raise_for_status()
+
+    @property
+    def balance(self) -> float:
+        data = self._http.get("/credits").raise_for_status().json()["data"]
+        return round(data["total_credits"] - data["total_usage"], 9)
+
+    def limit_key(self, limit: float | None) -> None:
+        [key] = [each for each in self._http.get("/keys").json()["data"] if each["kind"] == "api"]
+        self._http.patch(f"/keys/{key['hash']}", json={"limit": limit}).raise_for_status()
+
+    def close(self) -> None:
+        self._http.close()
+
+
+@pytest.fixture
+def bank(request: pytest.FixtureRequest, tmp_path: Path, env: dict[str, str]) -> Iterator[Bank]:
+    """A server with the settings and the model that the test names."""
+    limits, model = request.param
+    config = CONFIG.format(limits=limits, model=model)
+    with start_server(tmp_path, config=config, env=env) as server:
+        made = Bank(server)
+        yield made
+        made.close()
+
+
+def exact(model: str = "echo", limits: str = EXACT) -> Any:
+    return pytest.mark.parametrize("bank", [(limits, model)], indirect=True)
+
+
+async def spend(bank: Bank) -> list[Answer]:
+    """Send a request from every client at once."""
+    server = bank.server
+    asked = (post_chat(server.base_url, server.api_key, BODY) for _ in range(CLIENTS))
+    answers = list(await asyncio.gather(*asked))
+    assert {answer.status for answer in answers} <= {200, 402}
+    return answers
+
+
+def served(answers: list[Answer]) -> int:
+    return sum(answer.status == 200 for answer in answers)
+
+
+async def rounds(bank: Bank, count: int) -> None:
+    for _ in range(count):
+        bank.add(FIT * COST)
+        assert served(await spend(bank)) == FIT
+        assert bank.balance == 0
+        assert served(await spend(bank)) == 0
+
+
+@exact()
+async def test_the_balance_of_ten_requests_serves_ten_of_sixty_four(bank: Bank) -> None:
+    await rounds(bank, ROUNDS_IN_TEST)
+
+
+@pytest.mark.soak
+@exact()
+async def test_twenty_rounds(bank: Bank, soak_factor: int) -> None:
+    await rounds(bank, ROUNDS_IN_SOAK * soak_factor)
+
+
+@exact()
+async def test_a_keys_limit_of_ten_requests_serves_ten_of_sixty_four(bank: Bank) -> None:
+    bank.add(1_000)
+    for number in range(1, ROUNDS_IN_TEST + 1):
+        bank.limit_key(round(number * FIT * COST, 9))
+        assert served(await spend(bank)) == FIT
+    bank.limit_key(None)
+    assert served(await spend(bank)) == CLIENTS
+
+
+@exact("slow")
+async def test_no_more_run_at_once_than_the_balance_can_pay(bank: Bank) -> None:
+    bank.add(FIT * COST)
+    answers = await spend(bank)
+    assert served(answers) == FIT
+    reasons = {
+        answer.json["error"]["metadata"]["reason"] for answer in answers if answer.status == 402
+    }
+    assert reasons == {"in_flight_budget_exhausted"}
+
+
+@exact(limits="settlement_seconds: 0.5, admission_wait_seconds: 0.1")
+async def test_with_half_the_balance_as_budget_all_are_served_in_the_end(bank: Bank) -> None:
+    # The last one needs a budget of its cost, so twice that as balance.
+    bank.add((FIT + 1) * COST)
+    done = 0
+    while done < FIT:
+        answers = await spend(bank)
+        assert bank.balance >= COST, "never below what is left for the last one"
+        done += served(answers)
+        for answer in answers:
+            if answer.status == 402 and done < FIT:
+                metadata = answer.json["error"]["metadata"]
+                assert metadata["limit_source"] == "service_in_flight_budget"
+                assert int(answer.headers["retry-after"]) >= 1
+        await asyncio.sleep(0.6)
+    assert done == FIT
+    [last] = {answer.json["error"]["metadata"]["reason"] for answer in await spend(bank)}
+    assert last == "weight_exceeds_budget"

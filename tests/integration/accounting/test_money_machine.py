@@ -1,0 +1,249 @@
+"""The shipped desk, journal and settler on a real database, against the model.
+
+A kill leaves the journal as it was, sometimes with half a record at its end; the next start books
+what is whole. Books and counters must add up after every life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.integration.accounting.books import Books, charge_writer
+from tests.unit.accounting.admission.money_machine import KEYS, MoneyMachine, System
+from tests.unit.accounting.admission.test_money_machine import claim_of, reason_of, record_of
+from tollhouse.accounting.admission.desk import Desk
+from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.accounting.settlement.settler import Settler
+from tollhouse.accounting.standing import BooksStanding
+from tollhouse.accounting.types import PostingKind
+from tollhouse.identity.auth import Authenticator
+from tollhouse.identity.service import IdentityService
+from tollhouse.kernel.errors import PaymentRequired, RateLimited
+from tollhouse.storage.database import open_database
+from tollhouse.storage.urls import sqlite_url
+from tollhouse.testing.builders import add_tenant
+from tollhouse.testing.clock import FakeClock
+from tollhouse.testing.ids import SequentialIds
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from datetime import datetime
+    from typing import Any
+
+    import sqlalchemy as sa
+
+    from tests.unit.accounting.admission.money_model import Ended, Model
+    from tollhouse.accounting.types import KeyLimit
+
+STEPS = 50
+EXAMPLES_IN_TEST = 8
+EXAMPLES_IN_SOAK = 200
+HALF_A_RECORD = b'0a1b2c3d {"id":"gen-'
+
+
+class OnDisk:
+    """The gateway's money without its HTTP, on a database and a journal of its own."""
+
+    def __init__(self, model: Model, databases: Databases, folder: Path) -> None:
+        self.model = model
+        self.databases = databases
+        self.url = url = databases.take()
+        self.folder = folder
+        self.clock = FakeClock()
+        self.ids = SequentialIds()
+        self.database = open_database(url)
+        self.loop = asyncio.new_event_loop()
+        self.kills = 0
+        self.tenant = self._run(add_tenant(self.database, clock=self.clock, ids=self.ids))
+        self.accounting = AccountingService(self.clock, self.ids, stale=self._stale)
+        self._run(self._start())
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def _stale(self, account_id: str) -> None:
+        self.desk.stale(account_id)
+
+    async def _start(self) -> None:
+        self.journal = Journal(self.folder)
+        self.writer = charge_writer(self.database)
+        self.settler = Settler(self.journal, self.writer)
+        await self.settler.recover()
+        identity = IdentityService(
+            self.clock, self.ids, Authenticator(self.database, self.clock, None)
+        )
+        standing = BooksStanding(self.database, identity, self.clock, self.settler.between_groups)
+        self.desk = Desk(self.model.rules, standing, self.clock, room=self.settler.room)
+        self.settler.observer = self.desk
+
+    def admit(
+        self, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
+    ) -> str | None:
+        claim = claim_of(self.model, id_, key, estimate, free=free, open_ended=open_ended)
+        claim.account_id = self.tenant.account.id
+        try:
+            self._run(self.desk.admit(claim))
+        except (PaymentRequired, RateLimited) as error:
+            return reason_of(error)
+        return None
+
+    def settle(self, ended: Ended, arrived: datetime) -> None:
+        self._run(self.settler.settle(record_of(ended, arrived, self.tenant.account.id)))
+
+    def release(self, id_: str) -> None:
+        self.desk.release(id_)
+
+    def book(self) -> None:
+        self._run(self.settler.settled())
+
+    def kill(self) -> None:
+        self._run(self._die())
+        self.kills += 1
+        if self.kills % 2:
+            _tear(self.folder)
+        self._run(self._start())
+
+    async def _die(self) -> None:
+        """Stop without a word: what is pending stays in the journal."""
+        booking = [task for task in asyncio.all_tasks() if task.get_name() == "settler"]
+        for task in booking:
+            task.cancel()
+        await asyncio.gather(*booking, return_exceptions=True)
+        self.journal.close()
+        await self.writer.close()
+
+    def credit(self, amount: int, *, paid: bool) -> None:
+        async def add() -> None:
+            kind = PostingKind.PURCHASE if paid else PostingKind.GRANT
+            async with self.database.writing() as write:
+                await self.accounting.add_credits(write, self.tenant.account.id, kind, amount)
+
+        self._run(add())
+
+    def limit(self, key: str, limit: KeyLimit) -> None:
+        async def change() -> None:
+            async with self.database.writing() as write:
+                await self.accounting.set_key_limit(write, self.tenant.account.id, key, limit)
+
+        self._run(change())
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.counters()
+
+    def counters(self) -> tuple[int, int, int, int]:
+        claim = claim_of(self.model, "preview", KEYS[0], 1, free=False, open_ended=False)
+        claim.account_id = self.tenant.account.id
+        seen = self._run(self.desk.preview(claim))
+        owned = next(cap for cap in seen.caps if cap.source == "credits")
+        budget = [cap for cap in seen.caps if cap.source == "in_flight_budget"]
+        held = budget[0].held_nano + budget[0].used_nano if budget else self.model.held
+        return owned.limit_nano - owned.used_nano, held, seen.free_used, self.desk.holds
+
+    def close(self) -> None:
+        try:
+            self._run(self._audit())
+        finally:
+            self._run(self.database.close())
+            self.loop.close()
+            self.databases.give_back(self.url)
+
+    async def _audit(self) -> None:
+        await self.settler.settled()
+        books = Books(self.database)
+        assert await books.ids() == sorted(each.id for each in self.model.ended)
+        assert await books.totals() == await books.totals_of_rows()
+        balances = await books.balances()
+        assert sum(balances.values()) == 0, "debits and credits"
+        held = balances.get(f"customer:{self.tenant.account.id}", 0)
+        assert held == self.model.balance
+        await self.settler.close()
+
+
+def _tear(folder: Path) -> None:
+    """Leave half a record behind the last whole one, as a kill in the middle of a write does."""
+    file = folder / "a.log"
+    data = file.read_bytes()
+    used = len(data.rstrip(b"\0"))
+    with file.open("r+b") as journal:
+        journal.seek(used)
+        journal.write(HALF_A_RECORD)
+
+
+class Databases(Protocol):
+    """Migrated databases without rows."""
+
+    def take(self) -> sa.URL:
+        """Return one."""
+        ...
+
+    def give_back(self, url: sa.URL) -> None:
+        """Take it back."""
+        ...
+
+
+class SqliteFiles:
+    """Copies of a template."""
+
+    def __init__(self, template: Path, folder: Path) -> None:
+        self._template = template
+        self._folder = folder
+        self._numbers = count()
+
+    def take(self) -> sa.URL:
+        path = self._folder / f"money-{next(self._numbers)}.db"
+        return sqlite_url(shutil.copyfile(self._template, path))
+
+    def give_back(self, url: sa.URL) -> None:
+        for file in self._folder.glob(f"{Path(str(url.database)).name}*"):
+            file.unlink()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def databases(request: pytest.FixtureRequest, sqlite_template: Path, tmp_path: Path) -> Databases:
+    """Where each life has a database of its own."""
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgresql")
+    return SqliteFiles(sqlite_template, tmp_path)
+
+
+def machine_on(databases: Databases, tmp_path: Path) -> type[MoneyMachine]:
+    numbers = count()
+
+    class OnDiskMachine(MoneyMachine):
+        def open(self, model: Model) -> System:
+            return OnDisk(model, databases, tmp_path / f"journal-{next(numbers)}")
+
+    return OnDiskMachine
+
+
+def lives(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def test_books_and_memory_agree_with_the_model_whatever_happens(
+    databases: Databases, tmp_path: Path
+) -> None:
+    machine = machine_on(databases, tmp_path)
+    run_state_machine_as_test(machine, settings=lives(EXAMPLES_IN_TEST))
+
+
+@pytest.mark.soak
+def test_ten_thousand_steps(databases: Databases, tmp_path: Path, soak_factor: int) -> None:
+    machine = machine_on(databases, tmp_path)
+    run_state_machine_as_test(machine, settings=lives(EXAMPLES_IN_SOAK * soak_factor))

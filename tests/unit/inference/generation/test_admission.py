@@ -1,0 +1,112 @@
+"""A generation begins when its account lets it, and holds what it may cost until its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.inference.fakes import (
+    FakeAdmission,
+    FakeProvider,
+    World,
+    failed,
+    received,
+    steps,
+    whole_reply,
+)
+from tests.unit.inference.generation.worlds import UNREACHABLE
+from tollhouse.kernel.envelope import status_of
+from tollhouse.kernel.errors import PaymentRequired, TollhouseError, Unavailable
+
+NO_CREDITS = PaymentRequired("No credits.", metadata={"reason": "insufficient_credits"})
+
+
+def world(*providers: FakeProvider, **fields: Any) -> World:
+    return World(providers or [FakeProvider(whole_reply())], **fields)
+
+
+async def test_what_is_refused_reaches_nobody_and_books_nothing() -> None:
+    w = world(admission=FakeAdmission(refused=NO_CREDITS))
+    assert await failed(w.begin()) is NO_CREDITS
+    await steps()
+    assert (w.providers[0].calls, w.books.records, w.in_flight) == ([], [], 0)
+    assert w.finished(402) == 1
+
+
+async def test_a_stream_that_is_refused_never_begins() -> None:
+    w = world(admission=FakeAdmission(refused=NO_CREDITS))
+    assert await failed(w.begin(stream=True)) is NO_CREDITS
+
+
+async def test_a_reply_is_admitted_under_the_id_that_it_is_booked_by() -> None:
+    w = world()
+    reply = json.loads(await received(w.begin()))
+    [claim] = w.admission.claims
+    assert claim.generation_id == reply["id"] == w.books.booked[0].id
+
+
+async def test_it_holds_until_it_is_booked_and_not_after_the_client_has_its_reply() -> None:
+    ready = asyncio.Event()
+    w = world()
+    w.books.ready = ready
+    exchange = w.begin()
+    await steps()
+    assert len(w.books.records) == 1
+    assert w.admission.holding
+    ready.set()
+    await received(exchange)
+    assert not w.admission.holding
+
+
+@pytest.mark.parametrize("error", [UNREACHABLE, ValueError("a bug")])
+async def test_one_that_fails_gives_back_what_it_held(error: BaseException) -> None:
+    w = world(FakeProvider(error))
+    await failed(w.begin())
+    assert not w.admission.holding
+
+
+async def test_one_whose_charge_cannot_be_kept_gives_back_what_it_held() -> None:
+    w = world()
+    w.books.broken = OSError()
+    assert status_of(await failed(w.begin())) == 503
+    assert not w.admission.holding
+
+
+async def test_one_whose_client_goes_away_gives_back_what_it_held() -> None:
+    w = world(FakeProvider(whole_reply(), accepts=asyncio.Event()))
+    exchange = w.begin()
+    await steps()
+    assert w.admission.holding
+    exchange.abandon()
+    await steps()
+    assert not w.admission.holding
+
+
+async def test_a_client_that_goes_away_while_it_waits_to_begin_leaves() -> None:
+    class Waiting(FakeAdmission):
+        async def admit(self, claim: Any) -> bool:
+            await asyncio.Event().wait()
+            return await super().admit(claim)
+
+    w = world(admission=Waiting())
+    exchange = w.begin()
+    await steps()
+    exchange.abandon()
+    await steps()
+    assert (w.in_flight, w.providers[0].calls, w.books.records) == (0, [], [])
+
+
+async def test_a_fallback_is_not_admitted_again() -> None:
+    w = world(FakeProvider(UNREACHABLE), FakeProvider(whole_reply()))
+    await received(w.begin())
+    assert len(w.admission.claims) == 1
+
+
+async def test_a_full_disk_is_told_before_a_provider_is_called() -> None:
+    full: TollhouseError = Unavailable("The gateway cannot keep charges now.")
+    w = world(admission=FakeAdmission(refused=full))
+    assert await failed(w.begin()) is full
+    assert w.providers[0].calls == []
