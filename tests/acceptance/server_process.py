@@ -160,6 +160,7 @@ def start_server(
     config: str | None = None,
     env: Mapping[str, str] | None = None,
     args: Sequence[str] = (),
+    program: Sequence[str] = (str(TOLLHOUSE),),
 ) -> ServerProcess:
     """Start a server on a free port and return once it serves.
 
@@ -168,13 +169,14 @@ def start_server(
         config: The text of the configuration file; without one the simulated provider answers.
         env: What the server sees besides PATH and HOME: our own environment stays out of it.
         args: More arguments of `tollhouse serve`.
+        program: What is run in place of `tollhouse`.
 
     Raises:
         ServerFailedError: It ended, or did not say in time that it serves.
     """
     number = next(_starts)
     data_dir, log = tmp_path / "data", tmp_path / f"server-{number}.log"
-    command = [str(TOLLHOUSE), "serve", "--json", "--port", "0", "--data-dir", str(data_dir)]
+    command = [*program, "serve", "--json", "--port", "0", "--data-dir", str(data_dir)]
     if config is not None:
         file = tmp_path / f"server-{number}.yaml"
         file.write_text(config, encoding="utf-8")

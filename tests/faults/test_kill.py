@@ -6,6 +6,7 @@ import asyncio
 import random
 import sqlite3
 from contextlib import closing
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.storage.postgresql import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import sqlalchemy as sa
@@ -33,9 +34,13 @@ MODELS = {"cutter/echo": "echo", "cutter/slow": "slow-chunks:5"}
 
 
 async def ask_until_killed(
-    server: ServerProcess, key: str, whole: list[Answer], broken: list[Answer]
+    server: ServerProcess,
+    key: str,
+    whole: list[Answer],
+    broken: list[Answer],
+    until: Callable[[], bool],
 ) -> None:
-    """Keep 100 clients busy until the server is gone; sort what they received."""
+    """Keep 100 clients busy until the server is killed; sort what they received."""
     killed = asyncio.Event()
 
     async def client(number: int) -> None:
@@ -47,14 +52,19 @@ async def ask_until_killed(
             (whole if answer.whole else broken).append(answer)
 
     async def killer() -> None:
-        while len(whole) < CLIENTS:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while not until():
+                await asyncio.sleep(0.01)
         await asyncio.sleep(random.random() * 0.2)
         server.process.kill()
         killed.set()
 
     await asyncio.gather(killer(), *map(client, range(CLIENTS)))
     server.kill()
+
+
+def _enough(received: list[Answer]) -> bool:
+    return len(received) >= CLIENTS
 
 
 class SqliteBooks:
@@ -135,7 +145,7 @@ async def kill_repeatedly(
         received: list[Answer] = []
         broken: list[Answer] = []
         try:
-            await ask_until_killed(server, key, received, broken)
+            await ask_until_killed(server, key, received, broken, partial(_enough, received))
         finally:
             server.kill()
         whole.extend(received)

@@ -1,0 +1,98 @@
+"""`tollhouse serve` that stops for ever at a named point between a request and its booking.
+
+    python -m tests.faults.pausing_server POINT PASSES MARKER serve --json ...
+
+At the point's `PASSES`th pass it writes the file MARKER and waits to be killed. Nothing else of the
+program is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tollhouse.accounting.admission.desk import Desk
+from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
+from tollhouse.accounting.settlement.settler import Settler
+from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
+from tollhouse.cli.main import main
+from tollhouse.inference.providers.http import HttpProvider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+POINTS = {
+    "held": (Desk, "_begin", "after"),
+    "answered": (HttpProvider, "open", "after"),
+    "not yet in the journal": (Journal, "append", "before"),
+    "in the journal": (Journal, "append", "after"),
+    "group begun": (Journal, "turn", "after"),
+    "being booked": ((SqliteChargeWriter, PostgresqlChargeWriter), "_book", "before"),
+    "committed": ((SqliteChargeWriter, PostgresqlChargeWriter), "_book", "after"),
+    "not yet forgotten": (Settler, "_forget", "before"),
+    "forgotten": (Journal, "forget", "after"),
+}
+
+
+class Pause:
+    """Stops whoever passes for the n-th time; others of its kind go on."""
+
+    def __init__(self, passes: int, marker: Path) -> None:
+        self._left = passes
+        self._marker = marker
+        self._lock = threading.Lock()
+
+    def reached(self) -> bool:
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return False
+        self._marker.write_text("reached")
+        return True
+
+
+def _for_ever() -> None:
+    while True:
+        time.sleep(60)
+
+
+def _pausing(original: Callable[..., Any], when: str, pause: Pause) -> Callable[..., Any]:
+    @wraps(original)
+    def sync(*args: Any) -> Any:
+        if when == "before" and pause.reached():
+            _for_ever()
+        result = original(*args)
+        if when == "after" and pause.reached():
+            _for_ever()
+        return result
+
+    @wraps(original)
+    async def deferred(*args: Any) -> Any:
+        if when == "before" and pause.reached():
+            await asyncio.Event().wait()
+        result = await original(*args)
+        if when == "after" and pause.reached():
+            await asyncio.Event().wait()
+        return result
+
+    return deferred if asyncio.iscoroutinefunction(original) else sync
+
+
+def put_pause(point: str, pause: Pause) -> None:
+    """Change the program so that it stops at a point."""
+    owners, name, when = POINTS[point]
+    for owner in owners if isinstance(owners, tuple) else (owners,):
+        setattr(owner, name, _pausing(getattr(owner, name), when, pause))
+
+
+if __name__ == "__main__":
+    _, chosen, count, file, *arguments = sys.argv
+    put_pause(chosen, Pause(int(count), Path(file)))
+    sys.argv = ["tollhouse", *arguments]
+    main()

@@ -1,0 +1,88 @@
+"""`kill -9` at each named point between a request's admission and its booking."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.server_process import ServerFailedError, start_server
+from tests.faults.pausing_server import POINTS
+from tests.faults.raw_client import Answer
+from tests.faults.test_kill import (
+    MODELS,
+    Books,
+    PostgresqlBooks,
+    SqliteBooks,
+    ask_until_killed,
+    assert_sound,
+    recovered,
+)
+
+if TYPE_CHECKING:
+    from tests.faults.upstream_process import UpstreamProcess
+    from tests.integration.postgresql_databases import PostgresqlDatabases
+
+PAUSING = str(Path(__file__).with_name("pausing_server.py"))
+KILLS_IN_SOAK = 3
+"""At each point, on each database."""
+GROUPS = {"group begun", "being booked", "committed", "not yet forgotten", "forgotten"}
+"""Points that a group of charges passes, not each of them."""
+
+
+async def kill_at(
+    point: str, upstream: UpstreamProcess, tmp_path: Path, books: Books, kills: int
+) -> None:
+    config, key, in_flight = upstream.config(MODELS), "", 0
+    whole: list[Answer] = []
+    for number in range(kills):
+        marker = tmp_path / f"reached-{number}"
+        passes = random.randint(1, 4) if point in GROUPS else random.randint(20, 100)
+        program = [sys.executable, PAUSING, point, str(passes), str(marker)]
+        server = start_server(tmp_path, config=config, env=books.env, program=program)
+        key = key or server.api_key
+        received: list[Answer] = []
+        broken: list[Answer] = []
+        try:
+            await ask_until_killed(server, key, received, broken, marker.exists)
+        except TimeoutError:
+            raise ServerFailedError(f"{point} was not reached: {server.stderr_text()}") from None
+        finally:
+            server.kill()
+        whole.extend(received)
+        in_flight += bool(broken)
+        await recovered(tmp_path, config, books)
+        await assert_sound(books, whole)
+    assert in_flight * 2 > kills, "most kills have to hit replies under way"
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_no_charge_is_lost_or_doubled_by_a_kill(
+    point: str, upstream: UpstreamProcess, tmp_path: Path
+) -> None:
+    await kill_at(point, upstream, tmp_path, SqliteBooks(tmp_path / "data"), kills=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
+)
+async def test_many_kills(
+    point: str,
+    database: str,
+    upstream: UpstreamProcess,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    soak_factor: int,
+) -> None:
+    books: Books
+    if database == "sqlite":
+        books = SqliteBooks(tmp_path / "data")
+    else:
+        databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
+        books = PostgresqlBooks(databases.take())
+    await kill_at(point, upstream, tmp_path, books, KILLS_IN_SOAK * soak_factor)
