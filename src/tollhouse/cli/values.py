@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from tollhouse.kernel.money import parse_credits
+from tollhouse.kernel.money import parse_credits, parse_limit
 from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
@@ -74,6 +74,20 @@ def amount(text: str) -> str:
         message = f"{error}: write it like 12.5"
         raise StartError(message) from None
     return text.strip()
+
+
+def limit_text(text: str) -> str:
+    """Return a limit of credits, once it is known to be one: an amount, or 0.
+
+    Raises:
+        StartError: It is none.
+    """
+    try:
+        parse_limit(text)
+    except ValueError as error:
+        message = f"--limit: {error}: write it like 25"
+        raise StartError(message) from None
+    return text.strip().lstrip("+-")
 
 
 def credits_text(value: float) -> str:

@@ -65,6 +65,23 @@ def test_accounts(way: Way) -> None:
     assert way.json("accounts", "show", made["id"]) == changed
 
 
+def test_how_an_account_pays(way: Way) -> None:
+    plain = way.json("accounts", "create", "Plain")
+    assert (plain["type"], plain["free_limits_exempt"]) == ("prepaid", False)
+    made = way.json("accounts", "create", "Big", "--type", "invoice", "--free-limits-exempt")
+    assert (made["type"], made["free_limits_exempt"]) == ("invoice", True)
+    line = next(x for x in way.run("accounts", "list").out.splitlines() if made["id"] in x)
+    assert line.split("\t")[:3] == [made["id"], "Big", "invoice"]
+    path = ("accounts", "set", made["id"])
+    changed = way.json(*path, "--type", "enterprise")
+    assert (changed["type"], changed["free_limits_exempt"]) == ("enterprise", True)
+    changed = way.json(*path, "--no-free-limits-exempt")
+    assert (changed["type"], changed["free_limits_exempt"]) == ("enterprise", False)
+    assert way.json("accounts", "show", made["id"]) == changed
+    refused = way.run(*path, "--type", "gold")
+    assert (refused.code, "'gold'" in refused.err) == (2, True)
+
+
 def test_workspaces(way: Way, account: str) -> None:
     of = ("--account", account)
     made = way.json("workspaces", "create", "Data team", "--description", "Numbers", *of)
@@ -119,6 +136,60 @@ def test_keys(way: Way, account: str) -> None:
     refused = way.run("keys", "show", start, *of).refused(2)
     assert refused.startswith(f"no key has a hash that begins with {start}")
     assert way.run("keys", "show", made["hash"]).refused(1).startswith("No such key.")
+
+
+def test_limits_of_keys(way: Way, account: str) -> None:
+    of = ("--account", account)
+    limits = ("--limit", "25", "--limit-reset", "monthly", "--include-byok")
+    made = way.json("keys", "create", "team", *limits, *of)
+    assert limits_in(made) == (25, "monthly", 25, True)
+    start = made["hash"][:12]
+    found = way.run("keys", "show", start, *of).out.splitlines()
+    assert {"limit\t25", "limit_reset\tmonthly", "limit_remaining\t25"} <= set(found)
+    [row] = [x for x in way.run("keys", "list", *of).out.splitlines() if made["hash"] in x]
+    assert row.split("\t")[6:10] == ["0", "25", "monthly", "25"]
+
+    def changed(*options: str) -> tuple[object, ...]:
+        return limits_in(way.json("keys", "set", start, *options, *of))
+
+    assert changed("--limit", "0.000000001") == (1e-9, "monthly", 1e-9, True)
+    assert changed("--limit-reset", "weekly") == (1e-9, "weekly", 1e-9, True)
+    assert changed("--no-include-byok") == (1e-9, "weekly", 1e-9, False)
+    assert changed("--limit", "0") == (0, "weekly", 0, False)
+    assert changed("--no-limit") == (None, "weekly", None, False)
+    assert changed("--limit", "3", "--no-limit-reset") == (3, None, 3, False)
+    for wrong in (
+        ["--limit", "-1"],
+        ["--limit", "ten"],
+        ["--limit", "1e3"],
+        ["--limit", "0.0000000001"],
+        ["--limit", "9" * 30],
+        ["--limit", "1", "--no-limit"],
+        ["--limit-reset", "daily", "--no-limit-reset"],
+    ):
+        way.run("keys", "set", start, *wrong, *of).refused(2)
+    assert way.run("keys", "set", start, "--limit-reset", "yearly", *of).code == 2
+    assert limits_in(way.json("keys", "show", start, *of)) == (3, None, 3, False)
+    assert limits_in(way.json("keys", "create", "free", *of)) == (None, None, None, False)
+
+
+def limits_in(key: dict[str, object]) -> tuple[object, ...]:
+    names = ("limit", "limit_reset", "limit_remaining", "include_byok_in_limit")
+    return tuple(key[name] for name in names)
+
+
+def test_a_key_shows_its_own_limit(server: "ServerProcess", runner: CommandRunner) -> None:
+    of = ("--data-dir", str(server.data_dir), "--json")
+    account = runner.run("accounts", "create", "Limited", *of).json()["id"]
+    limits = ("--limit", "12.5", "--limit-reset", "daily", "--account", account)
+    made = runner.run("keys", "create", "own", *limits, *of).json()
+    env = {"TOLLHOUSE_BASE_URL": server.origin, "TOLLHOUSE_API_KEY": made["key"]}
+    shown = runner.run("key", "show", "--json", env=env).json()
+    assert limits_in(shown) == (12.5, "daily", 12.5, False)
+    assert [each["scope"] for each in shown["budgets"]] == ["key_limit"]
+    assert shown["effective_budget"] == shown["budgets"][0]
+    lines = runner.run("key", "show", env=env).out.splitlines()
+    assert {"limit\t12.5", "limit_reset\tdaily", "limit_remaining\t12.5"} <= set(lines)
 
 
 def test_management_keys(way: Way, account: str) -> None:

@@ -11,6 +11,7 @@ from tollhouse.cli.values import (
     hash_with_prefix,
     header_text,
     is_whole_hash,
+    limit_text,
     price_per_million,
     segment,
     slug_of,
@@ -141,3 +142,16 @@ def test_a_header_holds_plain_text_only() -> None:
     for text in ("", "a b", "é", "a\nb", "a\x7f"):
         with pytest.raises(StartError, match="--idempotency-key: must be plain ASCII"):
             header_text(text, "--idempotency-key")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("25", "25"), (" +12.50 ", "12.50"), ("0", "0"), ("-0", "0")]
+)
+def test_a_limit_is_an_amount_or_nothing(text: str, expected: str) -> None:
+    assert limit_text(text) == expected
+
+
+@pytest.mark.parametrize("text", ["-1", "ten", "", "1e3", "NaN", "0.0000000001", "9" * 30])
+def test_what_is_no_limit_is_refused_by_its_option(text: str) -> None:
+    with pytest.raises(StartError, match=r"^--limit: .*: write it like 25$"):
+        limit_text(text)

@@ -1,5 +1,6 @@
 """`tollhouse accounts`: who pays."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -12,16 +13,49 @@ from tollhouse.cli.values import segment
 
 app = noun("accounts", "Accounts: who pays. Each has workspaces, users, keys and credits.")
 
+
+class Type(StrEnum):
+    """How an account pays."""
+
+    PREPAID = "prepaid"
+    SUBSCRIPTION = "subscription"
+    ENTERPRISE = "enterprise"
+    INVOICE = "invoice"
+
+
+Pays = Annotated[
+    Type | None,
+    typer.Option(
+        "--type",
+        help="How it pays: prepaid and subscription with credits that it has, enterprise and "
+        "invoice afterwards.",
+    ),
+]
+Exempt = Annotated[
+    bool | None,
+    typer.Option(
+        "--free-limits-exempt/--no-free-limits-exempt",
+        help="Whether its requests to free models are not limited.",
+    ),
+]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the account.")]
 
 
-@control_command(app, "create", 'tollhouse accounts create "Acme Ltd"')
+@control_command(
+    app,
+    "create",
+    'tollhouse accounts create "Acme Ltd"',
+    'tollhouse accounts create "Big Ltd" --type invoice --free-limits-exempt',
+)
 async def create(
     server: Server,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.")],
+    pays: Pays = None,
+    exempt: Exempt = None,
 ) -> Record:
-    """Make an account with its default workspace."""
-    made = await server.send("POST", "/accounts", {"name": name})
+    """Make an account with its default workspace; prepaid unless its type is given."""
+    body = changes(name=name, type=pays, free_limits_exempt=exempt)
+    made = await server.send("POST", "/accounts", body)
     return Record(
         {**made["data"], "workspace_id": made["workspace_id"]},
         note=f"Its first key: tollhouse keys create NAME --account {made['data']['id']}",
@@ -31,7 +65,7 @@ async def create(
 @control_command(app, "list", "tollhouse accounts list", "tollhouse accounts list --json")
 async def list_(server: Server) -> Listing:
     """List the accounts, oldest first."""
-    columns = [field("id"), field("name"), field("created_at", "created")]
+    columns = [field("id"), field("name"), field("type"), field("created_at", "created")]
     return Listing(await server.all_of("/accounts"), columns)
 
 
@@ -46,6 +80,7 @@ async def show(server: Server, account: Id) -> Record:
     app,
     "set",
     'tollhouse accounts set ID --name "Acme Inc"',
+    "tollhouse accounts set ID --type enterprise --free-limits-exempt",
     "tollhouse accounts set ID --policy policy.yaml",
 )
 async def set_(
@@ -54,13 +89,13 @@ async def set_(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="What people call it from now on.")
     ] = None,
+    pays: Pays = None,
+    exempt: Exempt = None,
     policy: PolicyFile = None,
 ) -> Record:
-    """Give an account another name, or a policy."""
+    """Change what is given of an account; how it pays only as an operator."""
     path = f"/accounts/{segment(account)}"
-    some(changes(name=name, policy=policy))
-    if name is None:
-        found = await server.get(path)
-    else:
-        found = await server.send("PATCH", path, {"name": name})
+    body = changes(name=name, type=pays, free_limits_exempt=exempt)
+    some({**body, **changes(policy=policy)})
+    found = await (server.send("PATCH", path, body) if body else server.get(path))
     return Record(await with_policy(server, path, found["data"], policy))

@@ -1,5 +1,6 @@
 """`tollhouse keys`: the keys that programs show to the gateway."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -11,14 +12,25 @@ from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.options import Account
 from tollhouse.cli.output import Column, Item, Listing, Record, field
 from tollhouse.cli.policies import PolicyFile, with_policy
-from tollhouse.cli.values import credits_text, expiry, hash_with_prefix, is_whole_hash, segment
+from tollhouse.cli.values import (
+    credits_text,
+    expiry,
+    hash_with_prefix,
+    is_whole_hash,
+    limit_text,
+    segment,
+)
 from tollhouse.kernel.clock import SystemClock
+from tollhouse.kernel.start import StartError
 
 app = noun("keys", "API keys: what programs show to the gateway. A key's text is shown once.")
 
 SHOWN_DIGITS = 12
 WORKSPACE_SLUG = "workspace"
-ISSUED = ("key", "hash", "name", "kind", "operator", "account_id", "workspace_id", "expires_at")
+ISSUED = (
+    *("key", "hash", "name", "kind", "operator", "account_id", "workspace_id", "expires_at"),
+    *("limit", "limit_reset", "include_byok_in_limit"),
+)
 
 
 class Kind(StrEnum):
@@ -26,6 +38,14 @@ class Kind(StrEnum):
 
     API = "api"
     MANAGEMENT = "management"
+
+
+class Reset(StrEnum):
+    """When a limit starts anew."""
+
+    DAILY = "daily"
+    WEEKLY = "weekly"
+    MONTHLY = "monthly"
 
 
 Hash = Annotated[
@@ -38,12 +58,36 @@ Workspace = Annotated[
     str | None, typer.Option("--workspace", metavar="WORKSPACE", help="Id or slug of a workspace.")
 ]
 
+Limit = Annotated[
+    str | None,
+    typer.Option(
+        "--limit",
+        metavar="AMOUNT",
+        help="Most credits that it may use, with at most nine decimals; 0 leaves it free models.",
+    ),
+]
+LimitReset = Annotated[
+    Reset | None,
+    typer.Option(
+        "--limit-reset",
+        help="How often the limit starts anew, at midnight UTC, weekly on Mondays.",
+    ),
+]
+IncludeByok = Annotated[
+    bool | None,
+    typer.Option(
+        "--include-byok/--no-include-byok",
+        help="Whether use with own provider keys counts towards the limit.",
+    ),
+]
+
 
 @control_command(
     app,
     "create",
     "tollhouse keys create ci",
     "tollhouse keys create trial --expires 30d --workspace lab",
+    "tollhouse keys create team --limit 25 --limit-reset monthly",
     "tollhouse keys create admin --kind management --operator",
     "tollhouse keys create ci --json | jq -r .key",
 )
@@ -71,6 +115,9 @@ async def create(
             metavar="WHEN", help="When it stops working: 30d, 12h, 2w, or 2027-01-01T00:00:00Z."
         ),
     ] = None,
+    limit: Limit = None,
+    limit_reset: LimitReset = None,
+    include_byok: IncludeByok = None,
     account: Account = None,
 ) -> Record:
     """Make a key and show its text, this once."""
@@ -81,6 +128,7 @@ async def create(
         workspace_id=workspace,
         creator_user_id=user,
         expires_at=None if expires is None else expiry(expires, SystemClock().now()),
+        **_limits(limit, limit_reset, include_byok),
         account_id=account,
     )
     made = await server.send("POST", "/keys", body)
@@ -115,6 +163,8 @@ async def show(server: Server, key: Hash, account: Account = None) -> Record:
     "set",
     "tollhouse keys set 3fa94c1be0d7 --disabled",
     "tollhouse keys set 3fa94c1be0d7 --name ci-2 --workspace lab",
+    "tollhouse keys set 3fa94c1be0d7 --limit 12.5 --limit-reset weekly",
+    "tollhouse keys set 3fa94c1be0d7 --no-limit --no-limit-reset",
     "tollhouse keys set 3fa94c1be0d7 --policy policy.yaml",
 )
 async def set_(
@@ -128,11 +178,21 @@ async def set_(
         typer.Option("--disabled/--enabled", help="Refuse it from now on, or take it again."),
     ] = None,
     workspace: Workspace = None,
+    limit: Limit = None,
+    no_limit: Annotated[bool, typer.Option("--no-limit", help="Take the limit away.")] = False,
+    limit_reset: LimitReset = None,
+    no_limit_reset: Annotated[
+        bool, typer.Option("--no-limit-reset", help="Never start the limit anew.")
+    ] = False,
+    include_byok: IncludeByok = None,
     policy: PolicyFile = None,
     account: Account = None,
 ) -> Record:
     """Change what is given of a key; in force at once."""
     body = changes(name=name, disabled=disabled, workspace_id=workspace)
+    body |= _limits(limit, limit_reset, include_byok)
+    body |= _cleared("limit", body, clear=no_limit)
+    body |= _cleared("limit_reset", body, clear=no_limit_reset)
     some({**body, **changes(policy=policy)})
     path = await _path(server, key, account)
     found = await (server.send("PATCH", path, body) if body else server.get(path))
@@ -143,6 +203,24 @@ async def set_(
 async def delete(server: Server, key: Hash, account: Account = None) -> Record:
     """Revoke a key for ever; in force at once."""
     return Record(await server.send("DELETE", await _path(server, key, account)))
+
+
+def _limits(
+    limit: str | None, limit_reset: Reset | None, include_byok: bool | None
+) -> dict[str, object]:
+    return changes(
+        limit=None if limit is None else limit_text(limit),
+        limit_reset=limit_reset,
+        include_byok_in_limit=include_byok,
+    )
+
+
+def _cleared(name: str, body: Mapping[str, object], *, clear: bool) -> dict[str, object]:
+    if clear and name in body:
+        option = name.replace("_", "-")
+        message = f"--{option} and --no-{option}: give one of them"
+        raise StartError(message)
+    return {name: None} if clear else {}
 
 
 async def _path(server: Server, given: str, account: str | None) -> str:
@@ -183,6 +261,9 @@ def _columns(now: datetime) -> list[Column]:
         Column("state", lambda key: state_of(key, now)),
         field("label"),
         Column("usage", lambda key: credits_text(key["usage"])),
+        field("limit"),
+        field("limit_reset", "resets"),
+        field("limit_remaining", "left"),
         field("last_used_at", "last used"),
         field("expires_at", "expires"),
     ]
