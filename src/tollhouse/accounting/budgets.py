@@ -65,5 +65,5 @@ def effective_budget(budgets: Iterable[Budget]) -> Budget | None:
     Source: the public gateway's key information, `effective_budget`.
     """
     in_order = sorted(budgets, key=lambda budget: _ENFORCED.index(budget.scope))
-    # What is spent has nothing left, and the least of equals is the first.
-    return min(in_order, key=lambda budget: budget.remaining_nano, default=None)
+    spent = next((budget for budget in in_order if budget.is_spent), None)
+    return spent or min(in_order, key=lambda budget: budget.remaining_nano, default=None)

@@ -358,8 +358,16 @@ class Budget:
 
     @property
     def remaining_nano(self) -> int:
-        """What is left; zero, never less, where the limit was lowered below what is used."""
-        return max(0, self.limit_nano - self.spend_nano)
+        """What is left; negative where the limit was lowered below what is used.
+
+        Source: the public gateway's clients, which document `remaining_usd` as this difference.
+        """
+        return self.limit_nano - self.spend_nano
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing is left."""
+        return self.remaining_nano <= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,9 +380,9 @@ class KeyStanding:
 
     @property
     def remaining_nano(self) -> int | None:
-        """What is left of the key's own limit; None where it has none."""
+        """What is left of the key's own limit, at least 0; None where it has none."""
         own = (each for each in self.budgets if each.scope is BudgetScope.KEY_LIMIT)
-        return next((each.remaining_nano for each in own), None)
+        return next((max(0, each.remaining_nano) for each in own), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,7 +302,7 @@ class TestShowing:
         await spend(7)
         assert await change(acme, path, limit=5) == shown(5.0, None, 0.0)
         [key] = (await data_of(acme.api, "/key"))["budgets"]
-        assert (key["limit_usd"], key["spend_usd"], key["remaining_usd"]) == (5.0, 7.0, 0.0)
+        assert (key["limit_usd"], key["spend_usd"], key["remaining_usd"]) == (5.0, 7.0, -2.0)
         assert await change(acme, path, limit=8) == shown(8.0, None, 1.0)
 
     async def test_the_budget_of_a_key_with_a_limit(

@@ -65,10 +65,12 @@ class TestOfAKeysLimit:
     def test_lowered_below_what_is_used_nothing_is_left(self) -> None:
         standing = key_standing(KeyLimit(999), USAGE, TODAY)
         assert standing.remaining_nano == 0
-        assert [each.spend_nano for each in standing.budgets] == [1_000]
+        assert [(each.remaining_nano, each.is_spent) for each in standing.budgets] == [(-1, True)]
 
     def test_of_a_limit_of_nothing_nothing_is_left(self) -> None:
-        assert key_standing(KeyLimit(0), KeyUsage(), TODAY).remaining_nano == 0
+        standing = key_standing(KeyLimit(0), KeyUsage(), TODAY)
+        assert standing.remaining_nano == 0
+        assert [each.is_spent for each in standing.budgets] == [True]
 
     def test_the_remainder_is_the_keys_own(self) -> None:
         others = (budget("workspace", 3), budget("key_limit", 7, 1), budget("member", 1))

@@ -52,7 +52,7 @@ class BudgetReply(Reply):
     spend_usd: float
     """What was spent of it since it last started anew."""
     remaining_usd: float
-    """What is left of it; 0 where more was spent."""
+    """What is left of it; negative where more was spent."""
     reset_interval: str | None
     """When it starts anew: daily, weekly, monthly; null: never."""
     resets_at: SentTime | None
