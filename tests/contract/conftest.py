@@ -26,11 +26,11 @@ class Gateway:
         self.model = model
         self.embedding_model = embedding_model
 
-    def run(self, client: str) -> dict:
+    def run(self, client: str, script: str = "check_chat.py") -> dict:
         """Return what a client's script saw of this gateway."""
         return run_client(
             client,
-            "check_chat.py",
+            script,
             env={
                 "BASE_URL": self.server.base_url,
                 "API_KEY": self.server.api_key,

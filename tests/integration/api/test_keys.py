@@ -375,6 +375,19 @@ class TestDelete:
         message(await acme.management.get(f"/keys/{acme.api_key.key.hash}"), 404)
         assert "Acme api" not in await names(acme.management, include_disabled=True)
 
+    async def test_what_a_deleted_key_began_is_still_booked(
+        self, acme: Acme, book: Callable[..., Any]
+    ) -> None:
+        await acme.management.delete(f"/keys/{acme.api_key.key.hash}")
+
+        await book(
+            generation_record(
+                account_id=acme.account_id, key_hash=acme.api_key.key.hash, cost_nano=2_500_000_000
+            )
+        )
+
+        assert (await acme.management.get("/credits")).json()["data"]["total_usage"] == 2.5
+
     async def test_refuses_an_unknown_key(self, acme: Acme) -> None:
         message(await acme.management.delete(f"/keys/{NO_KEY}"), 404)
 
