@@ -1,6 +1,7 @@
 """What a reply costs: the one formula, for streamed and whole replies alike.
 
-    cost     = sum(tokens of a class x price of the class) + request + images, rounded once
+    cost     = sum(tokens of a class x price of the class) + request + images, rounded once;
+               of the output tokens those of reasoning have a price of their own
     charge   = cost, unless the no-charge rule holds or the usage is not known
     estimate = what the tokens of a reply may cost, before there is one
 
@@ -31,13 +32,15 @@ def rates_for(price: Price, usage: Usage) -> Rates:
     return rates
 
 
-def cost(usage: Usage, price: Price, factor: Decimal = _ONE) -> Cost:
+def cost(usage: Usage, price: Price, factor: Decimal = _ONE, images: int = 0) -> Cost:
     """Return what a usage costs.
 
     Args:
         usage: The final usage of a reply.
         price: The price of the endpoint that answered.
-        factor: What token prices are multiplied with (a batch discount); not the request's fee.
+        factor: What token prices are multiplied with (a batch discount); neither the request's
+            fee nor its images.
+        images: How many images the request holds.
 
     Returns:
         The cost in nano-credits, its total rounded once, half up.
@@ -50,14 +53,16 @@ def cost(usage: Usage, price: Price, factor: Decimal = _ONE) -> Cost:
         + usage.cache_write_tokens * units.cache_write
         + usage.cache_write_1h_tokens * units.cache_write_1h
     )
-    completion = numerator * usage.output_tokens * units.completion
-    total = prompt + completion + denominator * units.request
-    per_nano = denominator * units.per_nano
-    return Cost(
-        total_nano=divide_half_up(total, per_nano),
-        prompt_nano=divide_half_up(prompt, per_nano),
-        completion_nano=divide_half_up(completion, per_nano),
+    # Some providers report more reasoning than output; what was not written is not charged.
+    reasoning = min(usage.reasoning_tokens, usage.output_tokens)
+    completion = numerator * (
+        (usage.output_tokens - reasoning) * units.completion + reasoning * units.reasoning
     )
+    total = prompt + completion + denominator * (units.request + images * units.image)
+    per_nano = denominator * units.per_nano
+    total_nano = divide_half_up(total, per_nano)
+    completion_nano = divide_half_up(completion, per_nano)
+    return Cost(total_nano, total_nano - completion_nano, completion_nano)
 
 
 def estimate(
@@ -112,13 +117,14 @@ def no_charge(output_tokens: int, finish_reason: str | None) -> bool:
     return finish_reason == "error" or (output_tokens == 0 and finish_reason is None)
 
 
-def charge_for(
+def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     reported: Usage | None,
     seen: Usage,
     price: Price,
     *,
     finish_reason: str | None,
     broken_off: bool,
+    images: int = 0,
 ) -> Charge:
     """Return what is booked for a reply.
 
@@ -128,19 +134,21 @@ def charge_for(
         price: The price of the endpoint that answered.
         finish_reason: How the reply ended, in the wire's normalised words.
         broken_off: The reply did not come to its end, so its usage could not come.
+        images: How many images the request holds.
 
     Returns:
         The charge. Without a reported usage it is estimated for a reply that was broken off, and
         unknown (and nothing) for one that ended.
     """
     if reported is not None:
-        return _charge(CostState.EXACT, reported, price, finish_reason)
+        full = cost(reported, price, images=images)
+        return _charge(CostState.EXACT, reported, full, finish_reason)
     if broken_off:
-        return _charge(CostState.ESTIMATED, seen, price, finish_reason)
+        full = cost(seen, price, images=images)
+        return _charge(CostState.ESTIMATED, seen, full, finish_reason)
     return Charge(CostState.UNKNOWN, seen, cost_nano=0, provider_cost_nano=None, cost=None)
 
 
-def _charge(state: CostState, usage: Usage, price: Price, finish_reason: str | None) -> Charge:
-    full = cost(usage, price)
+def _charge(state: CostState, usage: Usage, full: Cost, finish_reason: str | None) -> Charge:
     owed = Cost(0, 0, 0) if no_charge(usage.output_tokens, finish_reason) else full
     return Charge(state, usage, owed.total_nano, full.total_nano, owed)

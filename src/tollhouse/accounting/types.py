@@ -125,8 +125,16 @@ class Price:
     @property
     def is_free(self) -> bool:
         """Whether nothing is ever charged."""
-        tiers = (tier.rates for tier in self.tiers)
-        return all(rates.units.are_zero for rates in (self.rates, *tiers))
+        return all(rates.units.are_zero for rates in self._all_rates)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the images of a request may cost something."""
+        return any(rates.units.image for rates in self._all_rates)
+
+    @property
+    def _all_rates(self) -> tuple[Rates, ...]:
+        return (self.rates, *(tier.rates for tier in self.tiers))
 
 
 _ZERO = Decimal(0)
@@ -138,8 +146,9 @@ class Cost:
     """What a usage costs, in nano-credits."""
 
     total_nano: int
-    """The exact sum, rounded once; not the sum of the two parts, each rounded for display."""
+    """The exact sum, rounded once; the two parts add up to it."""
     prompt_nano: int
+    """All but the completion: the input, the request and its images."""
     completion_nano: int
 
 

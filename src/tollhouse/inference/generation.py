@@ -28,6 +28,7 @@ from tollhouse.inference.health import Health
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.failures import failure, status_of_word
 from tollhouse.inference.types import ReplyIdentity
+from tollhouse.inference.weights import count_images
 from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.envelope import STATUS, status_of
 from tollhouse.kernel.errors import (
@@ -377,7 +378,14 @@ class Generation:
             FREE if self._way is None else self._way.endpoint.price,
             finish_reason=self._finish_reason(error),
             broken_off=error is not None,
+            images=self._images() or 0,
         )
+
+    def _images(self) -> int | None:
+        """Return how many images are charged for; None where they cost nothing."""
+        if self._way is None or not self._way.endpoint.price.has_images:
+            return None
+        return count_images(self._call.request)
 
     def _finish_reason(self, error: TollhouseError | None) -> str | None:
         if error is not None and error is not self._client_gone:
@@ -412,6 +420,7 @@ class Generation:
             attribution=self._call.attribution,
             created_at=self._call.received_at,
             free_limited=way is not None and is_limited(way),
+            images=self._images(),
         )
 
     def _latency_ms(self) -> int | None:

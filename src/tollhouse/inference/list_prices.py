@@ -106,6 +106,7 @@ def _from_list(listed: ModelPrice) -> Price | None:
 _LISTED = (
     "input_mtok",
     "output_mtok",
+    "output_reasoning_mtok",
     "cache_read_mtok",
     "cache_write_mtok",
     "cache_write_1h_mtok",
@@ -120,6 +121,7 @@ def _rates(listed: ModelPrice, input_tokens: int) -> Rates:
     prompt = per_token("input_mtok")
     write = per_token("cache_write_mtok", prompt)
     per_thousand = _at(getattr(listed, "requests_kcount", None), input_tokens)
+    reasoning = _at(getattr(listed, "output_reasoning_mtok", None), input_tokens)
     return Rates(
         prompt=prompt,
         completion=per_token("output_mtok"),
@@ -127,6 +129,7 @@ def _rates(listed: ModelPrice, input_tokens: int) -> Rates:
         cache_write=write,
         cache_write_1h=per_token("cache_write_1h_mtok", write),
         request=Decimal(0) if per_thousand is None else per_thousand / 1000,
+        reasoning=None if reasoning is None else reasoning / _MILLION,
     )
 
 

@@ -36,6 +36,7 @@ class _MaxPrice(Struct):
     prompt: str | float | None = None
     completion: str | float | None = None
     request: str | float | None = None
+    image: str | float | None = None
 
 
 class _Provider(Struct):
@@ -121,6 +122,7 @@ def _ceiling(given: _MaxPrice) -> Ceiling:
         prompt=_decimal(given.prompt, "prompt"),
         completion=_decimal(given.completion, "completion"),
         request=_decimal(given.request, "request"),
+        image=_decimal(given.image, "image"),
     )
 
 

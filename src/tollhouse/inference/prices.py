@@ -25,6 +25,8 @@ def configured_price(pricing: PricingSettings | Literal["free"]) -> Price:
             cache_write=write,
             cache_write_1h=_first(pricing.input_cache_write_1h, write),
             request=pricing.request,
+            reasoning=pricing.reasoning,
+            image=pricing.image,
         )
     )
 

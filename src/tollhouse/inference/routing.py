@@ -142,6 +142,7 @@ def _within(endpoint: Endpoint, ceiling: Ceiling) -> bool:
         (rates.prompt * _MILLION, ceiling.prompt),
         (rates.completion * _MILLION, ceiling.completion),
         (rates.request, ceiling.request),
+        (rates.image, ceiling.image),
     )
     return all(most is None or price <= most for price, most in bounds)
 

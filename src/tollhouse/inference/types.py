@@ -96,11 +96,12 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The most that an endpoint may cost: USD for a million tokens, and for a request."""
+    """The most that an endpoint may cost: USD for a million tokens, a request, an image."""
 
     prompt: Decimal | None = None
     completion: Decimal | None = None
     request: Decimal | None = None
+    image: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)

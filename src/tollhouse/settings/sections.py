@@ -366,6 +366,10 @@ class PricingSettings(Section):
 
     prompt: Price = Field(description="For one input token.")
     completion: Price = Field(description="For one output token, reasoning included.")
+    reasoning: Price | None = Field(
+        default=None,
+        description="For one output token that was reasoning; completion unless given.",
+    )
     input_cache_read: Price | None = Field(
         default=None, description="For one input token that was read from the provider's cache."
     )
@@ -378,6 +382,10 @@ class PricingSettings(Section):
         "input_cache_write unless given.",
     )
     request: Price = Field(default=Decimal(0), description="For the request itself.")
+    image: Price = Field(
+        default=Decimal(0),
+        description="For one image of the request, besides the input tokens that it takes.",
+    )
 
 
 PRICING_SHAPES = frozenset(("table", "free"))

@@ -34,6 +34,7 @@ async def test_shows_every_field(acme: Acme, book: Callable[..., Any]) -> None:
             workspace_id=acme.workspace_id,
             key_hash=acme.api_key.key.hash,
             charge=charge,
+            images=2,
             streamed=True,
             attempts=(Attempt("other", None, 30), Attempt("acme", 200, 90)),
             attribution=Attribution(
@@ -80,7 +81,7 @@ async def test_shows_every_field(acme: Acme, book: Callable[..., Any]) -> None:
             "native_tokens_reasoning": 6,
             "native_tokens_cached": 20,
             "native_tokens_completion_images": None,
-            "num_media_prompt": None,
+            "num_media_prompt": 2,
             "num_media_completion": None,
             "num_input_audio_prompt": None,
             "num_search_results": None,

@@ -23,6 +23,7 @@ def rates(prompt: str) -> Rates:
         cache_write=Decimal("0.00000125"),
         cache_write_1h=Decimal("0.000002"),
         request=Decimal("0.01"),
+        image=Decimal("0.0050"),
     )
 
 
@@ -41,7 +42,9 @@ SMALL = Model("acme/small:free", "Small", "", 8_000, None, (Endpoint("acme", "sm
 LARGE_PRICING = {
     "prompt": "0.0000001",
     "completion": "0.00001",
+    "internal_reasoning": "0.00001",
     "request": "0.01",
+    "image": "0.005",
     "input_cache_read": "0.00000001",
     "input_cache_write": "0.00000125",
     "input_cache_write_1h": "0.000002",
@@ -51,6 +54,7 @@ LARGE_PRICING = {
             "min_prompt_tokens": 200_000,
             "prompt": "0.0000002",
             "completion": "0.00001",
+            "internal_reasoning": "0.00001",
             "input_cache_read": "0.00000001",
             "input_cache_write": "0.00000125",
             "input_cache_write_1h": "0.000002",
@@ -60,7 +64,9 @@ LARGE_PRICING = {
 FREE_PRICING = {
     "prompt": "0",
     "completion": "0",
+    "internal_reasoning": "0",
     "request": "0",
+    "image": "0",
     "input_cache_read": "0",
     "input_cache_write": "0",
     "input_cache_write_1h": "0",

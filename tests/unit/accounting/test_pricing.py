@@ -60,17 +60,53 @@ class TestCost:
         thought = replace(usage, reasoning_tokens=reasoning)
         assert cost(thought, Price(price)) == cost(usage, Price(price))
 
+    @given(usages, rates, prices, st.integers(0, 10**7))
+    def test_counts_reasoning_at_its_own_price_and_the_rest_at_the_completions(
+        self, usage: Usage, price: Rates, reasoning_price: Decimal, reasoning: int
+    ) -> None:
+        reasoning = min(reasoning, usage.output_tokens)
+        thought = replace(usage, reasoning_tokens=reasoning)
+        own = cost(thought, Price(replace(price, reasoning=reasoning_price))).total_nano
+        dearer = reasoning * (reasoning_price - price.completion)
+        assert abs(own - cost(usage, Price(price)).total_nano - dearer / NANO) <= 1
+
+    def test_charges_no_more_reasoning_than_output(self) -> None:
+        price = Price(replace(flat("0.000000001"), reasoning=2 * NANO))
+        assert cost(Usage(output_tokens=3, reasoning_tokens=5), price) == Cost(6, 0, 6)
+
+    @given(usages, rates, st.integers(1, 9))
+    def test_of_a_split_usage_is_that_of_the_whole_but_for_rounding(
+        self, usage: Usage, price: Rates, parts: int
+    ) -> None:
+        token_price = Price(replace(price, request=Decimal(0)))
+        split = [
+            Usage(**{name: getattr(usage, name) // parts for name in CLASSES}) for _ in range(parts)
+        ]
+        split.append(Usage(**{name: getattr(usage, name) % parts for name in CLASSES}))
+        sum_ = sum(cost(each, token_price).total_nano for each in split)
+        assert abs(sum_ - cost(usage, token_price).total_nano) <= (len(split) + 1) / 2
+
+    @given(usages, rates, prices, st.integers(0, 99), st.decimals(0, 2, places=3))
+    def test_has_parts_that_add_up_to_it(
+        self, usage: Usage, price: Rates, image: Decimal, images: int, factor: Decimal
+    ) -> None:
+        found = cost(usage, Price(replace(price, image=image)), factor, images)
+        assert found.prompt_nano + found.completion_nano == found.total_nano
+        assert min(found.prompt_nano, found.completion_nano) >= 0
+
     def test_is_rounded_once_and_not_for_each_class(self) -> None:
         price = Price(flat("0.0000000004"))
-        assert cost(Usage(input_tokens=1, output_tokens=1), price) == Cost(1, 0, 0)
+        assert cost(Usage(input_tokens=1, output_tokens=1), price) == Cost(1, 1, 0)
 
-    def test_has_a_prompt_and_a_completion_part(self) -> None:
+    def test_has_the_completion_as_one_part_and_all_else_as_the_other(self) -> None:
         usage = Usage(input_tokens=1, cache_read_tokens=2, output_tokens=4)
-        assert cost(usage, Price(flat("0.000000001", request="0.5"))) == Cost(500_000_007, 3, 4)
+        price = Price(replace(flat("0.000000001", request="0.5"), image=Decimal("0.1")))
+        assert cost(usage, price, images=2) == Cost(700_000_007, 700_000_003, 4)
 
-    def test_multiplies_token_prices_with_the_factor_and_not_the_request(self) -> None:
-        price = Price(flat("0.000000010", request="0.000000100"))
-        assert cost(Usage(input_tokens=10), price, Decimal("0.5")) == Cost(150, 50, 0)
+    def test_multiplies_token_prices_with_the_factor_and_neither_request_nor_images(self) -> None:
+        price = Price(replace(flat("0.000000010", request="0.000000100"), image=1_000 * NANO))
+        usage = Usage(input_tokens=10, output_tokens=2)
+        assert cost(usage, price, Decimal("0.5"), images=2) == Cost(2_160, 2_150, 10)
 
     def test_keeps_digits_that_pythons_own_context_would_round(self) -> None:
         half_a_nano_less = Decimal("0.1234567894999999999999999999999999999")
@@ -109,7 +145,7 @@ factors = st.decimals(0, 2, places=3)
 
 
 class TestEstimate:
-    @given(usages, rates, factors, st.data())
+    @given(usages, st.builds(Rates, *[prices] * 6, reasoning=prices), factors, st.data())
     def test_is_not_below_the_cost_of_any_usage_within_the_demand(
         self, most: Usage, price: Rates, factor: Decimal, data: st.DataObject
     ) -> None:
@@ -211,6 +247,19 @@ class TestCharge:
         assert (booked.cost_nano, booked.provider_cost_nano) == (15, 15)
         assert booked.cost == Cost(15, 10, 5)
 
+    def test_has_the_images_of_the_request_in_it(self) -> None:
+        price = Price(replace(flat("0.000000001"), image=Decimal("0.1")))
+        for reported, broken_off in [(self.SEEN, False), (None, True)]:
+            booked = charge_for(
+                reported,
+                self.SEEN,
+                price,
+                finish_reason="stop",
+                broken_off=broken_off,
+                images=2,
+            )
+            assert booked.cost == Cost(200_000_005, 200_000_003, 2)
+
     def test_is_exact_from_a_reported_usage_of_zeros(self) -> None:
         booked = charge_for(Usage(), self.SEEN, self.PRICE, finish_reason="stop", broken_off=False)
         assert (booked.state, booked.cost_nano) == (CostState.EXACT, 0)
@@ -252,6 +301,12 @@ def test_only_a_price_of_zeros_is_free() -> None:
     assert Price(flat("0"), tiers=(Tier(200, flat("0")),)).is_free
     assert not Price(flat("0", request="0.1")).is_free
     assert not Price(flat("0"), tiers=(Tier(200, flat("1")),)).is_free
+
+
+def test_images_may_cost_something_in_one_tier_alone() -> None:
+    dear = replace(flat("0"), image=Decimal(1))
+    assert Price(flat("0"), tiers=(Tier(200, dear),)).has_images
+    assert not Price(flat("1", request="1"), tiers=(Tier(200, flat("2")),)).has_images
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Rates) if field.init])

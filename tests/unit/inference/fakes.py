@@ -189,12 +189,14 @@ class World:
     """By slug."""
     policies: tuple[AccessPolicy, ...] = ()
     """Of whoever asks."""
+    price: Price = PRICE
+    """That of every endpoint."""
     pipeline: Pipeline = field(init=False)
 
     def __post_init__(self) -> None:
         by_slug = {f"p{number}": each for number, each in enumerate(self.providers)}
         endpoints = tuple(
-            Endpoint(slug, f"{slug}-model", PRICE, self.idempotent) for slug in by_slug
+            Endpoint(slug, f"{slug}-model", self.price, self.idempotent) for slug in by_slug
         )
         model = Model(MODEL, "Large", "", 128_000, None, endpoints)
         guardrails = Guardrails(self.guardrails, self.metrics)

@@ -39,7 +39,7 @@ def test_every_preference_is_read() -> None:
         "require_parameters": True,
         "data_collection": "deny",
         "sort": "price",
-        "max_price": {"prompt": "1.5", "completion": 2},
+        "max_price": {"prompt": "1.5", "completion": 2, "image": "0.01"},
     }
     assert read(provider=given, models=["x"]) == Preferences(
         models=("x",),
@@ -50,7 +50,7 @@ def test_every_preference_is_read() -> None:
         require_parameters=True,
         deny_data_collection=True,
         by_price=True,
-        ceiling=Ceiling(prompt=Decimal("1.5"), completion=Decimal(2)),
+        ceiling=Ceiling(prompt=Decimal("1.5"), completion=Decimal(2), image=Decimal("0.01")),
     )
 
 

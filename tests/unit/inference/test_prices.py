@@ -107,6 +107,7 @@ def _listed(usage: Usage) -> ListedUsage:
     return ListedUsage(
         input_tokens=usage.prompt_tokens,
         output_tokens=usage.output_tokens,
+        output_reasoning_tokens=usage.reasoning_tokens,
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=written,
         cache_write_1h_tokens=usage.cache_write_1h_tokens,
@@ -187,4 +188,17 @@ def test_every_price_is_taken_over() -> None:
         input_cache_write="4",
         input_cache_write_1h="5",
         request="6",
-    ) == Rates(*(Decimal(number) for number in range(1, 7)))
+        reasoning="7",
+        image="8",
+    ) == Rates(*(Decimal(number) for number in range(1, 9)))
+
+
+def test_reasoning_costs_what_the_completion_costs_unless_given() -> None:
+    rates = given(prompt="1e-6", completion="2e-6")
+    assert (rates.reasoning, rates.units.reasoning) == (None, rates.units.completion)
+    assert given(prompt="1e-6", completion="2e-6", reasoning="0").units.reasoning == 0
+
+
+def test_a_price_of_images_alone_is_not_free() -> None:
+    image = PricingSettings(prompt=Decimal(0), completion=Decimal(0), image=Decimal("0.01"))
+    assert not configured_price(image).is_free

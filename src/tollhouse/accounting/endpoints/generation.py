@@ -86,8 +86,8 @@ class GenerationData(Reply):
     """How many of the input tokens came from a cache."""
     native_tokens_completion_images: int | None = None
     """Always null."""
-    num_media_prompt: int | None = None
-    """Always null."""
+    num_media_prompt: int | None
+    """How many images the request held; null where nothing is charged for them."""
     num_media_completion: int | None = None
     """Always null."""
     num_input_audio_prompt: int | None = None
@@ -200,6 +200,7 @@ def _reply(record: GenerationRecord) -> GenerationData:
         native_tokens_completion=usage.output_tokens,
         native_tokens_reasoning=usage.reasoning_tokens,
         native_tokens_cached=usage.cache_read_tokens,
+        num_media_prompt=record.images,
         upstream_id=record.upstream_id,
         upstream_inference_cost=None if at_provider is None else nano_to_float(at_provider),
         external_user=asked_by.external_user,

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import Field
 
-from tollhouse.accounting.types import Price, Tier
+from tollhouse.accounting.types import Price, Rates, Tier
 from tollhouse.inference.types import Dialect, Endpoint, Model
 from tollhouse.kernel.wire import Reply
 
@@ -66,6 +66,8 @@ class LongPricing(Reply):
     """For one input token."""
     completion: str
     """For one output token."""
+    internal_reasoning: str
+    """For one output token that was reasoning."""
     input_cache_read: str
     """For one input token that was read from the provider's cache."""
     input_cache_write: str
@@ -81,8 +83,12 @@ class PricingReply(Reply):
     """For one input token."""
     completion: str
     """For one output token."""
+    internal_reasoning: str
+    """For one output token that was reasoning."""
     request: str
     """For the request itself."""
+    image: str
+    """For one image of the request, besides its tokens."""
     input_cache_read: str
     """For one input token that was read from the provider's cache."""
     input_cache_write: str
@@ -328,7 +334,9 @@ def pricing_reply(price: Price) -> PricingReply:
     return PricingReply(
         prompt=plain(rates.prompt),
         completion=plain(rates.completion),
+        internal_reasoning=plain(_reasoning(rates)),
         request=plain(rates.request),
+        image=plain(rates.image),
         input_cache_read=plain(rates.cache_read),
         input_cache_write=plain(rates.cache_write),
         input_cache_write_1h=plain(rates.cache_write_1h),
@@ -341,10 +349,15 @@ def _long_pricing(tier: Tier) -> LongPricing:
         min_prompt_tokens=tier.above_tokens,
         prompt=plain(tier.rates.prompt),
         completion=plain(tier.rates.completion),
+        internal_reasoning=plain(_reasoning(tier.rates)),
         input_cache_read=plain(tier.rates.cache_read),
         input_cache_write=plain(tier.rates.cache_write),
         input_cache_write_1h=plain(tier.rates.cache_write_1h),
     )
+
+
+def _reasoning(rates: Rates) -> Decimal:
+    return rates.completion if rates.reasoning is None else rates.reasoning
 
 
 def plain(amount: Decimal) -> str:

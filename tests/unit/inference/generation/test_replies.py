@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
     MODEL,
+    PRICE,
     FakeBooks,
     FakeProvider,
     FakeReply,
@@ -20,7 +23,7 @@ from tests.unit.inference.fakes import (
 )
 from tests.unit.inference.generation.worlds import COST, CUT, USAGE, world
 from tests.unit.inference.legal_stream import checked
-from tollhouse.accounting.types import CostState
+from tollhouse.accounting.types import CostState, Price
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import (
     NotFound,
@@ -171,6 +174,25 @@ async def test_an_explicit_usage_of_zero_is_exactly_nothing() -> None:
     assert json.loads(await received(w.begin()))["usage"]["cost"] == 0.0
     assert w.books.booked[0].charge.state is CostState.EXACT
     assert w.books.booked[0].charge.provider_cost_nano == 0
+
+
+LOOK = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}] * 2}]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_images_are_charged_where_they_have_a_price(stream: bool) -> None:  # noqa: FBT001
+    price = Price(replace(PRICE.rates, image=Decimal("0.01")))
+    w = world(stream_reply() if stream else whole_reply(), price=price)
+    await received(w.begin(stream=stream, messages=LOOK))
+    [record] = w.books.booked
+    assert (record.images, record.charge.cost_nano) == (2, COST + 20_000_000)
+
+
+async def test_images_are_not_counted_where_they_have_none() -> None:
+    w = world(whole_reply())
+    await received(w.begin(messages=LOOK))
+    [record] = w.books.booked
+    assert (record.images, record.charge.cost_nano) == (None, COST)
 
 
 async def test_a_reply_that_finished_with_an_error_is_free_and_costs_the_provider() -> None:
