@@ -13,10 +13,10 @@ Input is counted from the body's bytes, each by its kind, since no provider's to
     all others (not ASCII)    5/8               a letter of Russian 1.3, of Chinese 1.9
 
 Set against the counts of four public tokenizers (cl100k, o200k, DeepSeek's, Claude 2's) an
-estimate is 1.2 to 1.4 times the count for prose in English and for JSON, 1.3 to 1.6 for code, and
-for no file of them below 0.95; 1.0 to 6 for other scripts, the newer the tokenizer, the more. It
-falls short by at most a fifth for base64 and identifiers without sense, by a third for scripts that
-tokenizers hardly know, and by two thirds for nothing but words of one letter.
+estimate is 1.3 times the count for prose in English, 1.2 to 1.4 for JSON, 1.4 to 1.8 for code, and
+for no file of them below 0.9; 1.0 to 5.5 for other scripts, the newer the tokenizer, the more. It
+falls short by at most a seventh for base64 and identifiers without sense, by about a third for
+scripts that tokenizers hardly know, and by two thirds for nothing but words of one letter.
 
 An image, a recording or a document counts a flat `MEDIA_TOKENS`, however long its base64 is. That
 is what a picture takes with the providers that take much; a document of many pages takes more.
