@@ -11,7 +11,6 @@ import pytest
 
 from tests.acceptance.server_process import ServerFailedError, start_server
 from tests.faults.pausing_server import POINTS
-from tests.faults.raw_client import Answer
 from tests.faults.test_kill import (
     MODELS,
     Books,
@@ -23,6 +22,7 @@ from tests.faults.test_kill import (
 )
 
 if TYPE_CHECKING:
+    from tests.faults.raw_client import Answer
     from tests.faults.upstream_process import UpstreamProcess
     from tests.integration.postgresql_databases import PostgresqlDatabases
 
