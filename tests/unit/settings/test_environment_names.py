@@ -19,6 +19,8 @@ NOWHERE = Path("/nonexistent/tollhouse")
 _words = st.text("abcxyz", min_size=1, max_size=8)
 _networks = st.ip_addresses().map(str)
 _seconds = st.floats(min_value=0.001, max_value=86_400)
+_pauses = st.floats(min_value=0, max_value=86_400)
+_credits = st.decimals(0, 10**9, places=9)
 _bytes = st.integers(min_value=1024, max_value=2**40)
 _counts = st.integers(min_value=1, max_value=2**40)
 
@@ -40,8 +42,21 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_SERVER__SHUTDOWN_SECONDS": _seconds,
     "TOLLHOUSE_SERVER__KEEP_ALIVE_SECONDS": _seconds,
     "TOLLHOUSE_SERVER__DISCOVER_LOCAL_MODELS": st.booleans(),
-    "TOLLHOUSE_ACCOUNTING__INITIAL_GRANT": st.decimals(0, 10**9, places=9),
+    "TOLLHOUSE_ACCOUNTING__INITIAL_GRANT": _credits,
     "TOLLHOUSE_ACCOUNTING__JOURNAL_SYNC": st.sampled_from(["group", "always"]),
+    "TOLLHOUSE_LIMITS__IN_FLIGHT_FRACTION": st.decimals(0, 1, places=9),
+    "TOLLHOUSE_LIMITS__IN_FLIGHT_CEILING": _credits,
+    "TOLLHOUSE_LIMITS__IN_FLIGHT_REQUEST_CAP": _credits,
+    "TOLLHOUSE_LIMITS__IN_FLIGHT_THRESHOLD": _credits,
+    "TOLLHOUSE_LIMITS__IN_FLIGHT_NEW_ACCOUNTS": st.booleans(),
+    "TOLLHOUSE_LIMITS__SETTLEMENT_SECONDS": _pauses,
+    "TOLLHOUSE_LIMITS__ADMISSION_WAIT_SECONDS": _pauses,
+    "TOLLHOUSE_LIMITS__FREE_REQUESTS_PER_MINUTE": _counts,
+    "TOLLHOUSE_LIMITS__FREE_REQUESTS_PER_DAY": _counts,
+    "TOLLHOUSE_LIMITS__FREE_REQUESTS_PER_DAY_RAISED": _counts,
+    "TOLLHOUSE_LIMITS__FREE_RAISED_FROM": _credits,
+    "TOLLHOUSE_LIMITS__FREE_RAISED_TOLERANCE": _credits,
+    "TOLLHOUSE_LIMITS__LIMIT_SOURCE_PREFIX": _words,
     "TOLLHOUSE_UPSTREAM__CONNECT_SECONDS": _seconds,
     "TOLLHOUSE_UPSTREAM__POOL_SECONDS": _seconds,
     "TOLLHOUSE_UPSTREAM__HEAD_SECONDS": _seconds,
