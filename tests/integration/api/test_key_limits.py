@@ -1,5 +1,6 @@
 """The limits of keys: what can be set through `/keys`, and what `/keys` and `/key` then show."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -184,6 +185,17 @@ class TestSetting:
 
         assert message(reply, 400) == "No update fields provided."
         assert (await data_of(acme.management, path))["updated_at"] is None
+
+    async def test_two_changes_at_once_are_both_kept(self, acme: Acme, path: str) -> None:
+        for limit in range(1, 6):
+            await change(acme, path, limit=0, limit_reset=None)
+
+            await asyncio.gather(
+                change(acme, path, limit=limit), change(acme, path, limit_reset="daily")
+            )
+
+            found = await data_of(acme.management, path)
+            assert limits_in(found) == shown(limit, "daily", limit)
 
     async def test_it_is_a_change_of_the_key(self, acme: Acme, path: str, clock: FakeClock) -> None:
         clock.advance(5)
