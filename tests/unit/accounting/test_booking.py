@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tollhouse.accounting.settlement.rows import booking, generation_row
-from tollhouse.accounting.types import Attempt, Attribution
+from tollhouse.accounting.types import Attempt, Attribution, Usage
 from tollhouse.storage.tables.accounting import generations
 from tollhouse.testing.builders import charge, generation_record
 
@@ -118,3 +118,36 @@ def test_a_callers_own_provider_key_counts_apart() -> None:
     own = generation_record(id="g", is_byok=True, charge=charge(0, provider_cost_nano=9))
     (total,) = booking([own], {"g"}).key_totals
     assert (total["usage_nano"], total["byok_usage_nano"]) == (0, 9)
+
+
+def test_a_day_is_counted_for_each_key_model_provider_and_workspace() -> None:
+    usage = Usage(
+        input_tokens=1,
+        cache_read_tokens=2,
+        cache_write_tokens=4,
+        cache_write_1h_tokens=8,
+        output_tokens=16,
+        reasoning_tokens=3,
+    )
+    group = [
+        generation_record(id="1", charge=charge(5, usage=usage)),
+        generation_record(id="2", charge=charge(6, usage=usage)),
+        generation_record(id="3", charge=charge(7, usage=usage), provider=None),
+    ]
+    nobodys, day = booking(group, {"1", "2", "3"}).usage_days
+    assert (nobodys["provider"], nobodys["usage_nano"]) == ("", 7)
+    assert day == {
+        "account_id": "account",
+        "day": "2026-03-12",
+        "key_hash": "a" * 64,
+        "model": "acme/large",
+        "provider": "acme",
+        "workspace_id": "workspace",
+        "requests": 2,
+        "prompt_tokens": 30,
+        "completion_tokens": 32,
+        "reasoning_tokens": 6,
+        "cached_tokens": 4,
+        "usage_nano": 11,
+        "byok_usage_nano": 0,
+    }

@@ -58,6 +58,7 @@ _RAISE_USAGE_DAYS = """
         prompt_tokens = total.prompt_tokens + excluded.prompt_tokens,
         completion_tokens = total.completion_tokens + excluded.completion_tokens,
         reasoning_tokens = total.reasoning_tokens + excluded.reasoning_tokens,
+        cached_tokens = total.cached_tokens + excluded.cached_tokens,
         usage_nano = total.usage_nano + excluded.usage_nano,
         byok_usage_nano = total.byok_usage_nano + excluded.byok_usage_nano"""
 

@@ -178,6 +178,7 @@ def _usage_days(records: Sequence[GenerationRecord]) -> list[Row]:
             usage.prompt_tokens,
             usage.output_tokens,
             usage.reasoning_tokens,
+            usage.cache_read_tokens,
             spend.usage_nano,
             spend.byok_usage_nano,
         )
@@ -194,6 +195,7 @@ _COUNTERS = (
     "prompt_tokens",
     "completion_tokens",
     "reasoning_tokens",
+    "cached_tokens",
     "usage_nano",
     "byok_usage_nano",
 )

@@ -58,14 +58,17 @@ _RAISE_KEY_DAY = """
         requests = requests + excluded.requests"""
 _RAISE_USAGE_DAY = """
     INSERT INTO usage_days (account_id, day, key_hash, model, provider, workspace_id, requests,
-        prompt_tokens, completion_tokens, reasoning_tokens, usage_nano, byok_usage_nano)
+        prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens, usage_nano,
+        byok_usage_nano)
     VALUES (:account_id, :day, :key_hash, :model, :provider, :workspace_id, :requests,
-        :prompt_tokens, :completion_tokens, :reasoning_tokens, :usage_nano, :byok_usage_nano)
+        :prompt_tokens, :completion_tokens, :reasoning_tokens, :cached_tokens, :usage_nano,
+        :byok_usage_nano)
     ON CONFLICT (account_id, day, key_hash, model, provider, workspace_id) DO UPDATE SET
         requests = requests + excluded.requests,
         prompt_tokens = prompt_tokens + excluded.prompt_tokens,
         completion_tokens = completion_tokens + excluded.completion_tokens,
         reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens,
+        cached_tokens = cached_tokens + excluded.cached_tokens,
         usage_nano = usage_nano + excluded.usage_nano,
         byok_usage_nano = byok_usage_nano + excluded.byok_usage_nano"""
 

@@ -144,6 +144,7 @@ usage_days = sa.Table(
     sa.Column("prompt_tokens", sa.BigInteger, nullable=False),
     sa.Column("completion_tokens", sa.BigInteger, nullable=False),
     sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
+    sa.Column("cached_tokens", sa.BigInteger, nullable=False),
     sa.Column("usage_nano", sa.BigInteger, nullable=False),
     sa.Column("byok_usage_nano", sa.BigInteger, nullable=False),
 )

@@ -161,6 +161,7 @@ def _usage_days() -> None:
         "prompt_tokens",
         "completion_tokens",
         "reasoning_tokens",
+        "cached_tokens",
         "usage_nano",
         "byok_usage_nano",
     )
@@ -175,7 +176,7 @@ def _usage_days() -> None:
         f"SELECT account_id, {_day()}, key_hash, model, coalesce(provider, ''), workspace_id, "
         "count(*), "
         "sum(input_tokens + cache_read_tokens + cache_write_tokens + cache_write_1h_tokens), "
-        "sum(output_tokens), sum(reasoning_tokens), "
+        "sum(output_tokens), sum(reasoning_tokens), sum(cache_read_tokens), "
         "sum(CASE WHEN is_byok THEN 0 ELSE cost_nano END), "
         "sum(CASE WHEN is_byok THEN coalesce(provider_cost_nano, 0) ELSE 0 END) "
         "FROM generations "
