@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.types import (
+    Credits,
     FreeRequests,
     KeyUsage,
     Posting,
@@ -15,16 +16,28 @@ from tollhouse.accounting.types import (
 )
 from tollhouse.accounting.windows import window_start
 from tollhouse.identity.types import KeyKind
+from tollhouse.kernel.errors import Conflict, Invalid
+from tollhouse.kernel.money import MAX_NANO, format_credits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import date
 
     from tollhouse.accounting.rules import Rules
-    from tollhouse.accounting.types import Credits, GenerationRecord
+    from tollhouse.accounting.types import GenerationRecord
     from tollhouse.identity.types import Subject
 
-SOURCES = {PostingKind.PURCHASE: "purchases", PostingKind.GRANT: "grants"}
+PURCHASES, GRANTS, ADJUSTMENTS, REVENUE = "purchases", "grants", "adjustments", "revenue"
+"""The ledger accounts that are not a customer's."""
+CUSTOMER = "customer:"
+"""How the ledger accounts of customers begin."""
+
+_COUNTERPARTS = {
+    PostingKind.PURCHASE: PURCHASES,
+    PostingKind.REFUND: PURCHASES,
+    PostingKind.GRANT: GRANTS,
+    PostingKind.ADJUSTMENT: ADJUSTMENTS,
+}
 
 
 def credit_posting(  # noqa: PLR0913 - each is a fact of the posting
@@ -34,31 +47,102 @@ def credit_posting(  # noqa: PLR0913 - each is a fact of the posting
     amount_nano: int,
     now: datetime,
     *,
+    generation_id: str | None = None,
     idempotency_key: str | None = None,
     note: str | None = None,
 ) -> Posting:
-    """Return the posting that brings credits into an account."""
+    """Return the posting of a purchase, a grant, a refund or an adjustment.
+
+    Its amount is positive; what it means for the customer stands in its two sides.
+
+    Args:
+        posting_id: Its id.
+        account_id: The customer's account.
+        kind: Why the credits move; not usage, which settling books.
+        amount_nano: Nano-credits, positive; an adjustment may be negative, but not 0.
+        now: When they move.
+        generation_id: The generation that an adjustment is about.
+        idempotency_key: Names the posting among those of its account.
+        note: A remark for the statement; an adjustment needs one.
+
+    Raises:
+        Invalid: These facts make no posting of this kind.
+    """
+    _check_facts(kind, amount_nano, generation_id, note)
+    sides = (_COUNTERPARTS[kind], CUSTOMER + account_id)
+    if kind is PostingKind.REFUND or amount_nano < 0:
+        sides = (sides[1], sides[0])
     return Posting(
         id=posting_id,
         account_id=account_id,
         kind=kind,
-        source=SOURCES[kind],
-        destination=f"customer:{account_id}",
-        amount_nano=amount_nano,
-        generation_id=None,
+        source=sides[0],
+        destination=sides[1],
+        amount_nano=abs(amount_nano),
+        generation_id=generation_id,
         idempotency_key=idempotency_key,
         note=note,
         created_at=now,
     )
 
 
+def _check_facts(
+    kind: PostingKind, amount_nano: int, generation_id: str | None, note: str | None
+) -> None:
+    if kind is PostingKind.ADJUSTMENT:
+        if amount_nano == 0:
+            raise Invalid("The amount of an adjustment must not be zero.")
+        if not (note and note.strip()):
+            raise Invalid("An adjustment needs a note that says why.")
+        return
+    if amount_nano <= 0:
+        raise Invalid("The amount must be a positive number of credits.")
+    if generation_id is not None:
+        raise Invalid("Only an adjustment can name a generation.")
+
+
+def gained(posting: Posting) -> int:
+    """Return what a posting adds to the customer's balance, negative where it takes."""
+    if posting.destination == CUSTOMER + posting.account_id:
+        return posting.amount_nano
+    return -posting.amount_nano
+
+
+def change_of_credits(posting: Posting) -> Credits:
+    """Return what the posting of a purchase, grant, refund or adjustment adds to the totals."""
+    match posting.kind:
+        case PostingKind.PURCHASE:
+            return Credits(purchased_nano=posting.amount_nano)
+        case PostingKind.GRANT:
+            return Credits(granted_nano=posting.amount_nano)
+        case PostingKind.REFUND:
+            return Credits(refunded_nano=posting.amount_nano)
+        case _:
+            return Credits(adjusted_nano=gained(posting))
+
+
+def check_credits(held: Credits, posting: Posting) -> None:
+    """Refuse a posting that an account's money does not allow.
+
+    Raises:
+        Conflict: More would be refunded than was purchased and not refunded yet.
+        Invalid: A total would be larger than can be counted.
+    """
+    if posting.kind is PostingKind.REFUND and posting.amount_nano > held.kept_purchases_nano:
+        kept = format_credits(held.kept_purchases_nano)
+        raise Conflict(f"No more than {kept} credits of purchases are left to be refunded.")
+    after = held + change_of_credits(posting)
+    if max(abs(each) for each in (*after.columns().values(), after.total_nano)) > MAX_NANO:
+        raise Invalid("The account would hold more credits than can be counted.")
+
+
 def same_credit(one: Posting, other: Posting) -> bool:
-    """Tell whether two requests to add credits ask for the same thing."""
-    return (one.account_id, one.kind, one.amount_nano) == (
-        other.account_id,
-        other.kind,
-        other.amount_nano,
-    )
+    """Tell whether two postings of an account ask for the same thing, whatever their notes."""
+    return _facts(one) == _facts(other)
+
+
+def _facts(posting: Posting) -> tuple[object, ...]:
+    return (posting.account_id, posting.kind, gained(posting), posting.generation_id)
 
 
 def first_day_needed(now: datetime) -> date:

@@ -31,6 +31,7 @@ from tollhouse.storage.tables.accounting import (
     limits,
     postings,
 )
+from tollhouse.storage.tables.identity import accounts
 from tollhouse.storage.upsert import insert
 
 if TYPE_CHECKING:
@@ -40,44 +41,44 @@ if TYPE_CHECKING:
     from tollhouse.storage.transaction import Read, Write
 
 _KEY = "key"
-_RAISED_BY = {PostingKind.PURCHASE: "purchased_nano", PostingKind.GRANT: "granted_nano"}
 
 
-async def add_credit(write: Write, posting: Posting) -> bool:
-    """Store a posting that brings credits in, and raise the account's totals.
+async def alone_with(write: Write, account_id: str) -> None:
+    """Keep others from bringing credits into an account until this transaction ends.
 
-    Returns:
-        False where its idempotency key was used before; nothing is stored then.
+    Charges go on being settled meanwhile.
     """
-    added = (
-        insert(write, postings)
-        .values(**asdict(posting))
-        .on_conflict_do_nothing(index_elements=["account_id", "idempotency_key"])
-        .returning(postings.c.id)
-    )
-    if (await write.execute(added)).first() is None:
-        return False
-    raised = _RAISED_BY[posting.kind]
-    amounts = {"purchased_nano": 0, "granted_nano": 0, "used_nano": 0}
-    totals = insert(write, account_totals).values(
-        account_id=posting.account_id, **{**amounts, raised: posting.amount_nano}
-    )
+    # Not the stronger lock: a charge's foreign key would wait for it.
+    mine = sa.select(accounts.c.id).where(accounts.c.id == account_id)
+    await write.execute(mine.with_for_update(key_share=True))
+
+
+async def add_credit(write: Write, posting: Posting, change: Credits) -> None:
+    """Store a posting, and add a change to the account's totals."""
+    await write.execute(sa.insert(postings).values(**asdict(posting)))
+    amounts = change.columns()
+    totals = insert(write, account_totals).values(account_id=posting.account_id, **amounts)
     await write.execute(
         totals.on_conflict_do_update(
             index_elements=["account_id"],
-            set_={raised: account_totals.c[raised] + posting.amount_nano},
+            set_={name: account_totals.c[name] + amount for name, amount in amounts.items()},
         )
     )
-    return True
 
 
-async def posting_with_key_of(read: Read, other: Posting) -> Posting:
-    """Return the earlier posting that has the idempotency key of this one."""
+async def posting_with_key(
+    read: Read, account_id: str, idempotency_key: str | None
+) -> Posting | None:
+    """Return the posting of an account that has an idempotency key, or None."""
+    if idempotency_key is None:
+        return None
     query = sa.select(postings).where(
-        postings.c.account_id == other.account_id,
-        postings.c.idempotency_key == other.idempotency_key,
+        postings.c.account_id == account_id, postings.c.idempotency_key == idempotency_key
     )
-    facts: dict[str, Any] = dict((await read.execute(query)).mappings().one())
+    row = (await read.execute(query)).mappings().one_or_none()
+    if row is None:
+        return None
+    facts: dict[str, Any] = dict(row)
     facts["kind"] = PostingKind(facts["kind"])
     return Posting(**facts)
 
@@ -174,8 +175,15 @@ async def get_generation(
 async def unknown_costs(
     read: Read, account_id: str | None, limit: int
 ) -> Sequence[GenerationRecord]:
-    """Return the latest generations whose cost nobody knows, newest first."""
-    query = sa.select(generations).where(generations.c.cost_state == "unknown")
+    """Return the latest generations whose cost nobody knows, newest first.
+
+    One that an adjustment names was looked after.
+    """
+    looked_after = sa.exists().where(
+        postings.c.generation_id == generations.c.id,
+        postings.c.kind == PostingKind.ADJUSTMENT.value,
+    )
+    query = sa.select(generations).where(generations.c.cost_state == "unknown", ~looked_after)
     if account_id is not None:
         query = query.where(generations.c.account_id == account_id)
     newest = query.order_by(generations.c.created_at.desc(), generations.c.id.desc())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting import repository
 from tollhouse.accounting.budgets import key_standing
 from tollhouse.accounting.policy import (
+    change_of_credits,
+    check_credits,
     credit_posting,
     first_day_needed,
     free_requests,
@@ -18,7 +21,6 @@ from tollhouse.accounting.policy import (
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import KeyLimit, Spend
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
-from tollhouse.kernel.money import MAX_NANO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -77,25 +79,30 @@ class AccountingService:
         kind: PostingKind,
         amount_nano: int,
         *,
+        generation_id: str | None = None,
         idempotency_key: str | None = None,
         note: str | None = None,
     ) -> Posting:
-        """Bring credits into an account.
+        """Bring credits into an account, or take them out of it.
 
         Args:
             write: The transaction.
             account_id: An account that exists.
-            kind: A purchase or a grant; only purchases count towards the paid tier.
-            amount_nano: Nano-credits, positive.
-            idempotency_key: Adding again with the same key changes nothing.
-            note: A remark for the statement.
+            kind: A purchase (they alone count towards the paid tier), a refund of purchases, a
+                grant, or an adjustment.
+            amount_nano: Nano-credits, positive; a negative adjustment takes them.
+            generation_id: The generation that an adjustment is about.
+            idempotency_key: Posting again with the same key changes nothing.
+            note: A remark for the statement; an adjustment needs one.
 
         Returns:
             The posting; the earlier one where the key was used before.
 
         Raises:
-            Conflict: The key was used before for something else.
-            Invalid: The account would hold more than can be counted.
+            Conflict: The key was used before for something else, or more would be refunded than
+                was purchased and kept.
+            Invalid: The facts make no posting, the generation is not one of the account, or the
+                account would hold more than can be counted.
         """
         posting = credit_posting(
             self._ids.uuid(),
@@ -103,21 +110,27 @@ class AccountingService:
             kind,
             amount_nano,
             self._clock.now(),
+            generation_id=generation_id,
             idempotency_key=idempotency_key,
             note=note,
         )
-        held = await repository.credits_of(write, account_id)
-        if held.total_nano + amount_nano > MAX_NANO:
-            message = "The account would hold more credits than can be counted."
+        await repository.alone_with(write, account_id)
+        earlier = await repository.posting_with_key(write, account_id, idempotency_key)
+        if earlier is not None:
+            return _the_same(earlier, posting)
+        await self._check_generation(write, posting)
+        check_credits(await repository.credits_of(write, account_id), posting)
+        await repository.add_credit(write, posting, change_of_credits(posting))
+        write.after_commit(partial(self._stale, account_id))
+        return posting
+
+    async def _check_generation(self, read: Read, posting: Posting) -> None:
+        wanted = posting.generation_id
+        if wanted is None:
+            return
+        if await repository.get_generation(read, posting.account_id, wanted) is None:
+            message = "generation_id: no such generation in this account."
             raise Invalid(message)
-        write.after_commit(lambda: self._stale(account_id))
-        if await repository.add_credit(write, posting):
-            return posting
-        earlier = await repository.posting_with_key_of(write, posting)
-        if not same_credit(earlier, posting):
-            message = "The idempotency key was used before with another amount or kind."
-            raise Conflict(message)
-        return earlier
 
     async def credits(self, read: Read, account_id: str) -> Credits:
         """Return an account's money."""
@@ -204,3 +217,11 @@ class AccountingService:
     async def unknown_costs(self, read: Read, account_id: str | None) -> Sequence[GenerationRecord]:
         """Return the latest generations whose cost nobody knows; of all accounts for None."""
         return await repository.unknown_costs(read, account_id, _MOST_UNKNOWN)
+
+
+def _the_same(earlier: Posting, asked: Posting) -> Posting:
+    """Return the posting that has the key already, if it is what is asked for again."""
+    if not same_credit(earlier, asked):
+        message = "The idempotency key was used before with another amount, kind or generation."
+        raise Conflict(message)
+    return earlier

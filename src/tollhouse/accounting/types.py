@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime  # noqa: TC003 - the journal reads the annotations
 from decimal import Decimal
 from enum import StrEnum
@@ -294,6 +294,15 @@ class Credits:
     def balance_nano(self) -> int:
         """What is left."""
         return self.total_nano - self.used_nano
+
+    def columns(self) -> dict[str, int]:
+        """Return the totals by their names."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def __add__(self, other: Credits) -> Credits:
+        """Return the totals with those of a change."""
+        change = other.columns()
+        return Credits(**{name: value + change[name] for name, value in self.columns().items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ MAX_NANO = 2**62
 
 NANO_DIGITS = 9
 _WHOLE_DIGITS = len(str(MAX_NANO)) - NANO_DIGITS
-_NOT_POSITIVE = "the amount must be a positive number of credits"
-_PLAIN = re.compile(r"[+-]?(?P<whole>\d+)(?:\.(?P<fraction>\d+))?", re.ASCII)
+_PLAIN = re.compile(r"(?P<sign>[+-]?)(?P<whole>\d+)(?:\.(?P<fraction>\d+))?", re.ASCII)
 
 
 def decimals(amount: Decimal) -> int:
@@ -70,7 +69,25 @@ def parse_credits(text: str) -> int:
         ValueError: The text is no number, not positive, not finite, finer than a nano-credit
             or absurdly large. The message says which.
     """
-    return _parsed(text, zero=False)
+    nano = _parsed(text)
+    if nano <= 0:
+        message = "the amount must be a positive number of credits"
+        raise ValueError(message)
+    return nano
+
+
+def parse_signed_credits(text: str) -> int:
+    """Return nano-credits of an amount that may be negative, for example `-12.5`; not 0.
+
+    Raises:
+        ValueError: The text is no number, zero, not finite, finer than a nano-credit or absurdly
+            large. The message says which.
+    """
+    nano = _parsed(text)
+    if not nano:
+        message = "the amount must not be zero"
+        raise ValueError(message)
+    return nano
 
 
 def parse_limit(text: str) -> int:
@@ -80,22 +97,19 @@ def parse_limit(text: str) -> int:
         ValueError: The text is no number, negative, not finite, finer than a nano-credit or
             absurdly large. The message says which.
     """
-    return _parsed(text, zero=True)
+    nano = _parsed(text)
+    if nano < 0:
+        message = "a limit must not be negative"
+        raise ValueError(message)
+    return nano
 
 
-def _parsed(text: str, *, zero: bool) -> int:
+def _parsed(text: str) -> int:
     plain = _PLAIN.fullmatch(text.strip())
     if plain is None:
         message = f"{text!r} is not a number of credits"
         raise ValueError(message)
     whole, fraction = plain["whole"].lstrip("0"), (plain["fraction"] or "").rstrip("0")
-    if not (whole or fraction):
-        if zero:
-            return 0
-        raise ValueError(_NOT_POSITIVE)
-    if text.strip().startswith("-"):
-        message = "a limit must not be negative" if zero else _NOT_POSITIVE
-        raise ValueError(message)
     if len(fraction) > NANO_DIGITS:
         message = "the amount is finer than a billionth of a credit"
         raise ValueError(message)
@@ -105,7 +119,7 @@ def _parsed(text: str, *, zero: bool) -> int:
     ):
         message = "the amount is too large"
         raise ValueError(message)
-    return nano
+    return -nano if plain["sign"] == "-" else nano
 
 
 def format_credits(nano: int) -> str:

@@ -28,6 +28,7 @@ from tollhouse.storage.database import Database
 from tollhouse.storage.tables.accounting import postings
 from tollhouse.testing.builders import Tenant, charge
 from tollhouse.testing.clock import FakeClock
+from tollhouse.testing.ids import SequentialIds
 
 
 class Desk:
@@ -43,11 +44,23 @@ class Desk:
         nano: int,
         kind: PostingKind = PostingKind.PURCHASE,
         key: str | None = None,
+        generation_id: str | None = None,
     ) -> Posting:
         async with self.database.writing() as write:
             return await self.service.add_credits(
-                write, tenant.account.id, kind, nano, idempotency_key=key, note="a note"
+                write,
+                tenant.account.id,
+                kind,
+                nano,
+                generation_id=generation_id,
+                idempotency_key=key,
+                note="a note",
             )
+
+    async def unknown(self, tenant: Tenant | None = None) -> list[str]:
+        async with self.database.reading() as read:
+            account_id = None if tenant is None else tenant.account.id
+            return [each.id for each in await self.service.unknown_costs(read, account_id)]
 
     async def credits(self, tenant: Tenant) -> Credits:
         async with self.database.reading() as read:
@@ -157,6 +170,123 @@ class TestIdempotencyKey:
         await desk.add(acme, 5)
         await desk.add(acme, 5)
         assert (await desk.credits(acme)).purchased_nano == 10
+
+
+class TestRefunds:
+    async def test_take_purchases_back(self, acme: Tenant, desk: Desk, books: Books) -> None:
+        await desk.add(acme, 10)
+        made = await desk.add(acme, 4, PostingKind.REFUND)
+        assert (made.source, made.destination) == (f"customer:{acme.account.id}", "purchases")
+        held = await desk.credits(acme)
+        assert held == Credits(purchased_nano=10, refunded_nano=4)
+        assert (await books.balances())[made.source] == held.balance_nano == 6
+
+    async def test_may_leave_a_debt(self, acme: Tenant, desk: Desk, writer: ChargeWriter) -> None:
+        await desk.add(acme, 10)
+        await writer.write([record_of(acme, cost_nano=8)])
+        await desk.add(acme, 10, PostingKind.REFUND)
+        assert (await desk.credits(acme)).balance_nano == -8
+
+    async def test_are_no_larger_than_what_was_purchased(self, acme: Tenant, desk: Desk) -> None:
+        await desk.add(acme, 10)
+        await desk.add(acme, 100, PostingKind.GRANT)
+        with pytest.raises(Conflict, match=r"No more than 0\.00000001 credits"):
+            await desk.add(acme, 11, PostingKind.REFUND)
+        assert (await desk.credits(acme)).refunded_nano == 0
+
+    async def test_at_once_take_no_more_than_there_is(self, acme: Tenant, desk: Desk) -> None:
+        await desk.add(acme, 10)
+        refunds = [desk.add(acme, 3, PostingKind.REFUND) for _ in range(8)]
+        ended = await asyncio.gather(*refunds, return_exceptions=True)
+        assert sum(isinstance(each, Posting) for each in ended) == 3
+        assert sum(isinstance(each, Conflict) for each in ended) == 5
+        assert (await desk.credits(acme)).refunded_nano == 9
+
+    async def test_asked_for_again_are_the_same_though_nothing_is_left(
+        self, acme: Tenant, desk: Desk
+    ) -> None:
+        await desk.add(acme, 10)
+        first = await desk.add(acme, 10, PostingKind.REFUND, key="k")
+        assert await desk.add(acme, 10, PostingKind.REFUND, key="k") == first
+        assert (await desk.credits(acme)).refunded_nano == 10
+
+
+class TestAdjustments:
+    async def test_give_and_take(self, acme: Tenant, desk: Desk, books: Books) -> None:
+        await desk.add(acme, 7, PostingKind.ADJUSTMENT)
+        await desk.add(acme, -10, PostingKind.ADJUSTMENT)
+        assert await desk.credits(acme) == Credits(adjusted_nano=-3)
+        assert await books.balances() == {f"customer:{acme.account.id}": -3, "adjustments": 3}
+
+    async def test_that_name_a_generation_of_unknown_cost_settle_it(
+        self, acme: Tenant, other: Tenant, desk: Desk, writer: ChargeWriter
+    ) -> None:
+        unknown = charge(0, state=CostState.UNKNOWN, provider_cost_nano=None)
+        ours, theirs = record_of(acme, 1, charge=unknown), record_of(other, 2, charge=unknown)
+        await writer.write([ours, theirs])
+        await desk.add(acme, -20, PostingKind.ADJUSTMENT, generation_id=ours.id)
+        assert await desk.unknown() == [theirs.id]
+        assert await desk.unknown(acme) == []
+
+    async def test_may_name_a_generation_any_number_of_times(
+        self, acme: Tenant, desk: Desk, writer: ChargeWriter
+    ) -> None:
+        record = record_of(acme, cost_nano=5)
+        await writer.write([record])
+        await desk.add(acme, 5, PostingKind.ADJUSTMENT, generation_id=record.id)
+        await desk.add(acme, -5, PostingKind.ADJUSTMENT, generation_id=record.id)
+        assert (await desk.credits(acme)).balance_nano == -5
+
+    async def test_name_no_generation_of_another_account(
+        self, acme: Tenant, other: Tenant, desk: Desk, writer: ChargeWriter
+    ) -> None:
+        await writer.write([record_of(other, 1)])
+        for wanted in (record_of(other, 1).id, "gen-nothing"):
+            with pytest.raises(Invalid, match="no such generation in this account"):
+                await desk.add(acme, 5, PostingKind.ADJUSTMENT, generation_id=wanted)
+
+    async def test_of_both_signs_are_not_the_same_for_an_idempotency_key(
+        self, acme: Tenant, desk: Desk
+    ) -> None:
+        await desk.add(acme, 5, PostingKind.ADJUSTMENT, key="k")
+        with pytest.raises(Conflict, match="used before"):
+            await desk.add(acme, -5, PostingKind.ADJUSTMENT, key="k")
+
+
+class TestStale:
+    @pytest.fixture
+    def told(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    def service(self, clock: FakeClock, ids: SequentialIds, told: list[str]) -> AccountingService:
+        return AccountingService(clock, ids, stale=told.append)
+
+    async def test_is_told_of_every_account_whose_money_changed(
+        self, acme: Tenant, other: Tenant, desk: Desk, told: list[str]
+    ) -> None:
+        await desk.add(acme, 5)
+        await desk.add(other, 5, PostingKind.GRANT)
+        await desk.add(acme, 5, PostingKind.REFUND)
+        await desk.add(acme, 5, PostingKind.ADJUSTMENT)
+        assert told == [acme.account.id, other.account.id, acme.account.id, acme.account.id]
+
+    async def test_is_told_after_the_commit(
+        self, acme: Tenant, database: Database, service: AccountingService, told: list[str]
+    ) -> None:
+        async with database.writing() as write:
+            await service.add_credits(write, acme.account.id, PostingKind.PURCHASE, 5)
+            assert told == []
+        assert told == [acme.account.id]
+
+    async def test_is_not_told_where_nothing_changed(
+        self, acme: Tenant, desk: Desk, told: list[str]
+    ) -> None:
+        await desk.add(acme, 5, key="k")
+        await desk.add(acme, 5, key="k")
+        with pytest.raises(Conflict):
+            await desk.add(acme, 6, key="k")
+        assert told == [acme.account.id]
 
 
 class TestKeyUsage:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,6 +11,14 @@ from tests.integration.api.conftest import Acme, Client, message
 from tollhouse.accounting.service import AccountingService
 from tollhouse.storage.database import Database
 from tollhouse.testing.builders import generation_record
+
+KINDS = ("purchase", "grant", "refund", "adjustment")
+NO_AMOUNTS = {
+    "must be a number": ("NaN", "Infinity", "-Infinity", "null", "true", '"NaN"', '"1e3"', '"1,5"'),
+    "too large": ("1e400", "-1e400", "1e17", '"9999999999999"', "9999999999999", "1" * 400),
+    "too small": ("1e-10", "1e-400"),
+    "finer than a billionth": ('"0.0000000001"', "1.0000000001"),
+}
 
 
 async def total(client: Client, **query: Any) -> float:
@@ -68,6 +77,7 @@ class TestAdd:
             "kind": "purchase",
             "amount": 12.5,
             "note": "invoice 7",
+            "generation_id": None,
             "created_at": "2026-03-12T10:30:00.000Z",
         }
 
@@ -153,9 +163,67 @@ class TestAdd:
         for changed in ({"amount": 6}, {"amount": 5, "kind": "grant"}):
             reply = await acme.operator.post("/credits", json=changed, headers=headers)
             assert message(reply, 409) == (
-                "The idempotency key was used before with another amount or kind."
+                "The idempotency key was used before with another amount, kind or generation."
             )
         assert await total(acme.management) == 5.0
+
+    async def test_takes_a_refund_and_an_adjustment(self, acme: Acme) -> None:
+        await acme.operator.post("/credits", json={"amount": 10})
+        refund = await acme.operator.post("/credits", json={"amount": 4, "kind": "refund"})
+        taken = {"amount": "-0.5", "kind": "adjustment", "note": "a fee"}
+        adjusted = await acme.operator.post("/credits", json=taken)
+
+        assert (refund.json()["data"]["kind"], refund.json()["data"]["amount"]) == ("refund", -4)
+        assert adjusted.json()["data"]["amount"] == -0.5
+        assert await total(acme.management) == 5.5
+
+    async def test_an_adjustment_names_a_generation(
+        self, acme: Acme, book: Callable[..., Any]
+    ) -> None:
+        record = generation_record(account_id=acme.account_id)
+        await book(record)
+        body = {"amount": 1, "kind": "adjustment", "note": "n", "generation_id": record.id}
+
+        reply = await acme.operator.post("/credits", json=body)
+        assert reply.json()["data"]["generation_id"] == record.id
+        refused = await acme.operator.post("/credits", json={**body, "generation_id": "gen-1"})
+        assert message(refused, 400) == "generation_id: no such generation in this account."
+
+    async def test_refuses_to_refund_more_than_was_purchased(self, acme: Acme) -> None:
+        await acme.operator.post("/credits", json={"amount": "2.5"})
+
+        reply = await acme.operator.post("/credits", json={"amount": 3, "kind": "refund"})
+
+        assert (
+            message(reply, 409) == "No more than 2.5 credits of purchases are left to be refunded."
+        )
+
+    async def test_refuses_what_is_no_amount(self, acme: Acme, subtests: pytest.Subtests) -> None:
+        for kind, (said, amounts) in product(KINDS, NO_AMOUNTS.items()):
+            for amount in amounts:
+                content = f'{{"amount": {amount}, "kind": "{kind}", "note": "n"}}'
+                with subtests.test(kind=kind, amount=amount):
+                    refused = message(await acme.operator.post("/credits", content=content), 400)
+                    assert refused.startswith("amount")
+                    assert said in refused
+        assert await total(acme.management) == 0
+
+    async def test_refuses_what_is_not_positive(
+        self, acme: Acme, subtests: pytest.Subtests
+    ) -> None:
+        for kind, amount in product(KINDS[:3], ("0", "-0", "-1", '"-0.5"', '"0.000"', "-1e-9")):
+            with subtests.test(kind=kind, amount=amount):
+                content = f'{{"amount": {amount}, "kind": "{kind}"}}'
+                reply = await acme.operator.post("/credits", content=content)
+                assert "must be a positive number" in message(reply, 400)
+
+    async def test_refuses_an_adjustment_of_nothing_and_without_a_note(self, acme: Acme) -> None:
+        nothing = {"amount": "-0.0", "kind": "adjustment", "note": "n"}
+        refused = await acme.operator.post("/credits", json=nothing)
+        assert "must not be zero" in message(refused, 400)
+
+        refused = await acme.operator.post("/credits", json={"amount": 1, "kind": "adjustment"})
+        assert message(refused, 400) == "An adjustment needs a note that says why."
 
     async def test_refuses_an_unknown_account(self, acme: Acme) -> None:
         body = {"amount": 5, "account_id": "nobody"}

@@ -5,12 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.accounting.policy import (
+    change_of_credits,
+    check_credits,
     credit_posting,
     first_day_needed,
+    gained,
     key_usage,
     same_credit,
 )
-from tollhouse.accounting.types import KeyUsage, Posting, PostingKind, Spend
+from tollhouse.accounting.types import Credits, KeyUsage, Posting, PostingKind, Spend
+from tollhouse.kernel.errors import Conflict, Invalid
+from tollhouse.kernel.money import MAX_NANO
 from tollhouse.testing.clock import START
 
 DAY = timedelta(days=1)
@@ -107,13 +112,56 @@ def credit(**changes: object) -> Posting:
     return credit_posting("p", now=START, **facts)  # pyright: ignore[reportArgumentType]
 
 
+def adjustment(amount_nano: int, **changes: object) -> Posting:
+    facts = {"kind": PostingKind.ADJUSTMENT, "note": "an error", **changes}
+    return credit(amount_nano=amount_nano, **facts)
+
+
+def refund(amount_nano: int) -> Posting:
+    return credit(kind=PostingKind.REFUND, amount_nano=amount_nano)
+
+
 class TestCredits:
     @pytest.mark.parametrize(
-        ("kind", "source"), [(PostingKind.PURCHASE, "purchases"), (PostingKind.GRANT, "grants")]
+        ("posting", "source", "destination", "gain", "change"),
+        [
+            (credit(), "purchases", "customer:acme", 5, Credits(purchased_nano=5)),
+            (
+                credit(kind=PostingKind.GRANT),
+                "grants",
+                "customer:acme",
+                5,
+                Credits(granted_nano=5),
+            ),
+            (refund(5), "customer:acme", "purchases", -5, Credits(refunded_nano=5)),
+            (adjustment(5), "adjustments", "customer:acme", 5, Credits(adjusted_nano=5)),
+            (adjustment(-5), "customer:acme", "adjustments", -5, Credits(adjusted_nano=-5)),
+        ],
     )
-    def test_come_from_their_source_to_the_customer(self, kind: PostingKind, source: str) -> None:
-        posting = credit(kind=kind)
-        assert (posting.source, posting.destination) == (source, "customer:acme")
+    def test_move_between_two_accounts_of_the_ledger(
+        self, posting: Posting, source: str, destination: str, gain: int, change: Credits
+    ) -> None:
+        assert (posting.source, posting.destination) == (source, destination)
+        assert posting.amount_nano == 5
+        assert gained(posting) == gain
+        assert change_of_credits(posting) == change
+        assert change.balance_nano == gain
+
+    @pytest.mark.parametrize(
+        ("facts", "message"),
+        [
+            ({"amount_nano": 0}, "must be a positive number"),
+            ({"amount_nano": -1}, "must be a positive number"),
+            ({"kind": PostingKind.REFUND, "amount_nano": -1}, "must be a positive number"),
+            ({"generation_id": "g"}, "Only an adjustment can name a generation"),
+            ({"kind": PostingKind.ADJUSTMENT, "note": None}, "needs a note"),
+            ({"kind": PostingKind.ADJUSTMENT, "note": " "}, "needs a note"),
+            ({"kind": PostingKind.ADJUSTMENT, "amount_nano": 0}, "must not be zero"),
+        ],
+    )
+    def test_need_facts_that_make_a_posting(self, facts: dict[str, object], message: str) -> None:
+        with pytest.raises(Invalid, match=message):
+            credit(**facts)
 
     def test_asked_for_again_are_the_same(self) -> None:
         assert same_credit(credit(), credit(note="again"))
@@ -123,3 +171,38 @@ class TestCredits:
     )
     def test_are_not_the_same_where_something_counts(self, other: dict[str, object]) -> None:
         assert not same_credit(credit(), credit(**other))
+
+    def test_given_and_taken_are_not_the_same(self) -> None:
+        assert not same_credit(adjustment(5), adjustment(-5))
+        assert not same_credit(adjustment(5), adjustment(5, generation_id="g"))
+
+
+class TestCheckOfCredits:
+    def test_a_refund_is_no_larger_than_the_purchases_that_were_kept(self) -> None:
+        held = Credits(purchased_nano=9_000_000_000, granted_nano=5, refunded_nano=500_000_000)
+        check_credits(held, refund(8_500_000_000))
+        with pytest.raises(Conflict, match=r"No more than 8\.5 credits of purchases"):
+            check_credits(held, refund(8_500_000_001))
+
+    def test_a_refund_may_leave_a_debt(self) -> None:
+        check_credits(Credits(purchased_nano=5, used_nano=5), refund(5))
+
+    @pytest.mark.parametrize(
+        ("held", "posting"),
+        [
+            (Credits(purchased_nano=MAX_NANO), credit(amount_nano=1)),
+            (Credits(granted_nano=MAX_NANO), credit(amount_nano=1)),
+            (Credits(purchased_nano=MAX_NANO, refunded_nano=MAX_NANO), credit(amount_nano=1)),
+            (Credits(adjusted_nano=-MAX_NANO), adjustment(-1)),
+            (Credits(adjusted_nano=-MAX_NANO, granted_nano=MAX_NANO), adjustment(-1)),
+        ],
+    )
+    def test_no_total_grows_beyond_what_can_be_counted(
+        self, held: Credits, posting: Posting
+    ) -> None:
+        with pytest.raises(Invalid, match="more credits than can be counted"):
+            check_credits(held, posting)
+
+    def test_a_total_may_be_as_large_as_can_be_counted(self) -> None:
+        check_credits(Credits(), credit(amount_nano=MAX_NANO))
+        check_credits(Credits(granted_nano=MAX_NANO), adjustment(-MAX_NANO))

@@ -15,6 +15,7 @@ from tollhouse.kernel.money import (
     nano_to_float,
     parse_credits,
     parse_limit,
+    parse_signed_credits,
     round_to_nano,
     scaled,
 )
@@ -104,6 +105,29 @@ class TestParsing:
     def test_refuses_what_is_not_positive(self, text: str) -> None:
         with pytest.raises(ValueError, match="must be a positive number"):
             parse_credits(text)
+
+    @pytest.mark.parametrize(
+        ("text", "nano"),
+        [("-12.5", -12_500_000_000), ("-0.000000001", -1), ("3", 3_000_000_000), ("+1", 10**9)],
+    )
+    def test_reads_a_sign_where_there_may_be_one(self, text: str, nano: int) -> None:
+        assert parse_signed_credits(text) == nano
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("-0", "must not be zero"),
+            ("0.00", "must not be zero"),
+            ("--1", "is not a number"),
+            ("-", "is not a number"),
+            ("-inf", "is not a number"),
+            ("-0.0000000001", "finer than a billionth"),
+            ("-" + "9" * 30, "too large"),
+        ],
+    )
+    def test_refuses_what_is_no_amount_with_a_sign(self, text: str, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            parse_signed_credits(text)
 
     @pytest.mark.parametrize("text", ["0.0000000001", "1." + "0" * 200 + "1"])
     def test_refuses_what_is_finer_than_a_nano_credit(self, text: str) -> None:

@@ -4,20 +4,22 @@ A number with a fraction reaches a model as it was written only on a route of `E
 """
 
 import json
+import re
 from collections.abc import Callable, Coroutine
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from tollhouse.kernel.money import parse_credits, parse_limit
+from tollhouse.kernel.money import parse_credits, parse_limit, parse_signed_credits
 
 _SMALLEST_EXPONENT = -9
 _LARGEST_EXPONENT = 18
 _LONGEST_INTEGER = 100
+_NUMBER = re.compile(r"-?[0-9][0-9.]*")
 
 
 class _ExactRequest(Request):
@@ -56,8 +58,9 @@ class ExactNumbers(APIRoute):
         return handle_exactly
 
 
-def _amount(value: object) -> int:
-    return _parsed(value, parse_credits)
+def _posted(value: object, others: ValidationInfo) -> int:
+    is_signed = others.data.get("kind") == "adjustment"
+    return _parsed(value, parse_signed_credits if is_signed else parse_credits)
 
 
 def _limit(value: object) -> int | None:
@@ -79,7 +82,7 @@ def _parsed(value: object, parse: Callable[[str], int]) -> int:
         if not _SMALLEST_EXPONENT <= exponent <= _LARGEST_EXPONENT:
             raise PydanticCustomError("amount", "the amount is too large or too small")
         value = f"{value:f}"
-    if not isinstance(value, str) or not value.isascii() or not value.replace(".", "").isdigit():
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
         raise PydanticCustomError("amount", "must be a number of credits, such as 12.5")
     try:
         return parse(value)
@@ -88,14 +91,14 @@ def _parsed(value: object, parse: Callable[[str], int]) -> int:
 
 
 _TEXT = {"type": "string", "pattern": r"^\d+(\.\d{1,9})?$"}
-Amount = Annotated[
+_SIGNED_TEXT = {"type": "string", "pattern": r"^-?\d+(\.\d{1,9})?$"}
+PostedAmount = Annotated[
     int,
-    BeforeValidator(_amount),
-    WithJsonSchema(
-        {"anyOf": [_TEXT, {"type": "number", "exclusiveMinimum": 0}], "examples": ["12.5"]}
-    ),
+    BeforeValidator(_posted),
+    WithJsonSchema({"anyOf": [_SIGNED_TEXT, {"type": "number"}], "examples": ["12.5"]}),
 ]
-"""A positive number of credits, in nano-credits."""
+"""A number of credits, in nano-credits: of an adjustment (the `kind` that stands before it)
+also negative, but never 0."""
 
 Limit = Annotated[
     int | None,

@@ -1,4 +1,4 @@
-"""`/credits`: what an account has, and bringing credits in.
+"""`/credits`: what an account has, bringing credits in and taking them out.
 
 Source: `GET /credits` is the public gateway's; `POST /credits` is ours, for the operator.
 """
@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, Field
 
-from tollhouse.accounting.endpoints.amounts import Amount, ExactNumbers
+from tollhouse.accounting.endpoints.amounts import ExactNumbers, PostedAmount
+from tollhouse.accounting.policy import gained
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.types import Posting, PostingKind
 from tollhouse.identity.access import Managing, Operating
@@ -31,7 +32,7 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=255,
-        description="Names this addition, so that sending it again changes nothing.",
+        description="Names this posting, so that sending it again changes nothing.",
     ),
 ]
 
@@ -46,7 +47,7 @@ class CreditsData(Reply):
     """An account's credits; their difference is the balance."""
 
     total_credits: float
-    """Everything that was ever purchased or granted."""
+    """Everything that was ever purchased or granted, less refunds, with adjustments."""
     total_usage: float
     """Everything that was ever used."""
 
@@ -59,14 +60,20 @@ class CreditsReply(Reply):
 
 
 class NewCreditsBody(Body):
-    """Credits to bring in."""
+    """Credits to bring in or to take out."""
 
-    amount: Amount
-    """How many: positive, exact to nine decimals, as a text or a number."""
-    kind: Literal["purchase", "grant"] = "purchase"
-    """Paid for, or given; only purchases count towards the paid tier."""
+    # Stands before the amount, whose sign depends on it.
+    kind: Literal["purchase", "grant", "refund", "adjustment"] = "purchase"
+    """Paid for, given, a purchase that is paid back, or a correction; only purchases count
+    towards the paid tier."""
+    amount: PostedAmount
+    """How many, exact to nine decimals, as a text or a number. Positive; a refund takes them. An
+    adjustment takes them where it is negative."""
     note: Annotated[str, Field(max_length=500), STORABLE] | None = None
-    """A remark for the statement."""
+    """A remark for the statement; an adjustment needs one."""
+    generation_id: Annotated[
+        Reference | None, Field(description="The generation that an adjustment is about.")
+    ] = None
     account_id: Annotated[Reference | None, Field(description=OTHER_ACCOUNT)] = None
 
 
@@ -78,11 +85,13 @@ class PostingData(Reply):
     account_id: str
     """UUID of the account."""
     kind: str
-    """purchase or grant."""
+    """purchase, grant, refund or adjustment."""
     amount: float
-    """In credits."""
+    """What the balance rose by, in credits; negative where it fell."""
     note: str | None
     """A remark."""
+    generation_id: str | None
+    """The generation that an adjustment is about."""
     created_at: SentTime
     """When it moved."""
 
@@ -136,7 +145,11 @@ class Credits:
     async def add_credits(
         self, who: Operating, body: NewCreditsBody, idempotency_key: IdempotencyKey = None
     ) -> PostingReply:
-        """Bring credits into an account. Needs an operator's management key.
+        """Bring credits into an account, or take them out. Needs an operator's management key.
+
+        A refund is for purchases and no larger than those that were not refunded yet; it may leave
+        the balance below zero. An adjustment that names a generation of unknown cost settles it.
+        Nothing is ever changed or deleted: to take something back, post its opposite.
 
         The same request with the same idempotency key gets the same answer and changes nothing;
         another request with it is a conflict.
@@ -148,6 +161,7 @@ class Credits:
                 account_id,
                 PostingKind(body.kind),
                 body.amount,
+                generation_id=body.generation_id,
                 idempotency_key=idempotency_key,
                 note=body.note,
             )
@@ -159,7 +173,8 @@ def _reply(posting: Posting) -> PostingData:
         id=posting.id,
         account_id=posting.account_id,
         kind=posting.kind.value,
-        amount=nano_to_float(posting.amount_nano),
+        amount=nano_to_float(gained(posting)),
         note=posting.note,
+        generation_id=posting.generation_id,
         created_at=posting.created_at,
     )
