@@ -53,6 +53,18 @@ class Metrics:
             ["status"],
             registry=self.registry,
         )
+        self._checks = Counter(
+            "tollhouse_invariant_checks",
+            "Rounds in which an invariant was looked at: kept, broken, or failed to look.",
+            ["invariant", "outcome"],
+            registry=self.registry,
+        )
+        self._broken = Gauge(
+            "tollhouse_invariant_broken",
+            "What was not as it has to be when an invariant was last found broken; 0: never.",
+            ["invariant"],
+            registry=self.registry,
+        )
         # `labels()` costs more than counting, and there are few statuses.
         self._by_status: dict[int, Counter] = {}
 
@@ -70,6 +82,20 @@ class Metrics:
     def refused(self, status: int) -> None:
         """Count a request that was refused before it reached a route."""
         self._refusals.labels(str(status)).inc()
+
+    def checked(self, invariant: str, outcome: str, broken: int = 0) -> None:
+        """Count a look at an invariant.
+
+        Args:
+            invariant: Its name.
+            outcome: `kept`, `broken` or `failed`.
+            broken: How much is not as it has to be. It stays until it is found again, since the
+                next look may be at something else.
+        """
+        self._checks.labels(invariant, outcome).inc()
+        gauge = self._broken.labels(invariant)
+        if broken:
+            gauge.set(broken)
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""
