@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.rules import rules_of
 from tollhouse.accounting.service import AccountingService
 from tollhouse.identity.auth import Authenticator
@@ -38,6 +39,7 @@ class Core:
     authenticator: Authenticator
     identity: IdentityService
     accounting: AccountingService
+    ledger: LedgerService
     rules: Rules
     changes: Changes
     max_age_seconds: float | None
@@ -100,6 +102,7 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
             account_changed=changes.tell,
         ),
         accounting=AccountingService(clock, ids, rules=rules, stale=changes.tell),
+        ledger=LedgerService(clock),
         rules=rules,
         changes=changes,
         max_age_seconds=max_age,

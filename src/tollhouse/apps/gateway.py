@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tollhouse import __version__
 from tollhouse.accounting import endpoints as accounting_endpoints
 from tollhouse.accounting.admission.desk import Desk
+from tollhouse.accounting.ledger.sample import Sample
 from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
 from tollhouse.accounting.settlement.settler import Settler
@@ -32,6 +33,7 @@ from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.registry import build_providers
 from tollhouse.inference.token_count import TokenCounter
 from tollhouse.inference.upstream.client import HttpUpstream
+from tollhouse.observability.invariants import Invariants
 from tollhouse.observability.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -62,9 +64,12 @@ class Gateway:
     guardrails: Guardrails
     core: Core
     readiness: Readiness
+    invariants: Invariants
+    """Whoever serves starts them."""
 
     async def close(self) -> None:
         """Settle what is pending and give everything up."""
+        await self.invariants.stop()
         await self.settler.close()
         for provider in self.providers.values():
             await provider.close()
@@ -100,7 +105,12 @@ def build_gateway(
     control = control_app(
         identity_endpoints.router(core.identity, core.database),
         accounting_endpoints.router(
-            core.accounting, core.identity, core.database, core.clock, settled=settler.settled
+            core.accounting,
+            core.identity,
+            core.database,
+            core.clock,
+            ledger=core.ledger,
+            settled=settler.settled,
         ),
         inference_endpoints.router(
             catalog, {slug: provider.name for slug, provider in providers.items()}
@@ -137,6 +147,11 @@ def build_gateway(
         guardrails=guardrails,
         core=core,
         readiness=readiness,
+        invariants=Invariants(
+            {"ledger": partial(_ledger_differences, Sample(core.ledger, core.database))},
+            metrics,
+            settings.accounting.verify_seconds,
+        ),
     )
 
 
@@ -153,6 +168,10 @@ def _desk(core: Core, settler: Settler) -> Desk:
     settler.observer = desk
     core.changes.heard_by = desk.stale
     return desk
+
+
+async def _ledger_differences(sample: Sample) -> list[dict[str, object]]:
+    return [asdict(difference) for difference in await sample.differences()]
 
 
 def _charge_writer(core: Core, folder: DataFolder) -> ChargeWriter:

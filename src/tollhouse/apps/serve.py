@@ -142,6 +142,7 @@ async def _serve_until_stopped(
             await server.listening.wait()
         _calm_the_collector()
         announce()
+        gateway.invariants.start()
         await stop.wait()
         _log.info("stopping", seconds=seconds)
         await _stop(gateway, servers, running, seconds)

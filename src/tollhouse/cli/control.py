@@ -46,13 +46,16 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
-def control_command(app: typer.Typer, name: str, *lines: str) -> Callable[[Work[P]], Work[P]]:
+def control_command(
+    app: typer.Typer, name: str, *lines: str, dashes: bool = False
+) -> Callable[[Work[P]], Work[P]]:
     """Register a function as a control command.
 
     Args:
         app: The group.
         name: What the command is called in it.
         lines: Examples for its help page.
+        dashes: Whether an argument may begin with a dash, as a negative number does.
     """
 
     def register(work: Work[P]) -> Work[P]:
@@ -71,7 +74,12 @@ def control_command(app: typer.Typer, name: str, *lines: str) -> Callable[[Work[
         # What typer reads the options from.
         command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
         command.__annotations__ = {each.name: each.annotation for each in parameters}
-        app.command(name, help=inspect.getdoc(work), epilog=examples(*lines))(command)
+        app.command(
+            name,
+            help=inspect.getdoc(work),
+            epilog=examples(*lines),
+            context_settings={"ignore_unknown_options": True} if dashes else None,
+        )(command)
         return work
 
     return register
@@ -94,6 +102,8 @@ def _run(work: Callable[..., Awaitable[output.Shown]], given: dict[str, Any]) ->
     target = choose(flags, os.environ)
     shown = asyncio.run(_ask(work, target, given))
     output.show(shown, output.style(as_json=as_json))
+    if isinstance(shown, output.Report) and shown.exit_code:
+        raise typer.Exit(shown.exit_code)
 
 
 def _require_text(given: Mapping[str, object]) -> None:

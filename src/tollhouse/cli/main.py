@@ -18,11 +18,13 @@ import typer
 
 from tollhouse.cli.commands import (
     accounts,
+    activity,
     config,
     credits,  # noqa: A004 - the noun that it is about
     generation,
     key,
     keys,
+    ledger,
     models,
     users,
     workspaces,
@@ -83,7 +85,10 @@ app.command(
     )
 )(bootstrap)
 app.command(epilog=examples("tollhouse migrate", "tollhouse migrate --check"))(migrate)
-for _group in (accounts, workspaces, users, keys, credits, config, models, key, generation):
+for _group in (
+    *(accounts, workspaces, users, keys, credits, activity, ledger),
+    *(config, models, key, generation),
+):
     app.add_typer(_group.app)
 app.command(epilog=examples("tollhouse version"))(version)
 

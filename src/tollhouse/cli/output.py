@@ -60,7 +60,19 @@ class Record:
     """A sentence for people only."""
 
 
-Shown = Listing | Record
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One thing whose parts people see as a list."""
+
+    item: Item
+    """All of it, for JSON."""
+    text: Listing | Record
+    """What stands for it elsewhere."""
+    exit_code: int = 0
+    """How the command ends once it is printed."""
+
+
+Shown = Listing | Record | Report
 
 
 def field(name: str, title: str | None = None) -> Column:
@@ -98,6 +110,8 @@ def write(text: str) -> None:
 
 def rendered(shown: Shown, how: Style) -> str:
     """Return a result as text, without the last line's end."""
+    if isinstance(shown, Report):
+        return json.dumps(dict(shown.item)) if how.json else rendered(shown.text, how)
     if isinstance(shown, Record):
         return _record(shown, how)
     if how.json:

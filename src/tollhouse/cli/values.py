@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from tollhouse.kernel.money import parse_credits, parse_limit
+from tollhouse.kernel.money import parse_credits, parse_limit, parse_signed_credits
 from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
@@ -73,7 +73,21 @@ def amount(text: str) -> str:
     except ValueError as error:
         message = f"{error}: write it like 12.5"
         raise StartError(message) from None
-    return text.strip()
+    return text.strip().removeprefix("+")
+
+
+def signed_amount(text: str) -> str:
+    """Return an amount of credits that may be negative, once it is known to be one.
+
+    Raises:
+        StartError: It is none.
+    """
+    try:
+        parse_signed_credits(text)
+    except ValueError as error:
+        message = f"{error}: write it like -12.5 or 12.5"
+        raise StartError(message) from None
+    return text.strip().removeprefix("+")
 
 
 def limit_text(text: str) -> str:

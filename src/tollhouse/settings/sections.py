@@ -151,6 +151,11 @@ class AccountingSettings(Section):
         description="When a charge survives a power failure: with its group, some 30 ms after the "
         "reply, or always before the reply's last byte. It survives the end of the process anyway.",
     )
+    verify_seconds: Pause = Field(
+        default=300.0,
+        description="The pause before the books of the next few accounts are recomputed, beside "
+        "serving; what differs is an error in the log and in /metrics. 0 for never.",
+    )
 
 
 class LimitsSettings(Section):

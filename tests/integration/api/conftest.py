@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from tollhouse.accounting import endpoints as accounting_endpoints
+from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
 from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
@@ -94,7 +95,14 @@ async def connect(
     """Makes clients of the control plane; each sends one key, or is the local operator."""
     control = control_app(
         identity_endpoints.router(identity, database),
-        accounting_endpoints.router(accounting, identity, database, clock, settled=_nothing_pends),
+        accounting_endpoints.router(
+            accounting,
+            identity,
+            database,
+            clock,
+            ledger=LedgerService(clock),
+            settled=_nothing_pends,
+        ),
     )
 
     async def front(scope: Any, receive: Any, send: Any) -> None:

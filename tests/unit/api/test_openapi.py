@@ -32,6 +32,7 @@ OPERATIONS = {
     "/accounts": {"get", "post"},
     "/accounts/{account_id}": {"get", "patch"},
     "/accounts/{account_id}/policy": {"get", "put"},
+    "/activity": {"get"},
     "/chat/completions": {"post"},
     "/completions": {"post"},
     "/credits": {"get", "post"},
@@ -41,6 +42,9 @@ OPERATIONS = {
     "/keys": {"get", "post"},
     "/keys/{hash}": {"get", "patch", "delete"},
     "/keys/{hash}/policy": {"get", "put"},
+    "/ledger/statement": {"get"},
+    "/ledger/unknown": {"get"},
+    "/ledger/verify": {"get"},
     "/messages": {"post"},
     "/messages/count_tokens": {"post"},
     "/model/{author}/{slug}": {"get"},
@@ -76,7 +80,9 @@ async def not_used() -> None:
 def rendered() -> bytes:
     app = control_app(
         identity_endpoints.router(NOT_USED, NOT_USED),
-        accounting_endpoints.router(NOT_USED, NOT_USED, NOT_USED, NOT_USED, settled=not_used),
+        accounting_endpoints.router(
+            NOT_USED, NOT_USED, NOT_USED, NOT_USED, ledger=NOT_USED, settled=not_used
+        ),
         inference_endpoints.router(Catalog(()), {}),
     )
     return render_openapi(app, HOT_OPERATIONS)

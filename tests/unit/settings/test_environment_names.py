@@ -44,6 +44,7 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_SERVER__DISCOVER_LOCAL_MODELS": st.booleans(),
     "TOLLHOUSE_ACCOUNTING__INITIAL_GRANT": _credits,
     "TOLLHOUSE_ACCOUNTING__JOURNAL_SYNC": st.sampled_from(["group", "always"]),
+    "TOLLHOUSE_ACCOUNTING__VERIFY_SECONDS": _pauses,
     "TOLLHOUSE_LIMITS__IN_FLIGHT_FRACTION": st.decimals(0, 1, places=9),
     "TOLLHOUSE_LIMITS__IN_FLIGHT_CEILING": _credits,
     "TOLLHOUSE_LIMITS__IN_FLIGHT_REQUEST_CAP": _credits,

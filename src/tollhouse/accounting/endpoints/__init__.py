@@ -1,4 +1,4 @@
-"""HTTP for keys, credits and generations, each with its wire models.
+"""HTTP for keys, credits, generations and the ledger, each with its wire models.
 
 The text of an endpoint is its description in the OpenAPI document; its refusals stand where it is
 added. An endpoint opens the transaction and commits it.
@@ -8,22 +8,26 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter, Depends
 
+from tollhouse.accounting.endpoints.activity import Activities
 from tollhouse.accounting.endpoints.credits import Credits
 from tollhouse.accounting.endpoints.generation import Generations
 from tollhouse.accounting.endpoints.keys import Keys
+from tollhouse.accounting.endpoints.ledger import Ledger
 from tollhouse.accounting.endpoints.own_key import OwnKey
+from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.service import AccountingService
 from tollhouse.identity.service import IdentityService
 from tollhouse.kernel.clock import Clock
 from tollhouse.storage.database import Database
 
 
-def router(
+def router(  # noqa: PLR0913 - one for each thing that endpoints need
     accounting: AccountingService,
     identity: IdentityService,
     database: Database,
     clock: Clock,
     *,
+    ledger: LedgerService,
     settled: Callable[[], Awaitable[None]],
 ) -> APIRouter:
     """Return the routes of accounting.
@@ -33,6 +37,7 @@ def router(
         identity: Whose money it is.
         database: Where both look.
         clock: What the time is.
+        ledger: Looks at the books.
         settled: Awaited before any of them looks, so that whoever has a reply sees its charge.
     """
     routes = APIRouter(dependencies=[Depends(settled)])
@@ -40,4 +45,6 @@ def router(
     Keys(accounting, identity, database, clock).add_to(routes)
     Generations(accounting, database).add_to(routes)
     Credits(accounting, identity, database).add_to(routes)
+    Activities(ledger, identity, database, clock).add_to(routes)
+    Ledger(ledger, accounting, identity, database).add_to(routes)
     return routes

@@ -34,7 +34,7 @@ _BAD_GATEWAY = 502
 class SimulatedProvider:
     """Answers without a network."""
 
-    dialects: Collection[Dialect] = frozenset(Dialect)
+    dialects: Collection[Dialect] = frozenset((Dialect.CHAT, Dialect.EMBEDDINGS))
 
     def __init__(self, name: str, on_disconnect: Literal["cancel", "drain"]) -> None:
         """Take the settings that every provider has."""
