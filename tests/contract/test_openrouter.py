@@ -95,3 +95,28 @@ def test_embeddings_are_vectors_at_their_cost(gateway: Gateway, sync: dict[str, 
     assert all(len(item["embedding"]) >= 4 for item in reply["data"])
     assert reply["usage"]["prompt_tokens"] == reply["usage"]["total_tokens"] == 3
     assert reply["usage"]["cost"] == pytest.approx(3 * 0.000_001, rel=1e-12)
+
+
+def test_activity_is_what_was_asked_and_used(gateway: Gateway, sync: dict[str, Any]) -> None:
+    rows = {row["model"]: row for row in sync["activity"]["data"]}
+    assert rows.keys() == {gateway.model, gateway.embedding_model}
+    chat, embedding = rows[gateway.model], rows[gateway.embedding_model]
+    assert chat["model_permaslug"] == gateway.model
+    assert chat["endpoint_id"] == f"{chat['provider_name']}/{gateway.model}"
+    assert chat["requests"] >= 2
+    assert chat["completion_tokens"] == chat["prompt_tokens"] == 3 * chat["requests"]
+    assert (chat["reasoning_tokens"], chat["cached_tokens"]) == (0, 0)
+    assert (embedding["requests"], embedding["completion_tokens"]) == (1, 0)
+    used = chat["usage"] + embedding["usage"]
+    assert used == pytest.approx(sync["key"]["usage"], rel=1e-12)
+    assert sync["activity_of_another_day"] == {"data": []}
+
+
+def test_activity_is_split_by_workspace_where_that_is_asked(sync: dict[str, Any]) -> None:
+    rows = sync["activity_by_workspace"]["data"]
+    assert {row["workspace_id"] for row in rows} == {sync["key"]["workspace_id"]}
+    assert {row.get("workspace_id") for row in sync["activity"]["data"]} == {None}
+
+
+def test_activity_is_refused_to_an_api_key(sync: dict[str, Any]) -> None:
+    assert sync["activity_refused"] == {"class": "ForbiddenResponseError", "status": 403}

@@ -1,6 +1,9 @@
 """Every noun, on every way to its server: none runs, through its control socket, and remotely."""
 
+import json
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -219,6 +222,74 @@ def test_credits(way: Way) -> None:
     ]
     again = way.run("credits", "add", "3", "--idempotency-key", f"invoice-{way.name}", *of)
     assert "idempotency key" in again.refused(1)
+
+
+def test_the_ledger(way: Way, folder: Path) -> None:
+    account = way.json("accounts", "create", "Ledger")["id"]
+    of = ("--account", account)
+    assert way.json("credits", "add", "+10", *of)["amount"] == 10
+    assert way.json("credits", "grant", "1", "--note", "a gift", *of)["kind"] == "grant"
+    refund = ("credits", "refund", "4", "--idempotency-key", f"back-{way.name}", *of)
+    assert way.json(*refund) == way.json(*refund)
+    refused = way.run("credits", "refund", "7", *of).refused(1)
+    assert refused == "No more than 6 credits of purchases are left to be refunded."
+    taken = way.json("credits", "adjust", "-0.000000001", "--note", "a fee", *of)
+    assert (taken["kind"], taken["amount"]) == ("adjustment", -1e-9)
+    assert way.json("credits", "adjust", "0.5", "--note", "sorry", *of)["amount"] == 0.5
+
+    statement = way.json("ledger", "statement", *of)
+    assert [line["balance"] for line in statement["lines"]] == [
+        *("10", "11", "7", "6.999999999", "7.499999999")
+    ]
+    assert statement["closing_balance"] == "7.499999999"
+    assert way.json("credits", "show", *of)["balance"] == 7.499999999
+    shown = way.run("ledger", "statement", "--detail", "--limit", "2", *of).out.splitlines()
+    assert [line.split("\t")[1:4] for line in shown] == [
+        ["opening", "-", "0"],
+        ["purchase", "10", "10"],
+        ["grant", "1", "11"],
+        ["closing", "7.499999999", "7.499999999"],
+    ]
+    later = way.json("ledger", "statement", "--from", "2999-01-01", *of)
+    assert (later["opening_balance"], later["lines"]) == ("7.499999999", [])
+    assert "must be a day" in way.run("ledger", "statement", "--to", "soon", *of).refused(1)
+
+    assert way.json("ledger", "unknown", *of) == []
+    assert way.json("activity", *of) == []
+    assert "such as 2026-01-31" in way.run("activity", "--date", "1", *of).refused(1)
+    clean = way.json("ledger", "verify")
+    assert (clean["clean"], clean["differences"]) == (True, [])
+    assert way.run("ledger", "verify").out.startswith("differences\t0\npostings\t")
+    if way.name == "unserved":
+        tampered(way, folder, account)
+
+
+def tampered(way: Way, folder: Path, account: str) -> None:
+    """Change a total behind the program's back, and back."""
+    change = "UPDATE account_totals SET granted_nano = granted_nano + ? WHERE account_id = ?"
+    with closing(sqlite3.connect(folder / "tollhouse.db")) as connection, connection:
+        connection.execute(change, (5, account))
+    expected = ["account_totals.granted_nano", account, "1000000005", "1000000000"]
+    found = way.run("ledger", "verify")
+    assert (found.code, found.err) == (1, "")
+    assert found.out.splitlines() == ["\t".join(expected)]
+    found = way.run("ledger", "verify", "--json")
+    [difference] = json.loads(found.out)["differences"]
+    assert (found.code, list(difference.values())) == (1, expected)
+    with closing(sqlite3.connect(folder / "tollhouse.db")) as connection, connection:
+        connection.execute(change, (-5, account))
+
+
+@pytest.mark.parametrize(
+    "amount",
+    ["0", "-0", "NaN", "Infinity", "-Infinity", "1e400", "0.0000000001", "9" * 30, "ten", "--5"],
+)
+@pytest.mark.parametrize("verb", ["add", "grant", "refund", "adjust"])
+def test_what_is_no_amount_is_refused(
+    runner: CommandRunner, folder: Path, verb: str, amount: str
+) -> None:
+    note = ("--note", "n")
+    runner.run("credits", verb, *note, "--data-dir", folder, "--", amount).refused(2)
 
 
 def test_models(way: Way) -> None:

@@ -75,6 +75,14 @@ def synchronous() -> dict:
             "key": dump(caller.api_keys.get_current_key_metadata().data),
             "management_key": dump(manager.api_keys.get_current_key_metadata().data),
             "credits": dump(manager.credits.get_credits().data),
+            "activity": dump(manager.analytics.get_user_activity(request={})),
+            "activity_by_workspace": dump(
+                manager.analytics.get_user_activity(request={"group_by": "workspace"})
+            ),
+            "activity_of_another_day": dump(
+                manager.analytics.get_user_activity(request={"date_": "2020-01-01"})
+            ),
+            "activity_refused": refused(lambda: caller.analytics.get_user_activity(request={})),
             "credits_refused": refused(caller.credits.get_credits),
             "generation": dump(caller.generations.get_generation(id=reply.id).data),
             "made_key": dump(made.data),
