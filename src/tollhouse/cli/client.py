@@ -74,8 +74,17 @@ class Server:
         *,
         query: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
+        seconds: float = _SECONDS,
     ) -> Any:  # noqa: ANN401 - JSON is anything
         """Send a request and return its reply.
+
+        Args:
+            method: The HTTP method.
+            path: What is asked for.
+            body: Sent as JSON.
+            query: Parameters; those that are None are left out.
+            headers: Further headers.
+            seconds: How long the server may take.
 
         Raises:
             CommandFailed: It was refused, or nobody answered.
@@ -89,6 +98,7 @@ class Server:
                 json=None if body is None else dict(body),
                 params=_given(query or {}),
                 headers=dict(headers or {}),
+                timeout=seconds,
             )
         except httpx2.RequestError as error:
             late = isinstance(error, httpx2.TimeoutException)

@@ -51,8 +51,8 @@ class Ledger:
     async def verify_ledger(self, _who: Operating) -> VerifyReply:
         """Recompute every balance and counter from the postings and generations.
 
-        Needs an operator's management key. Each difference is named, a thousand at most. A large
-        ledger takes seconds; nothing waits for it.
+        Needs an operator's management key. Each difference is named, a thousand at most. A million
+        generations take half a minute; nothing waits for it.
         """
         async with self._database.reading() as read:
             found = await self._ledger.verify(read)
