@@ -10,6 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
@@ -126,10 +127,18 @@ async def assert_sound(books: Books, whole: list[Answer]) -> None:
     assert await one(doubled) == 0
 
 
+def verify(server: ServerProcess) -> dict[str, Any]:
+    """Return what the server finds wrong in its books."""
+    transport = httpx2.HTTPTransport(uds=str(server.control_socket))
+    with httpx2.Client(transport=transport, base_url="http://local/v1") as http:
+        found = http.get("/ledger/verify", timeout=60).raise_for_status().json()["data"]
+    return {name: found[name] for name in ("clean", "differences")}
+
+
 async def recovered(tmp_path: Path, config: str, books: Books) -> None:
     """Start the server and stop it: the start books what the kill left in the journal."""
-    with start_server(tmp_path, config=config, env=books.env):
-        pass
+    with start_server(tmp_path, config=config, env=books.env) as server:
+        assert verify(server) == {"clean": True, "differences": []}
     assert Journal(tmp_path / "data" / "journal").leftovers().payloads == []
 
 

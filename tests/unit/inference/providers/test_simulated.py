@@ -22,6 +22,7 @@ from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.simulated import provider as simulated
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, SLUG, models
 from tollhouse.inference.providers.simulated.provider import NAME, SimulatedProvider
+from tollhouse.inference.types import Dialect
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
 from tollhouse.observability.metrics import Metrics
@@ -269,3 +270,8 @@ async def test_every_model_ends_well_through_the_pipeline(
         cost = price * (usage["prompt_tokens"] + 2 * usage["completion_tokens"])
         assert usage["cost"] == pytest.approx(cost, rel=1e-9)
         assert books.booked[0].charge.cost_nano == round(usage["cost"] * 1e9)
+
+
+def test_a_configured_model_is_asked_in_what_the_provider_can_answer() -> None:
+    # Without this, an endpoint whose settings name no dialect would be asked in the client's.
+    assert set(SimulatedProvider.dialects) == {Dialect.CHAT, Dialect.EMBEDDINGS}
