@@ -1,6 +1,7 @@
 """The desk: admits requests and keeps what they hold until their cost is known.
 
     admit(claim)       the request may begin, and holds what it may cost; or 402, 429, 503
+    preview(claim)     the same without any effect
     taken(record)      its charge is in the journal: the actual cost counts in place of the hold
     release(id)        it ended without a charge: the hold ends
 
@@ -100,9 +101,9 @@ class Desk:
         self._expire()
         if claim.account_id not in self._queues:
             case = self._case(await self._account(claim), claim)
-            refused = decide.refusal(case)
+            may_use_free, refused = self._verdict(case)
             if refused is None:
-                return self._begin(case)
+                return self._begin(case, may_use_free=may_use_free)
             if refused.retry_after is None or not self._rules.wait_seconds:
                 raise self._error(case, refused)
         return await self._queued(claim)
@@ -121,13 +122,15 @@ class Desk:
         """
         self._expire()
         case = self._case(await self._account(claim), claim)
-        refused = decide.refusal(case)
-        error = None if refused is None else self._error(case, refused)
+        refused: Refusal | None = None
+        error: TollhouseError | None = None
         try:
+            _, refused = self._verdict(case)
+            if refused is not None:
+                raise self._error(case, refused)
             self._room(len(self._holds) + 1)
-            self._free_room(case)
-        except TollhouseError as limited:
-            error = limited
+        except TollhouseError as refusal:
+            error = refusal
         gated = free.is_gated(case.account, claim)
         return Preview(
             caps=decide.caps(case, refused),
@@ -161,10 +164,20 @@ class Desk:
             account, account.key(claim.key_hash), claim, self._rules, self._clock.monotonic()
         )
 
-    def _begin(self, case: Case) -> bool:
+    def _verdict(self, case: Case) -> tuple[bool, Refusal | None]:
+        """Tell whether a request may use free models, and why it may not begin for its credits.
+
+        Raises:
+            RateLimited: It comes too often, whatever its credits are.
+        """
+        claim = case.claim
+        limited = claim.free or claim.rate is not None
+        may_use_free = limited and free.room(case, self._clock.now())
+        return may_use_free, decide.refusal(case)
+
+    def _begin(self, case: Case, *, may_use_free: bool) -> bool:
         self._room(len(self._holds) + 1)
         account, claim = case.account, case.claim
-        may_use_free = self._free_room(case)
         hold = Hold(
             account,
             case.key,
@@ -199,11 +212,6 @@ class Desk:
             _log.error("hold_expired", generation=oldest.claim.generation_id)
             self.release(oldest.claim.generation_id)
 
-    def _free_room(self, case: Case) -> bool:
-        if not case.claim.free and case.claim.rate is None:
-            return False
-        return free.room(case, self._clock.now())
-
     def _error(self, case: Case, refused: Refusal) -> TollhouseError:
         caps = decide.caps(case, refused)
         return refusals.payment_required(refused, caps, self._rules.source_prefix)
@@ -226,9 +234,9 @@ class Desk:
             while True:
                 turn.clear()
                 case = self._case(await self._account(claim), claim)
-                refused, left = decide.refusal(case), deadline - case.now
+                (may_use_free, refused), left = self._verdict(case), deadline - case.now
                 if refused is None and (queue[0] is turn or left <= 0):
-                    return self._begin(case)
+                    return self._begin(case, may_use_free=may_use_free)
                 if refused is not None and (refused.retry_after is None or left <= 0):
                     raise self._error(case, refused)
                 await self._until(turn, case.account, left)

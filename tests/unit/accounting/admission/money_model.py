@@ -122,9 +122,8 @@ class Model:
         self, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
     ) -> str | None:
         """Return why a request is refused; None where it begins."""
-        reason = self._credits(key, estimate, free=free, open_ended=open_ended)
-        if reason is None and free:
-            reason = self._free()
+        reason = self._free() if free else None
+        reason = reason or self._credits(key, estimate, free=free, open_ended=open_ended)
         if reason is None:
             weight = 0 if free else self._weight(key, estimate, open_ended=open_ended)
             self.running[id_] = Request(

@@ -1,0 +1,72 @@
+"""Which limit speaks where several refuse, and that a preview says the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.accounting.admission.front_desk import CREDIT, KEY, FrontDesk
+from tollhouse.accounting.admission.types import FREE_PER_MINUTE, KeyFacts, Rate
+from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.types import Credits, KeyLimit, Spend
+from tollhouse.kernel.errors import PaymentRequired, RateLimited, TollhouseError, Unavailable
+
+NONE_FREE = Rules(wait_seconds=0, free_per_day=0, free_per_minute=0)
+FREE: dict[str, Any] = {"free": True, "rate": Rate(FREE_PER_MINUTE, None, 0)}
+BROKE = Credits(purchased_nano=CREDIT, used_nano=3 * CREDIT)
+
+
+async def refused(front: FrontDesk, estimate: int = 0, **fields: Any) -> TollhouseError:
+    """Return the refusal of a request; a preview has told it before."""
+    preview = await front.desk.preview(front.claim(estimate, **fields))
+    with pytest.raises(TollhouseError) as caught:
+        await front.admit(estimate, **fields)
+    assert type(preview.error) is type(caught.value)
+    assert preview.error is not None
+    assert preview.error.message == caught.value.message
+    assert preview.error.metadata == caught.value.metadata
+    return caught.value
+
+
+def spent_key(front: FrontDesk) -> FrontDesk:
+    front.standing.keys[KEY] = KeyFacts(KeyLimit(CREDIT), Spend(CREDIT))
+    return front
+
+
+async def test_the_limits_of_free_models_are_checked_before_all_credits() -> None:
+    front = spent_key(FrontDesk(rules=NONE_FREE, credits=BROKE))
+    assert isinstance(await refused(front, **FREE), RateLimited)
+
+
+async def test_a_models_own_limit_is_checked_before_all_credits() -> None:
+    front = spent_key(FrontDesk(rules=NONE_FREE, credits=BROKE))
+    rate = Rate("requests-per-min", "acme/large", 0)
+    assert isinstance(await refused(front, 1, rate=rate), RateLimited)
+
+
+async def test_the_keys_limit_is_checked_before_the_balance() -> None:
+    error = await refused(spent_key(FrontDesk(credits=BROKE)), 1)
+    assert error.metadata["limit_source"] == "service_key_limit"
+
+
+async def test_the_balance_is_checked_before_the_in_flight_budget() -> None:
+    error = await refused(FrontDesk(credits=BROKE), CREDIT)
+    assert error.metadata["reason"] == "insufficient_credits"
+
+
+async def test_what_waiting_cannot_change_is_told_before_what_it_can() -> None:
+    front = FrontDesk(balance=4 * CREDIT, limit=KeyLimit(CREDIT))
+    await front.admit(CREDIT)
+    error = await refused(front, 3 * CREDIT)
+    assert error.metadata["reason"] == "weight_exceeds_key_limit"
+    assert error.retry_after is None
+
+
+async def test_room_in_the_journal_is_asked_for_last() -> None:
+    front = FrontDesk()
+    front.full = True
+    assert isinstance(await refused(front, 1), PaymentRequired)
+    rich = FrontDesk(balance=4 * CREDIT)
+    rich.full = True
+    assert isinstance(await refused(rich, 1), Unavailable)
