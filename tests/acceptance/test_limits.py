@@ -1,0 +1,285 @@
+"""Limits on the wire: every 402 and 429 of ours, in every format, through the running gateway."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.payers import Payer, Payers
+from tests.acceptance.server_process import ServerProcess, start_server
+from tollhouse.kernel.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import httpx2
+
+CONFIG = """
+server:
+  max_requests_per_address_per_minute: 100000000
+limits:
+  admission_wait_seconds: 0
+providers:
+  - {slug: simulated, kind: simulated}
+models:
+  - id: acme/fee
+    context_length: 8192
+    endpoints:
+      - {provider: simulated, model: echo, pricing: {prompt: "0", completion: "0", request: "1"}}
+  - id: acme/fast:free
+    context_length: 8192
+    requests_per_minute: 1000
+    endpoints: [{provider: simulated, model: echo, pricing: free}]
+  - id: acme/exempt:free
+    context_length: 8192
+    endpoints: [{provider: simulated, model: echo, pricing: free, free_limits: false}]
+  - id: acme/own-limit
+    context_length: 8192
+    requests_per_minute: 2
+    endpoints: [{provider: simulated, model: echo, pricing: free}]
+"""
+ECHO, FREE, FAST = "simulated/echo", "simulated/echo:free", "acme/fast:free"
+FORMATS = ["/chat/completions", "/responses", "/messages", "/completions"]
+WINDOW = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
+    with start_server(tmp_path_factory.mktemp("limits"), config=CONFIG) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def payers(server: ServerProcess) -> Generator[Payers]:
+    with closing(Payers(server)) as made:
+        yield made
+
+
+def rate_headers(reply: httpx2.Response) -> dict[str, str]:
+    return {name: value for name, value in reply.headers.items() if name.startswith("x-ratelimit")}
+
+
+def metadata_of(reply: httpx2.Response, status: int) -> dict[str, Any]:
+    """Return a refusal's metadata, its envelope checked: Anthropic's has its own."""
+    shown = reply.json()
+    assert reply.status_code == status, reply.text
+    if shown.get("type") == "error":
+        kind = {402: "billing_error", 429: "rate_limit_error"}[status]
+        error_type = {402: "payment_required", 429: "rate_limit_exceeded"}[status]
+        assert shown["error"]["type"] == kind
+        assert shown["error"]["error_type"] == error_type
+        return {"error_type": error_type, **shown["metadata"]}
+    assert type(shown["error"]["code"]) is int
+    assert shown["error"]["code"] == status
+    assert shown["error"]["message"]
+    return shown["error"]["metadata"]
+
+
+def refused(reply: httpx2.Response, reason: str, source: str) -> dict[str, Any]:
+    """Return the metadata of a 402, which names what binds first."""
+    shown = metadata_of(reply, 402)
+    assert shown["error_type"] == "payment_required"
+    assert (shown["reason"], shown["limit_source"]) == (reason, source)
+    assert shown["remedy_hint"]
+    assert not rate_headers(reply)
+    return shown
+
+
+# 402
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_402_looks_the_same_in_every_format(payers: Payers, form: str, *, stream: bool) -> None:
+    payer = payers.new("1")
+    reply = payer.ask(ECHO, form, max_tokens=1_000_000, stream=stream)
+    shown = refused(reply, "weight_exceeds_budget", "service_credits")
+    assert [each["limit_source"] for each in shown["limits"]] == [
+        "service_credits",
+        "service_in_flight_budget",
+    ]
+    keys = {"limit_source", "limit", "used", "held", "remaining", "resets_at"}
+    assert all(set(each) == keys for each in shown["limits"])
+    assert "retry-after" not in reply.headers
+
+
+def test_an_in_flight_budget_that_is_full_says_when_to_come_again(payers: Payers) -> None:
+    payer = payers.new("4")
+    with payer.asking():
+        reply = payer.ask(ECHO, max_tokens=1_000)
+    refused(reply, "in_flight_budget_exhausted", "service_in_flight_budget")
+    assert reply.headers["retry-after"] == "5"
+
+
+def test_what_just_ended_fills_the_in_flight_budget_too(payers: Payers) -> None:
+    # The fee is not estimated, but what a request did cost stays for the settlement window.
+    payer = payers.new("3")
+    assert payer.ask("acme/fee").status_code == 200
+    reply = payer.ask(ECHO, max_tokens=1_000)
+    refused(reply, "in_flight_budget_exhausted", "service_in_flight_budget")
+    assert 1 <= int(reply.headers["retry-after"]) <= 5
+
+
+def test_a_request_too_heavy_for_the_budget_is_not_told_to_wait(payers: Payers) -> None:
+    reply = payers.new("3").ask(ECHO)
+    refused(reply, "weight_exceeds_budget", "service_credits")
+    assert "retry-after" not in reply.headers
+
+
+def test_an_account_without_credits_is_told_to_add_some(payers: Payers) -> None:
+    payer = payers.new()
+    reply = payer.ask(ECHO, max_tokens=5)
+    shown = refused(reply, "insufficient_credits", "service_credits")
+    assert "Add credits" in shown["remedy_hint"]
+    assert "retry-after" not in reply.headers
+    payers.add(payer.account_id, "1")
+    assert payer.ask(ECHO, max_tokens=5).status_code == 200
+
+
+def test_a_negative_balance_refuses_free_models_on_the_wire(payers: Payers) -> None:
+    payer = payers.new("0.5")
+    assert payer.ask("acme/fee").status_code == 200
+    reply = payer.ask(FREE)
+    refused(reply, "negative_balance", "service_credits")
+    assert "retry-after" not in reply.headers
+
+
+def test_a_used_up_key_limit_names_itself_and_its_reset(payers: Payers) -> None:
+    payer = payers.new("100", limit="0.000001", limit_reset="daily")
+    assert payer.ask(ECHO).status_code == 200
+    reply = payer.ask(ECHO)
+    shown = refused(reply, "key_limit_exhausted", "service_key_limit")
+    assert shown["limits"][0]["limit_source"] == "service_key_limit"
+    assert shown["limits"][0]["resets_at"].endswith("T00:00:00Z")
+    assert shown["limits"][0]["resets_at"] in shown["remedy_hint"]
+    assert "retry-after" not in reply.headers
+
+
+def test_a_request_too_heavy_for_its_key_is_not_told_to_wait(payers: Payers) -> None:
+    reply = payers.new("100", limit="0.001").ask(ECHO, max_tokens=100_000)
+    refused(reply, "weight_exceeds_key_limit", "service_key_limit")
+    assert "retry-after" not in reply.headers
+
+
+def test_a_key_limit_that_others_hold_says_when_to_come_again(payers: Payers) -> None:
+    payer = payers.new("100", limit="1")
+    with payer.asking():
+        reply = payer.ask(ECHO, max_tokens=5)
+    refused(reply, "key_limit_held", "service_key_limit")
+    assert reply.headers["retry-after"] == "5"
+
+
+# 429
+
+
+def used_up(payers: Payers, model: str, times: int) -> Payer:
+    """Return a payer who asked a model so often; each reply looks like any other."""
+    payer = payers.new("1")
+    for _ in range(times):
+        reply = payer.ask(model)
+        assert reply.status_code == 200, reply.text
+        assert not rate_headers(reply)
+    return payer
+
+
+def test_a_429_of_ours_looks_the_same_in_every_format(
+    payers: Payers, subtests: pytest.Subtests
+) -> None:
+    began = SystemClock().now().timestamp()
+    payer = used_up(payers, FREE, 20)
+    for form, stream in product(FORMATS, (False, True)):
+        with subtests.test(f"{form} {stream=}"):
+            reply = payer.ask(FREE, form, max_tokens=50, stream=stream)
+            shown, headers = metadata_of(reply, 429), rate_headers(reply)
+            assert shown["error_type"] == "rate_limit_exceeded"
+            assert {name.lower(): text for name, text in shown["headers"].items()} == headers
+            assert list(headers) == WINDOW
+            assert (headers["x-ratelimit-limit"], headers["x-ratelimit-remaining"]) == ("20", "0")
+            reset = int(headers["x-ratelimit-reset"]) / 1000
+            assert began < reset - 59 < SystemClock().now().timestamp() + 2
+            assert "retry-after" not in reply.headers
+            assert "free-models-per-min" in reply.text
+
+
+def test_the_day_of_free_models_ends_with_a_429_that_names_it(payers: Payers) -> None:
+    payer = used_up(payers, FAST, 50)
+    reply = payer.ask(FAST)
+    metadata_of(reply, 429)
+    assert "free-models-per-day" in reply.json()["error"]["message"]
+    headers = rate_headers(reply)
+    assert (headers["x-ratelimit-limit"], headers["x-ratelimit-remaining"]) == ("50", "0")
+    assert int(headers["x-ratelimit-reset"]) % 86_400_000 == 0, "midnight UTC"
+    counted = payer.get("/key")["free_model_daily_requests"]
+    assert counted == {"used": 50, "limit": 50, "remaining": 0}
+    # Another key of the account changes nothing, nine purchased credits do.
+    assert payers.another_key(payer.account_id).ask(FAST).status_code == 429
+    payers.add(payer.account_id, "9")
+    assert payer.ask(FAST).status_code == 200
+    assert payer.get("/key")["free_model_daily_requests"]["limit"] == 1_000
+
+
+def test_a_models_own_limit_is_a_429_that_names_it(payers: Payers) -> None:
+    payer = used_up(payers, "acme/own-limit", 2)
+    reply = payer.ask("acme/own-limit")
+    metadata_of(reply, 429)
+    assert "requests-per-min" in reply.json()["error"]["message"]
+    assert rate_headers(reply)["x-ratelimit-limit"] == "2"
+    assert payer.ask(ECHO, max_tokens=5).status_code == 200
+
+
+def test_exempt_accounts_and_endpoints_get_no_429(payers: Payers) -> None:
+    exempt, other = payers.new(free_limits_exempt=True), payers.new()
+    for _ in range(25):
+        assert exempt.ask(FREE).status_code == 200
+        assert other.ask("acme/exempt:free").status_code == 200
+    assert other.get("/key")["free_model_daily_requests"]["used"] == 0
+
+
+def test_a_providers_own_429_has_its_code_and_no_window_of_ours(payers: Payers) -> None:
+    reply = payers.new("10").ask("simulated/limited", max_tokens=5)
+    shown = metadata_of(reply, 429)
+    assert shown["error_type"] == "rate_limit_exceeded"
+    assert shown["provider_name"]
+    assert shown["provider_code"] is not None
+    assert not rate_headers(reply)
+
+
+@pytest.mark.parametrize("model", [ECHO, FREE])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_success_has_no_rate_limit_headers(payers: Payers, model: str, *, stream: bool) -> None:
+    reply = payers.new("10").ask(model, max_tokens=5, stream=stream)
+    assert reply.status_code == 200
+    assert not rate_headers(reply)
+    assert "retry-after" not in reply.headers
+
+
+# What changes meanwhile
+
+
+def test_a_key_that_is_deleted_while_its_request_runs_pays_for_it(payers: Payers) -> None:
+    payer = payers.new("10")
+    witness = payers.another_key(payer.account_id)
+    with payer.asking(max_tokens=1_000) as generation:
+        payers.manage("DELETE", f"/keys/{payer.key_hash}?account_id={payer.account_id}")
+        assert payer.ask(ECHO).status_code == 401
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        found = witness.http.get("/generation", params={"id": generation}, headers=witness.headers)
+        if found.status_code == 200:
+            break
+        time.sleep(0.05)
+    assert found.json()["data"]["total_cost"] > 0
+
+
+def test_a_limit_that_is_lowered_below_what_is_used_refuses_at_once(payers: Payers) -> None:
+    payer = payers.new("100", limit="1")
+    assert payer.ask(ECHO, max_tokens=5).status_code == 200
+    payers.manage("PATCH", f"/keys/{payer.key_hash}?account_id={payer.account_id}", limit=0)
+    reply = payer.ask(ECHO, max_tokens=5)
+    shown = refused(reply, "key_limit_exhausted", "service_key_limit")
+    assert shown["limits"][0]["remaining"] == 0
+    assert payer.get("/key")["limit_remaining"] == 0

@@ -1,0 +1,80 @@
+"""What a refusal of admission does to a request, and a rate limit in the middle of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.unit.inference.fakes import (
+    MODEL,
+    FakeAdmission,
+    FakeProvider,
+    FakeReply,
+    World,
+    failed,
+    received,
+    stream_reply,
+    whole_reply,
+)
+from tests.unit.inference.legal_stream import checked
+from tollhouse.kernel.errors import (
+    PaymentRequired,
+    ProviderRateLimited,
+    RateLimited,
+    RateWindow,
+    TollhouseError,
+    Unavailable,
+)
+from tollhouse.testing.clock import START
+
+WINDOW = RateWindow(20, 0, START + timedelta(seconds=60))
+LIMITED = RateLimited("Too often.", window=WINDOW, metadata={"error_type": "rate_limit_exceeded"})
+SLOW_DOWN = b'data: {"error":{"code":429,"message":"Slow down."}}\n\n'
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    "refusal", [PaymentRequired("No credits."), LIMITED, Unavailable("The disk is full.")]
+)
+async def test_what_is_refused_reaches_no_provider_and_is_not_booked(
+    refusal: TollhouseError, *, stream: bool
+) -> None:
+    w = World([FakeProvider(whole_reply())], admission=FakeAdmission(refusal))
+    assert await failed(w.begin(stream=stream)) is refusal
+    [provider] = w.providers
+    assert provider.calls == []
+    assert w.books.records == []
+    assert not w.admission.holding
+
+
+async def chunk_of(w: World) -> dict[str, Any]:
+    """Return the chunk that ended a stream."""
+    seen = checked(await received(w.begin(stream=True)))
+    assert seen.failed
+    return seen.last
+
+
+async def test_a_rate_limit_in_mid_stream_is_a_chunk_with_its_code() -> None:
+    reply = FakeReply([*stream_reply().body[:2], SLOW_DOWN])
+    last = await chunk_of(World([FakeProvider(reply)]))
+    assert set(last) == {"id", "object", "created", "model", "provider", "error", "choices"}
+    assert (last["object"], last["model"]) == ("chat.completion.chunk", MODEL)
+    assert last["error"]["code"] == 429
+    assert last["error"]["metadata"]["error_type"] == "rate_limit_exceeded"
+    assert [choice["finish_reason"] for choice in last["choices"]] == ["error"]
+
+
+async def test_a_rate_limit_after_a_comment_is_a_chunk_with_its_code() -> None:
+    accepts = asyncio.Event()
+    limited = ProviderRateLimited("Slow down.", provider_name="Acme", retry_after=3)
+    w = World([FakeProvider(limited, accepts=accepts)])
+    exchange = w.begin(stream=True)
+    exchange.keep_alive(0.001, b": beat\n\n")
+    assert (await exchange.read()).startswith(b": beat")
+    accepts.set()
+    last = checked((await received(exchange)).replace(b": beat\n\n", b"")).last
+    assert last["error"]["code"] == 429
+    assert [choice["finish_reason"] for choice in last["choices"]] == ["error"]
