@@ -1,0 +1,104 @@
+"""`docs/reference/limits.md` names a test in each row of its tables, and each of them exists.
+
+Every reason of a 402 and every setting of the limits is on the page, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tollhouse.accounting.admission import decide
+from tollhouse.settings.sections import LimitsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
+NAME = re.compile(r"`(test_\w+)`")
+
+
+def cells(line: str) -> list[str]:
+    """Return the cells of a table's line."""
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def tables(page: str) -> Iterator[list[list[str]]]:
+    """Return the tables of a page: their heads, then their rows, without the ruler."""
+    for block in re.findall(r"(?:^\|.*\n)+", page + "\n", re.MULTILINE):
+        head, _, *rows = block.splitlines()
+        yield [cells(head), *map(cells, rows)]
+
+
+def functions(folder: Path) -> set[str]:
+    """Return the names of all tests, those of classes too."""
+    return {
+        node.name
+        for file in folder.rglob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.name.startswith("test_")
+    }
+
+
+def problems(page: str, known: set[str]) -> list[str]:
+    """Return what is wrong with a page's tables, a line for each place."""
+    found: list[str] = []
+    for head, *rows in tables(page):
+        if head[-1] != "Test":
+            found.append(f"no column Test: {head}")
+        found += [f"as many cells as columns: {row}" for row in rows if len(row) != len(head)]
+        found += [f"an empty cell: {row}" for row in rows if not all(row)]
+        found += [f"no test: {row}" for row in rows if not NAME.search(row[-1])]
+    return found + [f"no such test: {name}" for name in NAME.findall(page) if name not in known]
+
+
+def reasons() -> set[str]:
+    """Return the reasons that the code gives for refusing with a 402."""
+    calls = (
+        node
+        for node in ast.walk(ast.parse(Path(decide.__file__).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Refusal"
+    )
+    return {str(ast.literal_eval(call.args[0])) for call in calls}
+
+
+def test_every_row_names_a_test_that_exists() -> None:
+    assert problems(PAGE, functions(ROOT / "tests")) == []
+
+
+def test_there_is_something_to_read() -> None:
+    assert sum(len(rows) for _, *rows in tables(PAGE)) > 60
+
+
+def test_every_reason_of_a_402_has_its_row() -> None:
+    assert reasons()
+    first = {row[0].strip("`") for _, *rows in tables(PAGE) for row in rows}
+    assert reasons() <= first
+
+
+@pytest.mark.parametrize("name", LimitsSettings.model_fields)
+def test_every_setting_of_the_limits_is_on_the_page(name: str) -> None:
+    assert f"`limits.{name}`" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        ("| a | Test |\n|---|---|\n| b | `test_gone` |\n", "no such test: test_gone"),
+        ("| a | Test |\n|---|---|\n| b |  |\n", "an empty cell: ['b', '']"),
+        ("| a | Test |\n|---|---|\n|  | `test_here` |\n", "an empty cell: ['', '`test_here`']"),
+        ("| a | Test |\n|---|---|\n| b | c |\n", "no test: ['b', 'c']"),
+        ("| a | b |\n|---|---|\n| c | `test_here` |\n", "no column Test: ['a', 'b']"),
+        ("| a | Test |\n|---|---|\n| `test_here` |\n", "as many cells as columns: ['`test_here`']"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_found(page: str, problem: str) -> None:
+    assert problem in problems(page, {"test_here"})
