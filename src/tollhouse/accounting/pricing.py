@@ -46,7 +46,7 @@ def cost(usage: Usage, price: Price, factor: Decimal = _ONE, images: int = 0) ->
         The cost in nano-credits, its total rounded once, half up.
     """
     units = rates_for(price, usage).units
-    numerator, denominator = factor.as_integer_ratio()
+    numerator, denominator = _ratio(factor)
     prompt = numerator * (
         usage.input_tokens * units.prompt
         + usage.cache_read_tokens * units.cache_read
@@ -90,6 +90,8 @@ def estimate(
         Nano-credits, rounded up, at most the cap; the cap itself where output costs something and
         has no limit; 0 where tokens cost nothing.
     """
+    if not price.tiers:
+        return _estimate(input_tokens, output_tokens, price.rates.units, cap_nano, factor)
     reachable = [price.rates]
     reachable += [tier.rates for tier in price.tiers if input_tokens > tier.above_tokens]
     return max(
@@ -103,9 +105,13 @@ def _estimate(
     output = max(units.completion, units.reasoning)
     if output_tokens is None and output and factor:
         return cap_nano
-    numerator, denominator = factor.as_integer_ratio()
+    numerator, denominator = _ratio(factor)
     total = numerator * (input_tokens * units.prompt + (output_tokens or 0) * output)
     return min(cap_nano, -(-total // (denominator * units.per_nano)))
+
+
+def _ratio(factor: Decimal) -> tuple[int, int]:
+    return (1, 1) if factor is _ONE else factor.as_integer_ratio()
 
 
 def no_charge(output_tokens: int, finish_reason: str | None) -> bool:

@@ -121,20 +121,16 @@ class Price:
     rates: Rates
     tiers: tuple[Tier, ...] = ()
     """In rising order of `above_tokens`."""
+    is_free: bool = field(init=False, repr=False, compare=False)
+    """Whether nothing is ever charged."""
+    has_images: bool = field(init=False, repr=False, compare=False)
+    """Whether the images of a request may cost something."""
 
-    @property
-    def is_free(self) -> bool:
-        """Whether nothing is ever charged."""
-        return all(rates.units.are_zero for rates in self._all_rates)
-
-    @property
-    def has_images(self) -> bool:
-        """Whether the images of a request may cost something."""
-        return any(rates.units.image for rates in self._all_rates)
-
-    @property
-    def _all_rates(self) -> tuple[Rates, ...]:
-        return (self.rates, *(tier.rates for tier in self.tiers))
+    def __post_init__(self) -> None:
+        """Look at all rates once: every request asks."""
+        units = [self.rates.units, *(tier.rates.units for tier in self.tiers)]
+        object.__setattr__(self, "is_free", all(each.are_zero for each in units))
+        object.__setattr__(self, "has_images", any(each.image for each in units))
 
 
 _ZERO = Decimal(0)

@@ -33,14 +33,18 @@ def claim_of(generation_id: str, call: Call, ways: Sequence[Way], rules: Rules) 
     """
     subject = call.subject
     claim = Claim(generation_id, subject.account_id, subject.key_hash, call.received_at)
-    gated = [is_limited(way) for way in ways]
-    claim.free, claim.only_free = any(gated), all(gated)
     claim.rate = _rate(ways[0], rules)
-    if any(not way.endpoint.price.is_free for way in ways):
-        wanted = demand(call.request)
+    wanted: Demand | None = None
+    limited = 0
+    for way in ways:
+        limited += is_limited(way)
+        if not way.endpoint.price.is_free:
+            wanted = demand(call.request) if wanted is None else wanted
+            claim.estimate_nano = max(claim.estimate_nano, _estimate(wanted, way, rules))
+    claim.free, claim.only_free = limited > 0, limited == len(ways)
+    if wanted is not None:
         claim.paid = True
         claim.open_ended = wanted.output_tokens is None
-        claim.estimate_nano = max(_estimate(wanted, way, rules) for way in ways)
     return claim
 
 

@@ -54,6 +54,7 @@ class AccountState:
 
     __slots__ = (
         "_free_days",
+        "_owned_nano",
         "_taken_nano",
         "_unbooked_free",
         "_unbooked_nano",
@@ -77,6 +78,8 @@ class AccountState:
         """Free requests that the books count to an earlier day, since the clock jumped back."""
         self.today = today
         """The latest UTC day that was seen: a clock that jumps back opens no window again."""
+        self._owned_nano = 0
+        """The balance in the books when the facts were read."""
         self._taken_nano = 0
         """Charges that the facts do not know of: taken since they were read, or not booked then."""
         self._unbooked_nano = 0
@@ -86,6 +89,7 @@ class AccountState:
     def load(self, facts: AccountFacts) -> None:
         """Take what the books say; what is on its way to them is added."""
         self.facts = facts
+        self._owned_nano = facts.credits.balance_nano
         self._taken_nano = self._unbooked_nano
         self._free_days = dict(facts.free_requests)
         for day, count in self._unbooked_free.items():
@@ -106,7 +110,7 @@ class AccountState:
     @property
     def balance_nano(self) -> int:
         """What is left of its credits."""
-        return self.facts.credits.balance_nano - self._taken_nano
+        return self._owned_nano - self._taken_nano
 
     @property
     def is_new(self) -> bool:

@@ -42,12 +42,13 @@ class Case:
 
 def refusal(case: Case) -> Refusal | None:
     """Return why a request may not begin for want of credits; None where it may."""
+    budget = budget_nano(case) if has_budget(case) else None
     return (
         _spent_key(case)
         or _no_credits(case)
-        or _heavier_than_budget(case)
+        or _heavier_than_budget(case, budget)
         or _held_key(case)
-        or _held_budget(case)
+        or _held_budget(case, budget)
     )
 
 
@@ -162,11 +163,9 @@ def _no_credits(case: Case) -> Refusal | None:
     return None
 
 
-def _heavier_than_budget(case: Case) -> Refusal | None:
-    if not has_budget(case):
-        return None
-    claim, budget = case.claim, budget_nano(case)
-    if claim.estimate_nano <= budget:
+def _heavier_than_budget(case: Case, budget: int | None) -> Refusal | None:
+    claim = case.claim
+    if budget is None or claim.estimate_nano <= budget:
         return None
     why = ", since it names no max_tokens," if claim.open_ended else ""
     return Refusal(
@@ -199,11 +198,11 @@ def _held_key(case: Case) -> Refusal | None:
     )
 
 
-def _held_budget(case: Case) -> Refusal | None:
-    if not has_budget(case):
+def _held_budget(case: Case, budget: int | None) -> Refusal | None:
+    if budget is None:
         return None
     estimate, in_flight = case.claim.estimate_nano, case.account.in_flight
-    budget, held = budget_nano(case), in_flight.held_nano(case.now)
+    held = in_flight.held_nano(case.now)
     excess = held + estimate - budget
     if excess <= 0:
         return None

@@ -77,7 +77,8 @@ class KeyState:
         self._add(day, spend)
         if behind:
             self._behind += spend
-        self._window = None
+        if self._window is not None and (behind or self._is_in(self._window[1], day)):
+            self._used += self._nano(spend)
 
     def booked(self, day: date, spend: Spend) -> None:
         """Learn that what was taken is in the books."""
@@ -97,8 +98,13 @@ class KeyState:
     def _counted(self, start: date | None) -> int:
         if start is None:
             return self._nano(self._total)
-        since = (spend for day, spend in self.days.items() if day >= start)
+        since = (spend for day, spend in self.days.items() if self._is_in(start, day))
         return self._nano(sum(since, Spend())) + self._nano(self._behind)
+
+    @staticmethod
+    def _is_in(start: date | None, day: date) -> bool:
+        """Tell whether a day lies in the window that began on another, or before all time."""
+        return start is None or day >= start
 
     def _nano(self, spend: Spend) -> int:
         own = spend.byok_usage_nano if self.limit.include_byok else 0

@@ -33,7 +33,12 @@ postings = sa.Table(
     sa.CheckConstraint("source <> destination", name="two_sides"),
 )
 sa.Index("ix_postings_account_created", postings.c.account_id, postings.c.created_at)
-sa.Index("ix_postings_generation", postings.c.generation_id)
+sa.Index(
+    "ix_postings_adjustment_of_generation",
+    postings.c.generation_id,
+    sqlite_where=postings.c.kind == "adjustment",
+    postgresql_where=postings.c.kind == "adjustment",
+)
 sa.Index(
     "uq_postings_usage_of_generation",
     postings.c.generation_id,

@@ -73,7 +73,13 @@ def _postings() -> None:
         op.drop_constraint(op.f("ck_postings_kind"), "postings")
         op.create_check_constraint(op.f("ck_postings_kind"), "postings", _KINDS)
         op.drop_constraint(op.f("uq_postings_generation_id"), "postings")
-    op.create_index("ix_postings_generation", "postings", ["generation_id"])
+    op.create_index(
+        "ix_postings_adjustment_of_generation",
+        "postings",
+        ["generation_id"],
+        sqlite_where=sa.text("kind = 'adjustment'"),
+        postgresql_where=sa.text("kind = 'adjustment'"),
+    )
     op.create_index(
         "uq_postings_usage_of_generation",
         "postings",
