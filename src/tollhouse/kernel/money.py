@@ -19,6 +19,7 @@ MAX_NANO = 2**62
 
 NANO_DIGITS = 9
 _WHOLE_DIGITS = len(str(MAX_NANO)) - NANO_DIGITS
+_NOT_POSITIVE = "the amount must be a positive number of credits"
 _PLAIN = re.compile(r"(?P<sign>[+-]?)(?P<whole>\d+)(?:\.(?P<fraction>\d+))?", re.ASCII)
 
 
@@ -69,10 +70,9 @@ def parse_credits(text: str) -> int:
         ValueError: The text is no number, not positive, not finite, finer than a nano-credit
             or absurdly large. The message says which.
     """
-    nano = _parsed(text)
-    if nano <= 0:
-        message = "the amount must be a positive number of credits"
-        raise ValueError(message)
+    nano = _parsed(text, negative=_NOT_POSITIVE)
+    if not nano:
+        raise ValueError(_NOT_POSITIVE)
     return nano
 
 
@@ -97,19 +97,19 @@ def parse_limit(text: str) -> int:
         ValueError: The text is no number, negative, not finite, finer than a nano-credit or
             absurdly large. The message says which.
     """
-    nano = _parsed(text)
-    if nano < 0:
-        message = "a limit must not be negative"
-        raise ValueError(message)
-    return nano
+    return _parsed(text, negative="a limit must not be negative")
 
 
-def _parsed(text: str) -> int:
+def _parsed(text: str, *, negative: str | None = None) -> int:
+    """Return nano-credits; below zero they are refused with `negative`, where it is given."""
     plain = _PLAIN.fullmatch(text.strip())
     if plain is None:
         message = f"{text!r} is not a number of credits"
         raise ValueError(message)
     whole, fraction = plain["whole"].lstrip("0"), (plain["fraction"] or "").rstrip("0")
+    is_negative = plain["sign"] == "-" and bool(whole or fraction)
+    if is_negative and negative is not None:
+        raise ValueError(negative)
     if len(fraction) > NANO_DIGITS:
         message = "the amount is finer than a billionth of a credit"
         raise ValueError(message)
@@ -119,7 +119,7 @@ def _parsed(text: str) -> int:
     ):
         message = "the amount is too large"
         raise ValueError(message)
-    return -nano if plain["sign"] == "-" else nano
+    return -nano if is_negative else nano
 
 
 def format_credits(nano: int) -> str:
