@@ -3,7 +3,7 @@
 import asyncio
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -423,20 +423,35 @@ class TestTampering:
         assert only.what == "account_days.free_requests"
 
 
+@pytest.fixture
+async def without_the_guard(database: Database) -> AsyncIterator[None]:
+    """Let a generation have two charges; afterwards it cannot any more."""
+    await _execute(database, "DROP INDEX uq_postings_usage_of_generation")
+    yield
+    await _execute(
+        database,
+        "DELETE FROM postings WHERE id = 'again'",
+        "CREATE UNIQUE INDEX uq_postings_usage_of_generation ON postings (generation_id) "
+        "WHERE kind = 'usage'",
+    )
+
+
+async def _execute(database: Database, *statements: str) -> None:
+    async with database.writing() as write:
+        for statement in statements:
+            await write.execute(sa.text(statement))
+
+
+@pytest.mark.usefixtures("without_the_guard")
 async def test_a_generation_that_was_charged_twice_is_named(
     acme: Tenant, desk: Desk, database: Database
 ) -> None:
-    if database.dialect == "postgresql":
-        pytest.skip("its databases are used again: no test takes an index away")
     await desk.writer.write([record_of(acme, 1, cost_nano=700)])
-    async with database.writing() as write:
-        await write.execute(sa.text("DROP INDEX uq_postings_usage_of_generation"))
-        await write.execute(
-            sa.text(
-                "INSERT INTO postings SELECT 'again', account_id, kind, source, destination, "
-                "amount_nano, generation_id, NULL, NULL, created_at FROM postings"
-            )
-        )
+    await _execute(
+        database,
+        "INSERT INTO postings SELECT 'again', account_id, kind, source, destination, "
+        "amount_nano, generation_id, NULL, NULL, created_at FROM postings",
+    )
     assert set(await desk.found()) == {
         Difference("usage postings of a generation", FIRST, "2", "1"),
         Difference("account_totals.used_nano", acme.account.id, "700", "1400"),
