@@ -59,7 +59,7 @@ CHECKS: Final = [
     response_schema_conformance,
 ]
 FOR_API_KEYS: Final = {
-    *("chat", "completions", "embeddings", "messages", "responses"),
+    *("chat", "completions", "embeddings", "estimate", "messages", "responses"),
     *("generation", "key", "model", "models", "providers"),
 }
 """First segments of the paths that an API key may call; all others want a management key."""
@@ -133,6 +133,9 @@ class Known:
         if isinstance(case.body, dict):
             model = "embedding" if case.path == "/embeddings" else "echo"
             body = put(case.body, {**self._fields, "model": f"simulated/{model}"})
+            if case.path == "/estimate" and isinstance(body.get("body"), dict):
+                chat = {"model": "simulated/echo", "messages": TEXTS["messages"]}
+                body |= {"endpoint": "/v1/chat/completions", "body": {**body["body"], **chat}}
             if how == WITH_NAMES_AND_TEXTS:
                 body |= {name: text for name, text in TEXTS.items() if name in body}
             case.body = body

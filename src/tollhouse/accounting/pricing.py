@@ -4,6 +4,7 @@
                of the output tokens those of reasoning have a price of their own
     charge   = cost, unless the no-charge rule holds or the usage is not known
     estimate = what the tokens of a reply may cost, before there is one
+    most     = what the whole of it may cost, without a cap
 
 The provider's cost and the customer's charge are two figures: a reply that failed costs the
 customer nothing, whatever the provider bills.
@@ -15,7 +16,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.types import Charge, Cost, CostState
-from tollhouse.kernel.money import divide_half_up
+from tollhouse.kernel.money import MAX_NANO, divide_half_up
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Price, Rates, Units, Usage
@@ -97,6 +98,27 @@ def estimate(
     return max(
         _estimate(input_tokens, output_tokens, rates.units, cap_nano, factor) for rates in reachable
     )
+
+
+def most(input_tokens: int, output_tokens: int, images: int, price: Price) -> int:
+    """Return the most that a request may cost, its fee and its images included, without a cap.
+
+    Args:
+        input_tokens: As estimated.
+        output_tokens: The most that may be written.
+        images: How many it holds.
+        price: The price of the endpoint that is asked.
+
+    Returns:
+        Nano-credits, rounded up.
+    """
+    tokens = estimate(input_tokens, output_tokens, price, MAX_NANO)
+    every = (price.rates, *(tier.rates for tier in price.tiers))
+    besides = max(
+        -(-(rates.units.request + images * rates.units.image) // rates.units.per_nano)
+        for rates in every
+    )
+    return tokens + besides
 
 
 def _estimate(

@@ -29,10 +29,11 @@ from tollhouse.inference.preferences import read_preferences
 from tollhouse.inference.types import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from tollhouse.api.asgi import Receive, Scope, Send
-    from tollhouse.identity.types import AccessPolicy
+    from tollhouse.identity.types import Subject
     from tollhouse.inference.exchange import Exchange, Sink
     from tollhouse.inference.formats.registry import Format
     from tollhouse.inference.guardrails.gate import Guardrails
@@ -86,9 +87,8 @@ class Inference:
         self, spoken: Format, pipeline: Pipeline, clock: Clock, settings: ServerSettings
     ) -> None:
         """Take the format and what the route needs."""
-        self._read = spoken.read
+        self._format = spoken
         self.refuse = spoken.refuse
-        self._anthropic = spoken.anthropic
         self._pipeline = pipeline
         self._clock = clock
         self._body_limit = settings.body_limit_bytes
@@ -105,24 +105,15 @@ class Inference:
         subject = billed_to(scope)
         received_at, received_monotonic = self._clock.now(), self._clock.monotonic()
         body = await read_body(receive, headers, self._body_limit)
-        request, relays = self._read(Arrived(body, headers, scope["query_string"]))
+        arrived = Arrived(body, headers, scope["query_string"])
+        call = read_call(self._format, arrived, subject, received_at, received_monotonic)
         if subject.policies:
-            _guard(subject.policies, body)
-        exchange = self._pipeline.begin(
-            Call(
-                request,
-                relays,
-                read_preferences(request.fields),
-                subject,
-                attribute(attribution(headers), request.fields, anthropic=self._anthropic),
-                received_at,
-                received_monotonic,
-            )
-        )
+            access.require_unflagged(subject.policies, body)
+        exchange = self._pipeline.begin(call)
         scope["tollhouse.exchange"] = exchange
         scope[ON_GONE] = exchange.abandon
         try:
-            if request.stream:
+            if call.request.stream:
                 exchange.keep_alive(self._keep_alive_seconds, _KEEP_ALIVE)
                 await _send_stream(exchange, send, scope.get(SINK))
             else:
@@ -132,15 +123,28 @@ class Inference:
             exchange.abandon()
 
 
-def _guard(policies: Sequence[AccessPolicy], body: bytes) -> None:
-    """Refuse a request whose texts hold what a policy does not let pass.
+def read_call(
+    spoken: Format,
+    arrived: Arrived,
+    subject: Subject,
+    received_at: datetime,
+    received_monotonic: float,
+) -> Call:
+    """Return what a request asks for.
 
     Raises:
-        Forbidden: The metadata names the patterns.
+        Invalid: It is not of its format, or says of routing what makes no sense.
     """
-    patterns = access.flagged(policies, body)
-    if patterns:
-        raise access.refused(patterns)
+    request, relays = spoken.read(arrived)
+    return Call(
+        request,
+        relays,
+        read_preferences(request.fields),
+        subject,
+        attribute(attribution(arrived.headers), request.fields, anthropic=spoken.anthropic),
+        received_at,
+        received_monotonic,
+    )
 
 
 class CountTokens:
@@ -170,7 +174,7 @@ class CountTokens:
         arrived = Arrived(body, headers, scope["query_string"])
         request = parse_messages(body)
         if subject.policies:
-            _guard(subject.policies, body)
+            access.require_unflagged(subject.policies, body)
             await self._guardrails.check(subject, request, Dialect.COUNT_TOKENS)
         tokens = await self._counter.count(
             request, passed_query(arrived), passed_headers(arrived), subject.policies

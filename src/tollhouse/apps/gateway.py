@@ -17,6 +17,7 @@ from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
 from tollhouse.accounting.standing import BooksStanding
 from tollhouse.api.control import control_app
 from tollhouse.api.docs import render_docs
+from tollhouse.api.estimate import Estimate
 from tollhouse.api.front import Front, Routes
 from tollhouse.api.hot_routes import CountTokens, Inference
 from tollhouse.api.openapi import render_openapi
@@ -25,6 +26,7 @@ from tollhouse.api.readiness import Readiness
 from tollhouse.api.system import SystemRoutes
 from tollhouse.identity import endpoints as identity_endpoints
 from tollhouse.inference import endpoints as inference_endpoints
+from tollhouse.inference.dry_run import DryRun
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.generation import Services
 from tollhouse.inference.guardrails.registry import build_guardrails
@@ -122,6 +124,10 @@ def build_gateway(
     }
     counter = TokenCounter(catalog, providers)
     hot["/messages/count_tokens"] = CountTokens(counter, guardrails, settings.server)
+    dry_run = DryRun(catalog, services, desk)
+    hot["/estimate"] = Estimate(
+        dry_run, core.clock, settings.server, settings.limits.limit_source_prefix
+    )
     routes = Routes(
         hot=hot,
         control=control,

@@ -50,6 +50,7 @@ def allowed(
     policies: Sequence[AccessPolicy],
     candidates: Sequence[T],
     named: Callable[[T], tuple[str, Endpoint]],
+    blocked: Callable[[T, Sequence[str]], None] = lambda _candidate, _reasons: None,
 ) -> list[T]:
     """Return the candidates that may be asked.
 
@@ -57,6 +58,7 @@ def allowed(
         policies: Of the account, the workspace and the key.
         candidates: At least one.
         named: Returns a candidate's model, by its id, and its endpoint.
+        blocked: Called with each of the others, and why it may not be asked.
 
     Raises:
         Forbidden: There is none; the message names the first one's model, the metadata has the
@@ -67,7 +69,9 @@ def allowed(
     for candidate in candidates:
         against = objections(policies, *named(candidate))
         reasons |= dict.fromkeys(against)
-        if not against:
+        if against:
+            blocked(candidate, against)
+        else:
             found.append(candidate)
     if not found:
         model_id, _ = named(candidates[0])
@@ -120,6 +124,18 @@ def flagged(policies: Sequence[AccessPolicy], body: bytes) -> Sequence[str]:
     said = list(_texts(_decoded(body)))
     folded = [_folded(text) for text in said]
     return [pattern for pattern in patterns if _is_held(pattern, said, folded)]
+
+
+def require_unflagged(policies: Sequence[AccessPolicy], body: bytes) -> None:
+    """Return where no text of a request's body holds what a policy does not let pass.
+
+    Raises:
+        Forbidden: Some does; the metadata names the patterns.
+        Invalid: It holds a number that nobody can read.
+    """
+    patterns = flagged(policies, body)
+    if patterns:
+        raise refused(patterns)
 
 
 def texts(fields: Mapping[str, Raw]) -> Sequence[str]:

@@ -47,6 +47,14 @@ class Catalog:
             raise self._unknown(model_id)
         return model
 
+    def wanted(self, first: str, further: Iterable[str]) -> Sequence[Model]:
+        """Return the models that a request names, each once, in its order.
+
+        Raises:
+            NotFound: One of them is not there.
+        """
+        return [self.find(each) for each in dict.fromkeys((first, *further))]
+
     def _unknown(self, model_id: str) -> NotFound:
         shown = model_id if len(model_id) <= _LONGEST_ID else model_id[:_LONGEST_ID] + "..."
         near = difflib.get_close_matches(shown, self._models, n=1)

@@ -53,6 +53,13 @@ def is_limited(way: Way) -> bool:
     return way.model.is_free_variant and way.endpoint.free_limits
 
 
+def open_to(claim: Claim, ways: Sequence[Way], *, may_use_free: bool) -> Sequence[Way]:
+    """Return those of a request's ways that the limits of free models leave."""
+    if claim.free and not may_use_free:
+        return [way for way in ways if not is_limited(way)]
+    return ways
+
+
 def _estimate(wanted: Demand, way: Way, rules: Rules) -> int:
     price, cap = way.endpoint.price, rules.request_cap_nano
     return estimate(wanted.input_tokens, wanted.output_tokens, price, cap)

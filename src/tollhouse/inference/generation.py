@@ -21,7 +21,7 @@ from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
 from tollhouse.inference import access, routing
-from tollhouse.inference.claims import claim_of, is_limited
+from tollhouse.inference.claims import claim_of, is_limited, open_to
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.health import Health
@@ -42,7 +42,7 @@ from tollhouse.kernel.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from tollhouse.inference.call import Call
     from tollhouse.inference.exchange import Exchange
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.ports import Admission, Settlement
     from tollhouse.inference.providers.base import Provider, ProviderReply
     from tollhouse.inference.routing import Way
-    from tollhouse.inference.types import Model
+    from tollhouse.inference.types import LeftOut, Model
     from tollhouse.kernel.clock import Clock
     from tollhouse.observability.metrics import Metrics
 
@@ -73,6 +73,24 @@ class Services:
     guardrails: Guardrails
     health: Health = field(default_factory=Health)
     rules: Rules = field(default_factory=Rules)
+
+    def ways(
+        self,
+        call: Call,
+        models: Sequence[Model],
+        left_out: Callable[[LeftOut], None] = lambda _: None,
+    ) -> Sequence[Way]:
+        """Return the ways in which a request can be served now, first to last: `routing.ways`."""
+        now = self.clock.monotonic()
+        return routing.ways(
+            models,
+            call.relays,
+            call.preferences,
+            spoken=lambda endpoint: self.providers[endpoint.provider].dialects,
+            cooling=lambda endpoint: self.health.is_cooling(endpoint, now),
+            policies=call.subject.policies,
+            left_out=left_out,
+        )
 
 
 class Generation:
@@ -163,7 +181,7 @@ class Generation:
         services = self._services
         failures: list[ProviderFailure] = []
         unsayable: Invalid | None = None
-        rest = await self._admitted(self._ways())
+        rest = await self._admitted(services.ways(self._call, self._models))
         await self._pass_guardrails()
         while rest and not (failures and self._exchange.abandoned):
             way, *rest = rest
@@ -203,25 +221,11 @@ class Generation:
             error.metadata["flagged_input"] = access.excerpt(self._call.request.fields)
         return error
 
-    def _ways(self) -> Sequence[Way]:
-        """Return the ways in which the request can be served, first to last."""
-        services, now = self._services, self._services.clock.monotonic()
-        return routing.ways(
-            self._models,
-            self._call.relays,
-            self._call.preferences,
-            spoken=lambda endpoint: services.providers[endpoint.provider].dialects,
-            cooling=lambda endpoint: services.health.is_cooling(endpoint, now),
-            policies=self._call.subject.policies,
-        )
-
     async def _admitted(self, ways: Sequence[Way]) -> Sequence[Way]:
         """Return those of the ways that the account's limits leave, and hold what they may cost."""
         claim = claim_of(self._exchange.generation_id, self._call, ways, self._services.rules)
         may_use_free = await self._services.admission.admit(claim)
-        if claim.free and not may_use_free:
-            return [way for way in ways if not is_limited(way)]
-        return ways
+        return open_to(claim, ways, may_use_free=may_use_free)
 
     async def _try(self, way: Way) -> ProviderReply:
         endpoint, relay = way.endpoint, way.relay

@@ -48,8 +48,7 @@ class Pipeline:
         if self._stopping:
             message = "The gateway is stopping; send the request again in a moment."
             raise Unavailable(message)
-        wanted = (call.request.model, *call.preferences.models)
-        models = [self._catalog.find(each) for each in dict.fromkeys(wanted)]
+        models = self._catalog.wanted(call.request.model, call.preferences.models)
         exchange = Exchange(self._ids.generation(unix_seconds(call.received_at)))
         generation = Generation(call, models, exchange, self._services)
         task = generation.start()

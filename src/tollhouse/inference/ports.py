@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from tollhouse.accounting.admission.types import Claim
+    from tollhouse.accounting.admission.types import Claim, Preview
     from tollhouse.accounting.types import GenerationRecord
 
 
@@ -14,6 +14,18 @@ class Settlement(Protocol):
 
     async def settle(self, record: GenerationRecord) -> None:
         """Take a generation into the books; return when its charge cannot be lost any more."""
+        ...
+
+
+class Forecast(Protocol):
+    """Tells how admission would receive a request."""
+
+    async def preview(self, claim: Claim) -> Preview:
+        """Return how a request would be received now; nothing is held or counted.
+
+        Raises:
+            Unavailable: The account cannot be read.
+        """
         ...
 
 

@@ -1,6 +1,7 @@
 """Which endpoints a request tries, in which order. Pure.
 
 ways(models, relays, preferences, spoken, cooling) -> Way, Way, ...   first to last
+    left_out(endpoint, why)                        each time that one falls out
 still_open(error, way, rest)                       -> those that may be tried after a failure
 last_word(errors)                                  -> the caller's answer when all failed
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference import access
 from tollhouse.inference.preferences import NO_PREFERENCES
+from tollhouse.inference.types import LeftOut
 from tollhouse.kernel.errors import (
     Invalid,
     NotFound,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.formats.base import Relay
-    from tollhouse.inference.types import Ceiling, Dialect, Endpoint, Model, Preferences
+    from tollhouse.inference.types import Ceiling, Dialect, Endpoint, Model, Preferences, Reason
 
 _HINTED: Final = (ProviderRateLimited, ProviderOverloaded)
 """The errors (429 and 503) whose answer may say when to try again."""
@@ -52,6 +54,7 @@ def ways(  # noqa: PLR0913 - each decides in a way of its own
     spoken: Callable[[Endpoint], Collection[Dialect]],
     cooling: Callable[[Endpoint], bool],
     policies: Sequence[AccessPolicy] = (),
+    left_out: Callable[[LeftOut], None] = lambda _: None,
 ) -> Sequence[Way]:
     """Return the ways in which a request can be served, first to last.
 
@@ -65,24 +68,34 @@ def ways(  # noqa: PLR0913 - each decides in a way of its own
         spoken: What an endpoint's provider speaks.
         cooling: Whether an endpoint failed of late.
         policies: What the caller's requests may reach.
+        left_out: Called with each endpoint of the models that is not among the ways.
 
     Raises:
         NotFound: None of the models answers requests of this kind at all.
         Forbidden: Some do, but the policies allow none of them.
         Unavailable: Some do, but none as the request wants it.
     """
-    possible = [way for model in models for way in _possible(model, relays, spoken)]
+    possible = [way for model in models for way in _possible(model, relays, spoken, left_out)]
     if not possible:
         raise NotFound(f"{models[0].id} does not answer requests of this kind.")
     if policies:
-        possible = access.allowed(policies, possible, lambda way: (way.model.id, way.endpoint))
+        possible = access.allowed(
+            policies,
+            possible,
+            lambda way: (way.model.id, way.endpoint),
+            lambda way, why: left_out(LeftOut(way.model, way.endpoint, "policy", tuple(why))),
+        )
     if len(possible) == 1 and preferences is NO_PREFERENCES:
         return possible
     chosen: list[Way] = []
     for model in models:
-        own = [way for way in possible if way.model is model and _meets(way, preferences)]
-        ranked = sorted(own, key=lambda way: _rank(way.endpoint, preferences, cooling))
-        chosen += ranked if preferences.allow_fallbacks else ranked[:1]
+        own = [way for way in possible if way.model is model]
+        meeting = _meeting(own, preferences, left_out)
+        ranked = sorted(meeting, key=lambda way: _rank(way.endpoint, preferences, cooling))
+        tried = len(ranked) if preferences.allow_fallbacks else 1
+        chosen += ranked[:tried]
+        for way in ranked[tried:]:
+            left_out(LeftOut(way.model, way.endpoint, "allow_fallbacks"))
     if not chosen:
         message = f"No provider of {models[0].id} meets the request's routing requirements."
         raise Unavailable(message)
@@ -93,25 +106,45 @@ def _possible(
     model: Model,
     relays: Sequence[Relay],
     spoken: Callable[[Endpoint], Collection[Dialect]],
+    left_out: Callable[[LeftOut], None],
 ) -> Iterable[Way]:
     for endpoint in model.endpoints:
         dialects = endpoint.dialects or spoken(endpoint)
         relay = next((each for each in relays if each.dialect in dialects), None)
         if relay is not None:
             yield Way(model, endpoint, relay)
+        else:
+            left_out(LeftOut(model, endpoint, "not_spoken"))
 
 
-def _meets(way: Way, wanted: Preferences) -> bool:
+def _meeting(
+    ways_: Sequence[Way], wanted: Preferences, left_out: Callable[[LeftOut], None]
+) -> Iterable[Way]:
+    for way in ways_:
+        reason = _objection(way, wanted)
+        if reason is None:
+            yield way
+        else:
+            left_out(LeftOut(way.model, way.endpoint, reason))
+
+
+def _objection(way: Way, wanted: Preferences) -> Reason | None:
+    """Return the preference that speaks against an endpoint; None where none does."""
     endpoint = way.endpoint
+    found: Reason | None = None
     if wanted.only is not None and not _named(endpoint, wanted.only):
-        return False
-    if _named(endpoint, wanted.ignore) or wanted.unvouched:
-        return False
-    if wanted.deny_data_collection and endpoint.keeps_data:
-        return False
-    if wanted.ceiling is not None and not _within(endpoint, wanted.ceiling):
-        return False
-    return not (wanted.require_parameters and _loses(way))
+        found = "only"
+    elif _named(endpoint, wanted.ignore):
+        found = "ignore"
+    elif wanted.unvouched:
+        found = "unvouched"
+    elif wanted.deny_data_collection and endpoint.keeps_data:
+        found = "data_collection"
+    elif wanted.ceiling is not None and not _within(endpoint, wanted.ceiling):
+        found = "max_price"
+    elif wanted.require_parameters and _loses(way):
+        found = "require_parameters"
+    return found
 
 
 def _loses(way: Way) -> bool:

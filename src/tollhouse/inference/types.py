@@ -127,6 +127,32 @@ class Preferences:
     ceiling: Ceiling | None = None
 
 
+Reason = Literal[
+    "not_spoken",
+    "policy",
+    "only",
+    "ignore",
+    "unvouched",
+    "data_collection",
+    "max_price",
+    "require_parameters",
+    "allow_fallbacks",
+    "free_limits",
+]
+"""Why an endpoint is not tried: a word of `provider`, or what else stands against it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An endpoint that a request does not try."""
+
+    model: Model
+    endpoint: Endpoint
+    reason: Reason
+    details: tuple[str, ...] = ()
+    """What the policies say, a sentence each."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplyIdentity:
     """What every piece of one reply says of itself."""

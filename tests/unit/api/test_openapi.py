@@ -37,6 +37,7 @@ OPERATIONS = {
     "/completions": {"post"},
     "/credits": {"get", "post"},
     "/embeddings": {"post"},
+    "/estimate": {"post"},
     "/generation": {"get"},
     "/key": {"get"},
     "/keys": {"get", "post"},

@@ -20,12 +20,14 @@ from tollhouse.identity.types import AccountType
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tollhouse.accounting.admission.account import AccountState
     from tollhouse.accounting.admission.key import KeyState
-    from tollhouse.accounting.admission.types import Claim
+    from tollhouse.accounting.admission.types import Claim, Source
     from tollhouse.accounting.rules import Rules
+
+    Check = Callable[["Case"], Refusal | None]
 
 
 @dataclass(slots=True)
@@ -50,6 +52,18 @@ def refusal(case: Case) -> Refusal | None:
         or _held_key(case)
         or _held_budget(case, budget)
     )
+
+
+def too_small(case: Case) -> Collection[Source]:
+    """Return the limits of credits in which a request does not fit now, whichever refuses it."""
+    checks: Mapping[Source, Sequence[Check]] = {
+        "key_limit": (_spent_key, _held_key),
+        "credits": (_no_credits,),
+        "in_flight_budget": (_heavier_than_budget, _held_budget),
+    }
+    return {
+        source for source, them in checks.items() if any(check(case) is not None for check in them)
+    }
 
 
 def caps(case: Case, refused: Refusal | None = None) -> Sequence[Cap]:

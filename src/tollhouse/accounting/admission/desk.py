@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -24,6 +23,7 @@ from tollhouse.accounting.admission import decide, free, refusals
 from tollhouse.accounting.admission.account import Hold
 from tollhouse.accounting.admission.decide import Case
 from tollhouse.accounting.admission.roster import Roster
+from tollhouse.accounting.admission.types import Preview
 from tollhouse.kernel.errors import TollhouseError
 
 if TYPE_CHECKING:
@@ -31,25 +31,12 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.admission.account import AccountState
     from tollhouse.accounting.admission.ports import Standing
-    from tollhouse.accounting.admission.types import Cap, Claim, Refusal
+    from tollhouse.accounting.admission.types import Claim, Refusal
     from tollhouse.accounting.rules import Rules
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.kernel.clock import Clock
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """How a request would be received now."""
-
-    caps: Sequence[Cap]
-    """Every limit of credits that holds for it, the binding one first."""
-    free_used: int
-    free_limit: int | None
-    """Of the day's requests to free models; None where they do not count for it."""
-    error: TollhouseError | None
-    """Its refusal; None where it may begin."""
 
 
 class Desk:
@@ -122,10 +109,9 @@ class Desk:
         """
         self._expire()
         case = self._case(await self._account(claim), claim)
-        refused: Refusal | None = None
-        error: TollhouseError | None = None
+        may_use_free, refused, error = False, None, None
         try:
-            _, refused = self._verdict(case)
+            may_use_free, refused = self._verdict(case)
             if refused is not None:
                 raise self._error(case, refused)
             self._room(len(self._holds) + 1)
@@ -134,8 +120,12 @@ class Desk:
         gated = free.is_gated(case.account, claim)
         return Preview(
             caps=decide.caps(case, refused),
+            too_small=decide.too_small(case),
+            requests=free.caps(case, self._clock.now()),
+            key_nano=decide.key_weight_nano(case),
             free_used=case.account.free_used(),
             free_limit=free.a_day(case.account, self._rules) if gated else None,
+            may_use_free=may_use_free,
             error=error,
         )
 

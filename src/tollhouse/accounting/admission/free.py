@@ -6,12 +6,15 @@ credits on, where one credit less is enough; for an account, however many keys i
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.admission import refusals
+from tollhouse.accounting.admission.types import FREE_PER_DAY, RequestCap
 from tollhouse.accounting.policy import free_requests_a_day
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from tollhouse.accounting.admission.account import AccountState
@@ -50,6 +53,27 @@ def room(case: Case, at: datetime) -> bool:
     if claim.free and not claim.only_free:
         return False
     raise refused
+
+
+def caps(case: Case, at: datetime) -> Sequence[RequestCap]:
+    """Return every limit of requests that holds for a request, as it stands.
+
+    Args:
+        case: The request.
+        at: The time of day.
+    """
+    account, claim, found = case.account, case.claim, list[RequestCap]()
+    if _is_exempt(case):
+        return found
+    if claim.rate is not None:
+        used, leaves = account.minute(claim.rate).standing(case.now)
+        resets_at = None if leaves is None else at + timedelta(seconds=leaves)
+        found.append(RequestCap(claim.rate.bucket, claim.rate.per_minute, used, 0, resets_at))
+    if claim.free:
+        limit, held = a_day(account, case.rules), account.free_held
+        midnight = refusals.midnight_after(account.today)
+        found.append(RequestCap(FREE_PER_DAY, limit, account.free_used() - held, held, midnight))
+    return found
 
 
 def take(case: Case, *, may_use_free: bool) -> None:

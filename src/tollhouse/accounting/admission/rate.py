@@ -34,6 +34,11 @@ class SlidingMinute:
             return 0.0
         return MINUTE - (now - times[len(times) - limit]) if limit else MINUTE
 
+    def standing(self, now: float) -> tuple[int, float | None]:
+        """Return how many there are, and in how many seconds the oldest leaves."""
+        times = [each for each in self._times if now - each < MINUTE]
+        return len(times), MINUTE - (now - times[0]) if times else None
+
     def take(self, now: float) -> None:
         """Count a request."""
         self._times.append(now)

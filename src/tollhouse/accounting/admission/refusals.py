@@ -75,12 +75,16 @@ def too_many_a_day(limit: int, raised: int, today: date) -> RateLimited:
         raised: That of accounts that bought credits.
         today: The UTC day that is used up.
     """
-    tomorrow = datetime.combine(today + timedelta(days=1), time(), UTC)
     more = f" Purchased credits raise it to {raised} requests a day." if limit < raised else ""
     return _limited(
         f"Rate limit exceeded: {FREE_PER_DAY}. Wait for the next UTC day.{more}",
-        RateWindow(limit, 0, tomorrow),
+        RateWindow(limit, 0, midnight_after(today)),
     )
+
+
+def midnight_after(today: date) -> datetime:
+    """Return the end of a UTC day."""
+    return datetime.combine(today + timedelta(days=1), time(), UTC)
 
 
 def _limited(message: str, window: RateWindow) -> RateLimited:

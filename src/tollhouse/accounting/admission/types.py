@@ -10,8 +10,10 @@ from tollhouse.accounting.types import Credits, KeyLimit, Spend
 from tollhouse.identity.types import AccountType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import date
+
+    from tollhouse.kernel.errors import TollhouseError
 
 Source = Literal["key_limit", "credits", "in_flight_budget"]
 """Which limit of credits refuses; on the wire with a prefix, `service_` unless set."""
@@ -92,6 +94,47 @@ class Cap:
     def remaining_nano(self) -> int:
         """What is left; never negative."""
         return max(0, self.limit_nano - self.used_nano - self.held_nano)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCap:
+    """One limit of requests, as it stands."""
+
+    bucket: str
+    """Its name, for people and their clients."""
+    limit: int
+    used: int
+    """Of the last minute, or booked of the UTC day."""
+    held: int
+    """Of the day, for requests under way."""
+    resets_at: datetime | None
+    """When some of it, of the day all of it, is free again; None where nothing is used."""
+
+    @property
+    def remaining(self) -> int:
+        """What is left; never negative."""
+        return max(0, self.limit - self.used - self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """How a request would be received now."""
+
+    caps: Sequence[Cap]
+    """Every limit of credits that holds for it, the binding one first."""
+    too_small: Collection[Source]
+    """Those of them in which it does not fit."""
+    requests: Sequence[RequestCap]
+    """Every limit of requests that holds for it."""
+    key_nano: int
+    """What it would hold of its key's limit."""
+    free_used: int
+    free_limit: int | None
+    """Of the day's requests to free models; None where they do not count for it."""
+    may_use_free: bool
+    """Whether there is room for it at free models."""
+    error: TollhouseError | None
+    """Its refusal; None where it may begin."""
 
 
 class Refusal(NamedTuple):

@@ -5,6 +5,7 @@ from typing import Final
 from tollhouse.api.operations.chat_completions import CHAT_COMPLETIONS
 from tollhouse.api.operations.completions import COMPLETIONS
 from tollhouse.api.operations.embeddings import EMBEDDINGS
+from tollhouse.api.operations.estimate import ESTIMATE
 from tollhouse.api.operations.messages import COUNT_TOKENS, MESSAGES
 from tollhouse.api.operations.responses import RESPONSES
 
@@ -15,4 +16,5 @@ HOT_OPERATIONS: Final = (
     COUNT_TOKENS,
     COMPLETIONS,
     EMBEDDINGS,
+    ESTIMATE,
 )

@@ -1,0 +1,128 @@
+"""How an estimate looks on the wire. Amounts are credits, prices USD (= credits) as texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tollhouse.inference.endpoints.model_wire import pricing_reply
+from tollhouse.kernel.clock import iso_utc
+from tollhouse.kernel.envelope import error_object
+from tollhouse.kernel.money import nano_to_float
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from tollhouse.accounting.admission.types import Cap, RequestCap
+    from tollhouse.inference.dry_run import Admissibility, Candidate, Estimate
+    from tollhouse.inference.types import Endpoint, LeftOut, Model
+    from tollhouse.kernel.errors import TollhouseError
+
+Shown = dict[str, Any]
+
+
+def estimate_reply(estimate: Estimate, prefix: str) -> Shown:
+    """Return the body of an estimate.
+
+    Args:
+        estimate: What would become of a request.
+        prefix: What every `limit_source` begins with.
+    """
+    wanted, meets = estimate.demand, estimate.admissibility
+    data = {
+        "model": estimate.model,
+        "tokens": {
+            "input": wanted.input_tokens,
+            "output": wanted.output_tokens,
+            "images": wanted.images,
+        },
+        "endpoints": [_candidate(each) for each in estimate.candidates],
+        "left_out": [_left_out(each) for each in estimate.left_out],
+        "hold": None if meets is None else _hold(meets),
+        "limits": [] if meets is None else list(_limits(meets, prefix)),
+        "guardrails": list(estimate.guardrails),
+        "refusal": None if estimate.refusal is None else _refusal(estimate.refusal),
+    }
+    return {"data": data}
+
+
+def _offer(model: Model, endpoint: Endpoint) -> Shown:
+    return {
+        "model": model.id,
+        "provider": endpoint.provider,
+        "provider_name": endpoint.provider_name or endpoint.provider,
+        "provider_model": endpoint.model,
+    }
+
+
+def _candidate(candidate: Candidate) -> Shown:
+    way = candidate.way
+    return {
+        **_offer(way.model, way.endpoint),
+        "dialect": way.relay.dialect.value,
+        "cooling_down": candidate.cooling,
+        "output_tokens": candidate.output_tokens,
+        "cost_estimate": nano_to_float(candidate.cost_nano),
+        "pricing": pricing_reply(way.endpoint.price).model_dump(),
+    }
+
+
+def _left_out(left: LeftOut) -> Shown:
+    shown = _offer(left.model, left.endpoint)
+    return {**shown, "reason": left.reason, "details": list(left.details)}
+
+
+def _hold(meets: Admissibility) -> Shown:
+    return {
+        "credits": nano_to_float(meets.claim.estimate_nano),
+        "key_limit": nano_to_float(meets.preview.key_nano),
+        "open_ended": meets.claim.open_ended,
+    }
+
+
+def _limits(meets: Admissibility, prefix: str) -> Iterator[Shown]:
+    preview = meets.preview
+    for each in preview.requests:
+        yield _of_requests(each)
+    for cap in preview.caps:
+        yield _of_credits(cap, prefix, fits=cap.source not in preview.too_small)
+
+
+def _of_requests(cap: RequestCap) -> Shown:
+    return {
+        "name": cap.bucket,
+        "unit": "requests",
+        "limit": cap.limit,
+        "used": cap.used,
+        "held": cap.held,
+        "remaining": cap.remaining,
+        "resets_at": _time(cap.resets_at),
+        "fits": cap.remaining > 0,
+    }
+
+
+def _of_credits(cap: Cap, prefix: str, *, fits: bool) -> Shown:
+    return {
+        "name": prefix + cap.source,
+        "unit": "credits",
+        "limit": nano_to_float(cap.limit_nano),
+        "used": nano_to_float(cap.used_nano),
+        "held": nano_to_float(cap.held_nano),
+        "remaining": nano_to_float(cap.remaining_nano),
+        "resets_at": _time(cap.resets_at),
+        "fits": fits,
+    }
+
+
+def _time(instant: datetime | None) -> str | None:
+    return None if instant is None else iso_utc(instant)
+
+
+def _refusal(error: TollhouseError) -> Shown:
+    shown = error_object(error)
+    return {
+        "status": shown["code"],
+        "message": shown["message"],
+        "metadata": shown.get("metadata"),
+        "retry_after": error.retry_after,
+    }
