@@ -30,10 +30,11 @@ from tollhouse.cli.commands import (
     workspaces,
 )
 from tollhouse.cli.commands.bootstrap import bootstrap
+from tollhouse.cli.commands.estimate import estimate
 from tollhouse.cli.commands.migrate import migrate
 from tollhouse.cli.commands.serve import serve
 from tollhouse.cli.commands.version import version
-from tollhouse.cli.control import examples
+from tollhouse.cli.control import control_command, examples
 from tollhouse.cli.failures import CommandFailed
 from tollhouse.kernel.start import StartError
 
@@ -90,6 +91,12 @@ for _group in (
     *(config, models, key, generation),
 ):
     app.add_typer(_group.app)
+control_command(
+    app,
+    "estimate",
+    "TOLLHOUSE_API_KEY=sk-th-v1-... tollhouse estimate request.json --base-url URL",
+    "tollhouse estimate --endpoint messages - --json --base-url URL",
+)(estimate)
 app.command(epilog=examples("tollhouse version"))(version)
 
 

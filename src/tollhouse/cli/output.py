@@ -62,12 +62,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One thing whose parts people see as a list."""
+    """One thing that people see as something else than its fields: a list, or several tables."""
 
     item: Item
     """All of it, for JSON."""
-    text: Listing | Record
-    """What stands for it elsewhere."""
+    text: Listing | Record | Sequence[tuple[str, Listing | Record]]
+    """What stands for it elsewhere; several parts have headings, which in a pipe are the first
+    field of each of their lines."""
     exit_code: int = 0
     """How the command ends once it is printed."""
 
@@ -111,7 +112,7 @@ def write(text: str) -> None:
 def rendered(shown: Shown, how: Style) -> str:
     """Return a result as text, without the last line's end."""
     if isinstance(shown, Report):
-        return json.dumps(dict(shown.item)) if how.json else rendered(shown.text, how)
+        return _report(shown, how)
     if isinstance(shown, Record):
         return _record(shown, how)
     if how.json:
@@ -141,6 +142,17 @@ def text_of(value: object) -> str:
 def one_line(text: str) -> str:
     """Return a text whose unprintable characters are spaces."""
     return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _report(report: Report, how: Style) -> str:
+    if how.json:
+        return json.dumps(dict(report.item))
+    if isinstance(report.text, Listing | Record):
+        return rendered(report.text, how)
+    parts = [(heading, rendered(part, how)) for heading, part in report.text]
+    if how.terminal:
+        return "\n\n".join(f"{heading}:\n{text}" for heading, text in parts)
+    return "\n".join(f"{heading}\t{line}" for heading, text in parts for line in text.splitlines())
 
 
 def _record(record: Record, how: Style) -> str:

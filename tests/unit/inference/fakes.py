@@ -191,6 +191,8 @@ class World:
     """Of whoever asks."""
     price: Price = PRICE
     """That of every endpoint."""
+    catalog: Catalog = field(init=False)
+    services: Services = field(init=False)
     pipeline: Pipeline = field(init=False)
 
     def __post_init__(self) -> None:
@@ -200,10 +202,11 @@ class World:
         )
         model = Model(MODEL, "Large", "", 128_000, None, endpoints)
         guardrails = Guardrails(self.guardrails, self.metrics)
-        services = Services(
+        self.catalog = Catalog([model])
+        self.services = Services(
             by_slug, self.admission, self.books, self.clock, self.metrics, guardrails
         )
-        self.pipeline = Pipeline(Catalog([model]), services, SequentialIds())
+        self.pipeline = Pipeline(self.catalog, self.services, SequentialIds())
 
     def begin(self, *, stream: bool = False, model: str = MODEL, **fields: Any) -> Exchange:
         """Start a generation."""

@@ -1,0 +1,106 @@
+"""What a dry run shares with a real request, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.inference.fakes import (
+    MODEL,
+    FakeProvider,
+    World,
+    call,
+    failed,
+    received,
+    whole_reply,
+)
+from tollhouse.accounting.admission.types import Claim, Preview
+from tollhouse.identity.types import AccessPolicy
+from tollhouse.inference.dry_run import DryRun, Estimate
+from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.kernel.errors import Forbidden, NotFound, TollhouseError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Guard:
+    """A guardrail that must not be asked."""
+
+    on_failure = "refuse"
+
+    async def ask(self, asked: bytes) -> Any:
+        raise AssertionError(asked)
+
+
+@dataclass
+class FakeForecast:
+    """Says what the test wants; remembers the claims."""
+
+    error: TollhouseError | None = None
+    claims: Sequence[Claim] = ()
+
+    async def preview(self, claim: Claim) -> Preview:
+        self.claims = [*self.claims, claim]
+        return Preview((), (), (), 0, 0, None, may_use_free=False, error=self.error)
+
+
+async def estimated(
+    w: World, forecast: FakeForecast | None = None, model: str = MODEL, **fields: Any
+) -> Estimate:
+    body = {"model": model, "stream": False, "messages": [{"role": "user", "content": "hi"}]}
+    asked = call(parse_request(json.dumps(body | fields).encode()))
+    subject = replace(asked.subject, policies=w.policies)
+    dry_run = DryRun(w.catalog, w.services, forecast or FakeForecast())
+    return await dry_run.estimate(replace(asked, subject=subject))
+
+
+async def test_it_claims_what_the_request_claims_and_reaches_nobody() -> None:
+    w, forecast = World([FakeProvider(whole_reply())]), FakeForecast()
+    told = await estimated(w, forecast, max_tokens=50)
+    [provider] = w.providers
+    assert (provider.calls, w.admission.claims, w.books.records) == ([], [], [])
+    await received(w.begin(max_tokens=50))
+    [foretold], [real] = forecast.claims, w.admission.claims
+    assert foretold.estimate_nano == real.estimate_nano > 0
+    assert (foretold.paid, foretold.open_ended) == (real.paid, real.open_ended)
+    assert [each.way.endpoint.provider for each in told.candidates] == ["p0"]
+
+
+async def test_guardrails_are_named_and_not_asked() -> None:
+    guard: Any = Guard()
+    policies = (AccessPolicy("key", guardrails=("privacy",)),)
+    w = World([FakeProvider(whole_reply())], guardrails={"privacy": guard}, policies=policies)
+    assert (await estimated(w)).guardrails == ["privacy"]
+
+
+async def test_what_admission_says_is_the_refusal() -> None:
+    error = Unavailable("The disk is full.")
+    told = await estimated(World([FakeProvider(whole_reply())]), FakeForecast(error))
+    assert told.refusal is error
+    assert len(told.candidates) == 1
+
+
+async def test_where_a_policy_leaves_nobody_admission_is_not_asked() -> None:
+    policies = (AccessPolicy("key", blocked_models=("acme/*",)),)
+    w, forecast = World([FakeProvider(whole_reply())], policies=policies), FakeForecast()
+    told = await estimated(w, forecast)
+    assert isinstance(told.refusal, Forbidden)
+    assert (told.admissibility, forecast.claims) == (None, ())
+    assert [each.reason for each in told.left_out] == ["policy"]
+    assert (await failed(w.begin())).message == told.refusal.message
+
+
+async def test_the_first_refusal_is_the_one_that_is_told() -> None:
+    policies = (AccessPolicy("key", blocked_models=("acme/*",), patterns=("hi",)),)
+    told = await estimated(World([FakeProvider(whole_reply())], policies=policies))
+    assert told.refusal is not None
+    assert told.refusal.metadata["patterns"] == ["hi"]
+
+
+async def test_an_unknown_model_is_no_estimate() -> None:
+    with pytest.raises(NotFound):
+        await estimated(World([FakeProvider(whole_reply())]), model="acme/none")
