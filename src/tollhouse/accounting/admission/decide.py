@@ -20,14 +20,12 @@ from tollhouse.identity.types import AccountType
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tollhouse.accounting.admission.account import AccountState
     from tollhouse.accounting.admission.key import KeyState
     from tollhouse.accounting.admission.types import Claim, Source
     from tollhouse.accounting.rules import Rules
-
-    Check = Callable[["Case"], Refusal | None]
 
 
 @dataclass(slots=True)
@@ -56,14 +54,13 @@ def refusal(case: Case) -> Refusal | None:
 
 def too_small(case: Case) -> Collection[Source]:
     """Return the limits of credits in which a request does not fit now, whichever refuses it."""
-    checks: Mapping[Source, Sequence[Check]] = {
-        "key_limit": (_spent_key, _held_key),
-        "credits": (_no_credits,),
-        "in_flight_budget": (_heavier_than_budget, _held_budget),
+    budget = budget_nano(case) if has_budget(case) else None
+    refusals: Mapping[Source, Refusal | None] = {
+        "key_limit": _spent_key(case) or _held_key(case),
+        "credits": _no_credits(case),
+        "in_flight_budget": _heavier_than_budget(case, budget) or _held_budget(case, budget),
     }
-    return {
-        source for source, them in checks.items() if any(check(case) is not None for check in them)
-    }
+    return {source for source, refused in refusals.items() if refused is not None}
 
 
 def caps(case: Case, refused: Refusal | None = None) -> Sequence[Cap]:

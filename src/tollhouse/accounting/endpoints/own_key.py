@@ -26,7 +26,7 @@ class FreeRequestsReply(Reply):
     used: int
     """How many replies of free models were booked today."""
     limit: int
-    """The ceiling of the account's tier. It is announced and not yet enforced."""
+    """The ceiling of the account's tier."""
     remaining: int
     """What is left of the ceiling."""
 
