@@ -146,6 +146,9 @@ def test_a_listed_origin_may_read_replies_and_errors(
         http.get("/v1/key", headers=origin),
     ):
         assert reply.headers["access-control-allow-origin"] == "https://app.example"
+        readable = set(reply.headers["access-control-expose-headers"].split(", "))
+        assert readable >= {"retry-after", "x-generation-id"}
+        assert readable >= {f"x-ratelimit-{name}" for name in ("limit", "remaining", "reset")}
 
 
 def test_our_own_origin_may_call(server: ServerProcess, http: httpx2.Client) -> None:

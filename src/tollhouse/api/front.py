@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 _PREFLIGHT = b"access-control-request-method"
 _NO_CONTENT = 204
-_EXPOSED = b"x-generation-id, retry-after, x-ratelimit-limit, x-ratelimit-remaining"
+_EXPOSED = (
+    b"x-generation-id, retry-after, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
+)
 
 
 @dataclass(frozen=True, slots=True)
