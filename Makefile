@@ -11,6 +11,9 @@ ARGS ?=
 DOSE ?= small
 MINUTES ?= 60
 
+# A whole run is dealt to a process for each core; one that names its tests stays in one process.
+SPREAD := --numprocesses=auto --maxprocesses=4 --dist=worksteal
+
 UV := .uv/bin/uv
 INSTALL_SELF = $(UV) pip install --quiet --offline --no-deps --no-build-isolation --python .venv --editable .
 SYNC_FLAGS := --quiet --require-hashes --compile-bytecode
@@ -36,8 +39,8 @@ clients: $(CLIENTS:%=.venv-clients/%/.ready)  ## make the environments of the cl
 run: .venv/.run  ## start the gateway (ARGS='--port 9000')
 	@TOLLHOUSE_DATA_DIR="$${TOLLHOUSE_DATA_DIR:-.tollhouse}" exec .venv/bin/tollhouse serve $(ARGS)
 
-test: .venv/.dev clients  ## run the tests (ARGS='tests/unit -k money')
-	@exec .venv/bin/pytest $(ARGS)
+test: .venv/.dev clients  ## run the tests, on every core (ARGS='tests/unit -k money': these, on one)
+	@exec .venv/bin/pytest $(or $(ARGS),$(SPREAD))
 
 check: .venv/.dev  ## lint, format, types, import contracts
 	.venv/bin/ruff check
@@ -46,7 +49,7 @@ check: .venv/.dev  ## lint, format, types, import contracts
 	.venv/bin/lint-imports --no-logo
 
 soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
-	@SOAK_DOSE=$(DOSE) exec .venv/bin/pytest -m soak --timeout=1200 $(ARGS)
+	@SOAK_DOSE=$(DOSE) exec .venv/bin/pytest -m soak --timeout=1200 $(or $(ARGS),$(SPREAD))
 
 bench: .venv/.dev  ## measure CPU time per request
 	@exec .venv/bin/python -m bench $(ARGS)
