@@ -29,6 +29,7 @@ IDLE_LIMIT_MB: Final = 150.0
 CROWD_LIMIT_MB: Final = 250.0
 ADDED_LIMIT_MS: Final = 1.0
 HANG_UP_LIMIT_MS: Final = 10.0
+MONEY_LIMIT_US: Final = 15.0
 
 MB: Final = 1_000_000
 
@@ -138,6 +139,16 @@ def memory_table(figures: Figures, dose: Dose) -> str:
     return table([["memory (RSS)", "MB"], *([name, f"{size / MB:.1f}"] for name, size in rows)])
 
 
+def money_table(figures: Figures) -> str:
+    """Return what each step of the money costs."""
+    rows = [["CPU us a request, without HTTP", "median", "min", "max"]]
+    rows += [
+        [step, *_bounds(spread([each[step] for each in figures.money]), 1)]
+        for step in figures.money[0]
+    ]
+    return table(rows)
+
+
 def tables(figures: Figures, dose: Dose) -> str:
     """Return all tables."""
     parts = [
@@ -145,6 +156,7 @@ def tables(figures: Figures, dose: Dose) -> str:
         latency_table(figures),
         crowd_table(figures, dose),
         hang_up_table(figures),
+        money_table(figures),
         memory_table(figures, dose),
         start_table(figures),
     ]
@@ -158,6 +170,7 @@ def verdicts(figures: Figures, dose: Dose) -> list[Verdict]:
     idle = max(figures.idle_simulated, figures.idle_provider) / MB
     times = None if stream is None else stream.median
     hang_up = percentile(figures.hang_ups, 99)
+    money = spread([each["total"] for each in figures.money]).median
     return [
         *_cost_verdicts(figures, "whole", WHOLE_LIMIT_US),
         *_cost_verdicts(figures, "tls", TLS_LIMIT_US),
@@ -166,6 +179,7 @@ def verdicts(figures: Figures, dose: Dose) -> list[Verdict]:
         judge(f"added p50 at {RATE:.0f} requests/s", added(figures)[0], ADDED_LIMIT_MS, " ms", 2),
         judge(f"memory, {dose.crowd} streams", figures.crowded / MB, CROWD_LIMIT_MB, " MB"),
         judge("hang-up to provider, p99", hang_up, HANG_UP_LIMIT_MS, " ms", 1),
+        judge("key to settled and booked charge, without HTTP", money, MONEY_LIMIT_US, " us", 1),
         judge("ready after start (slowest)", ready, READY_LIMIT_SECONDS, " s", 2),
         judge("idle memory (larger)", idle, IDLE_LIMIT_MB, " MB"),
     ]

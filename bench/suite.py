@@ -13,10 +13,12 @@ from bench import cpu, nginx
 from bench.cases import CASES, SLOW, WHOLE
 from bench.gateway import Gateway, booked, write_config
 from bench.hangups import hang_ups
+from bench.money import measure as measure_money
 from bench.processes import BenchError
 from bench.target import Load, Target, direct, gateway_target, measure, start_upstream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from bench.cases import Case
@@ -42,6 +44,9 @@ class Dose:
     """Requests of a round at a steady rate."""
     paced_rounds: int = 4
     hang_ups: int = 300
+    money: int = 20_000
+    """Requests of a round of the money alone."""
+    money_rounds: int = 3
     few: int = 1_000
     """Requests before memory is measured first, and before it is measured again."""
     many: int = 100_000
@@ -64,6 +69,8 @@ QUICK = Dose(
     paced=25,
     paced_rounds=1,
     hang_ups=5,
+    money=320,
+    money_rounds=1,
     few=100,
     many=400,
     starts=1,
@@ -85,6 +92,8 @@ class Figures:
     """Server -> its rounds at a steady rate."""
     hang_ups: list[float] = field(default_factory=list)
     """Milliseconds from a client's hang-up until the provider sees it."""
+    money: list[Mapping[str, float]] = field(default_factory=list)
+    """Microseconds of each step of the money, round by round."""
     ready_fresh: list[float] = field(default_factory=list)
     ready_existing: list[float] = field(default_factory=list)
     ready_cpu: list[float] = field(default_factory=list)
@@ -156,6 +165,7 @@ class Suite:
             with gateway() as running:
                 self._grow(running)
         figures.hang_ups = hang_ups(self._folder / "hang-ups", dose.hang_ups)
+        self._count_money()
         figures.booked = booked(self._folder / "data")
         if figures.booked != figures.sent:
             raise BenchError(f"{figures.sent} requests were answered, {figures.booked} are booked")
@@ -207,6 +217,15 @@ class Suite:
         self._measure(target, WHOLE, Load(dose.many - dose.few, dose.concurrency, warmup=0))
         figures.after_many = gateway.idle_rss(dose.idle_seconds)
         say(f"memory after {dose.few} and {dose.many} requests measured")
+
+    def _count_money(self) -> None:
+        """Measure what money costs without HTTP."""
+        for number in range(1, self._dose.money_rounds + 1):
+            folder = self._folder / f"money-{number}"
+            folder.mkdir()
+            costs = measure_money(folder, self._dose.money)
+            self._figures.money.append(costs)
+            say(f"money {number}/{self._dose.money_rounds}: {costs['total']:.1f} us")
 
     def _measure(self, target: Target, case: Case, load: Load) -> Round:
         done = measure(target, case, load)

@@ -38,6 +38,11 @@ def measured(*, nginx: bool = True) -> Figures:
         loaded=120_000_000,
         crowded=200_000_000,
         hang_ups=[1.0, 2.0, 12.5],
+        money=[
+            {"admit": 4.0, "book": 8.0, "total": 12.0},
+            {"admit": 6.0, "book": 9.0, "total": 15.5},
+            {"admit": 5.0, "book": 7.5, "total": 12.5},
+        ],
         after_few=110_000_000,
         after_many=111_500_000,
         crowd={"gateway": [round_of(2_000.0)], "direct": [round_of(500.0)]},
@@ -125,7 +130,7 @@ def test_the_report_holds_every_figure() -> None:
     assert "missed by 22 us (20 %)" in text
     assert "missed by 0.70 ms (70 %)" in text
     assert "missed by 2.5 ms (25 %)" in text
-    assert text.count(" met") == 7
+    assert text.count(" met") == 8
     rows = [line.split() for line in text.splitlines()]
     assert ["added", "1.70", "0.00"] in rows
     assert ["3", "times", "2.00", "12.50", "12.50"] in rows
