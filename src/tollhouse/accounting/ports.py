@@ -25,6 +25,10 @@ class ChargeObserver(Protocol):
         """Charges are in the database: readers find them from now on."""
         ...
 
+    def stale(self, account_id: str) -> None:
+        """What was read of an account may hold charges that were told as pending, or lack some."""
+        ...
+
 
 class ChargeWriter(Protocol):
     """Makes charges durable."""

@@ -52,7 +52,7 @@ class BooksStanding:
         now = self._clock.now()
         # A clock that jumps back must still find the days that it has seen.
         first = first_day_needed(now) - timedelta(days=1)
-        async with self._between_groups(), self._database.reading() as read:
+        async with self._between_groups(), self._database.reading_apart() as read:
             account = await self._identity.account(
                 read, Manager(account_id, None, operator=False), account_id
             )

@@ -33,7 +33,10 @@ def claim_of(generation_id: str, call: Call, ways: Sequence[Way], rules: Rules) 
     """
     subject = call.subject
     claim = Claim(generation_id, subject.account_id, subject.key_hash, call.received_at)
+    # A free model behind a paid one counts, too: the paid one may be there to be refused.
     claim.rate = _rate(ways[0], rules)
+    if claim.rate is None:
+        claim.rate = next((_rate(way, rules) for way in ways if is_limited(way)), None)
     wanted: Demand | None = None
     limited = 0
     for way in ways:

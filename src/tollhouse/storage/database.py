@@ -27,13 +27,17 @@ if TYPE_CHECKING:
 
 _READERS = 4
 _POSTGRESQL_POOL = 10
+_POSTGRESQL_APART = 2
 
 
 class Database:
     """Opened engines and the rule of who may write when."""
 
-    def __init__(self, url: sa.URL, readers: AsyncEngine, writer: AsyncEngine) -> None:
+    def __init__(
+        self, url: sa.URL, readers: AsyncEngine, writer: AsyncEngine, apart: AsyncEngine
+    ) -> None:
         """Take engines that `open_database` made."""
+        self._apart = apart
         self.url = url
         self.write_lock = asyncio.Lock()
         self._readers = readers
@@ -48,6 +52,12 @@ class Database:
     async def reading(self) -> AsyncGenerator[Read]:
         """Open a read transaction."""
         async with self._readers.connect() as connection:
+            yield Read(connection)
+
+    @asynccontextmanager
+    async def reading_apart(self) -> AsyncGenerator[Read]:
+        """Open a read transaction that no long one keeps waiting; for short ones alone."""
+        async with self._apart.connect() as connection:
             yield Read(connection)
 
     @asynccontextmanager
@@ -82,16 +92,24 @@ class Database:
         """Close every connection."""
         await self._writer.dispose()
         await self._readers.dispose()
+        await self._apart.dispose()
 
 
 def open_database(url: sa.URL) -> Database:
     """Make the engines of a database; connections open when they are first needed."""
     if url.get_backend_name() == "sqlite":
-        return Database(url, _sqlite_engine(url, writer=False), _sqlite_engine(url, writer=True))
+        readers, apart = _sqlite_engine(url, writer=False), _sqlite_engine(url, writer=False)
+        return Database(url, readers, _sqlite_engine(url, writer=True), apart)
     engine = postgresql.engine(url, pool_size=_POSTGRESQL_POOL, pool_pre_ping=True)
     # The same pool; a page and its total come from one snapshot.
-    readers = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-    return Database(url, readers, engine)
+    options: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    apart = postgresql.engine(url, pool_size=_POSTGRESQL_APART, pool_pre_ping=True)
+    return Database(
+        url,
+        engine.execution_options(**options),
+        engine,
+        apart.execution_options(**options),
+    )
 
 
 def _sqlite_engine(url: sa.URL, *, writer: bool) -> AsyncEngine:

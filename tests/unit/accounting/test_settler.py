@@ -430,9 +430,13 @@ class Observer:
         self._writer = writer
         self.taken_ids: list[str] = []
         self.booked_ids: list[str] = []
+        self.stale_accounts: list[str] = []
 
     def taken(self, record: GenerationRecord) -> None:
         self.taken_ids.append(record.id)
+
+    def stale(self, account_id: str) -> None:
+        self.stale_accounts.append(account_id)
 
     def booked(self, records: Sequence[GenerationRecord]) -> None:
         assert self._writer.booked.issuperset(record.id for record in records)
@@ -528,3 +532,43 @@ class TestRoom:
         await settler.close()
         with pytest.raises(Unavailable):
             settler.room(1)
+
+
+async def test_after_a_group_in_doubt_its_accounts_are_read_again(
+    settler: Settler, writer: Writer
+) -> None:
+    settler.observer = observer = Observer(writer)
+    failures = [OSError()]
+    writer.failure = lambda _: failures.pop() if failures else None
+    await settle(settler, "a", "b")
+    await settler.settled()
+    assert observer.stale_accounts == ["account"]
+    await settle(settler, "c")
+    await settler.settled()
+    assert observer.stale_accounts == ["account"]
+    await settler.close()
+
+
+async def test_after_a_charge_was_set_aside_its_account_is_read_again(
+    settler: Settler, writer: Writer
+) -> None:
+    class Obliging(Observer):
+        def booked(self, records: Sequence[GenerationRecord]) -> None:
+            self.booked_ids += [record.id for record in records]
+
+    settler.observer = observer = Obliging(writer)
+    writer.failure = lambda ids: Unbookable() if "b" in ids else None
+    await settle(settler, "a", "b")
+    await settler.settled()
+    assert observer.stale_accounts == ["account"]
+    await settler.close()
+
+
+async def test_several_may_read_between_groups_at_once(settler: Settler, writer: Writer) -> None:
+    async with settler.between_groups(), settler.between_groups():
+        await settle(settler, "a")
+        await asyncio.sleep(0.02)
+        assert not writer.groups
+    await settler.settled()
+    assert writer.booked == {"a"}
+    await settler.close()

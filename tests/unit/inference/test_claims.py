@@ -116,3 +116,8 @@ def test_a_paid_model_has_a_limit_of_requests_only_where_that_is_set() -> None:
     assert claim(way(price("0.001"))).rate is None
     found = claim(way(price("0.001"), requests_per_minute=7))
     assert found.rate == ("requests-per-min", "acme/large", 7)
+
+
+def test_a_free_model_behind_a_paid_one_counts_towards_the_minute() -> None:
+    found = claim(way(price("0.001")), way(FREE, "acme/large:free"))
+    assert found.rate == ("free-models-per-min", None, 20)

@@ -113,6 +113,11 @@ def has_budget(case: Case) -> bool:
     return below or (case.rules.new_accounts and account.is_new)
 
 
+def competes(case: Case) -> bool:
+    """Tell whether a request wants something that others may hold."""
+    return has_budget(case) or (case.key.limit.limit_nano is not None and _counts(case))
+
+
 def _counts(case: Case) -> bool:
     """Tell whether a request can use up the key's limit."""
     return case.key.limit.include_byok if case.claim.own_key else case.claim.paid

@@ -86,8 +86,8 @@ class Desk:
             Unavailable: Its charge could not be kept, or the account cannot be read.
         """
         self._expire()
-        if claim.account_id not in self._queues:
-            case = self._case(await self._account(claim), claim)
+        case = self._case(await self._account(claim), claim)
+        if claim.account_id not in self._queues or not decide.competes(case):
             may_use_free, refused = self._verdict(case)
             if refused is None:
                 return self._begin(case, may_use_free=may_use_free)
@@ -186,8 +186,8 @@ class Desk:
 
     def _end(self, hold: Hold, actual_nano: int) -> None:
         account, claim = hold.account, hold.claim
-        until = self._clock.monotonic() + self._rules.settlement_seconds
-        account.in_flight.end(claim.estimate_nano, actual_nano, until)
+        now, window = self._clock.monotonic(), self._rules.settlement_seconds
+        account.in_flight.end(claim.estimate_nano, actual_nano, now, window)
         hold.key.held_nano -= hold.key_nano
         account.free_held -= hold.free
         self._wake(claim.account_id)
@@ -229,7 +229,9 @@ class Desk:
                     return self._begin(case, may_use_free=may_use_free)
                 if refused is not None and (refused.retry_after is None or left <= 0):
                     raise self._error(case, refused)
-                await self._until(turn, case.account, left)
+                # Only the first can begin; it wakes the next one when it leaves.
+                change = case.account.in_flight.next_change(case.now) if queue[0] is turn else None
+                await _until(turn, left if change is None else min(left, change - case.now))
         finally:
             queue.remove(turn)
             if queue:
@@ -237,16 +239,14 @@ class Desk:
             else:
                 del self._queues[claim.account_id]
 
-    async def _until(self, turn: asyncio.Event, account: AccountState, left: float) -> None:
-        """Wait until something was freed, the settlement window of something ends, or so long."""
-        change = account.in_flight.next_change()
-        if change is not None:
-            left = min(left, max(0.0, change - self._clock.monotonic()))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(left):
-                await turn.wait()
-
     def _wake(self, account_id: str) -> None:
         queue = self._queues.get(account_id)
         if queue:
             queue[0].set()
+
+
+async def _until(turn: asyncio.Event, seconds: float) -> None:
+    """Wait until something was freed, but only so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await turn.wait()

@@ -31,12 +31,21 @@ class InFlight:
         """Hold a request's estimate."""
         self.running_nano += estimate_nano
 
-    def end(self, estimate_nano: int, actual_nano: int, until: float) -> None:
-        """Hold a request's actual cost in place of its estimate, until the window is over."""
+    def end(self, estimate_nano: int, actual_nano: int, now: float, window: float) -> None:
+        """Hold a request's actual cost in place of its estimate, until the window is over.
+
+        Args:
+            estimate_nano: What it held.
+            actual_nano: What it cost.
+            now: Seconds of a clock that never jumps.
+            window: Seconds that its cost stays.
+        """
+        # Whoever has no budget never asks what is held: what is over would stay for ever.
+        self.held_nano(now)
         self.running_nano -= estimate_nano
         if actual_nano:
             # Windows are equally long, so the first to come is the first to go.
-            self._recent.append((until, actual_nano))
+            self._recent.append((now + window, actual_nano))
             self.recent_nano += actual_nano
 
     def seconds_until(self, excess_nano: int, now: float) -> float | None:
@@ -47,6 +56,7 @@ class InFlight:
                 return until - now
         return None
 
-    def next_change(self) -> float | None:
+    def next_change(self, now: float) -> float | None:
         """Return when the next actual cost leaves; None where none will."""
+        self.held_nano(now)
         return self._recent[0][0] if self._recent else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class KeyState:
     """What counts towards a key's limit."""
 
-    __slots__ = ("_behind", "_total", "_unbooked", "_used", "_window", "days", "held_nano", "limit")
+    __slots__ = ("_behind", "_start", "_total", "_unbooked", "_used", "days", "held_nano", "limit")
 
     def __init__(self) -> None:
         """Know nothing yet; `load` comes next."""
@@ -26,8 +26,10 @@ class KeyState:
         self._unbooked: dict[date, Spend] = {}
         self._behind = Spend()
         """Spent while the clock showed a day before this window's: the books have it there."""
-        self._window: tuple[date, date | None] | None = None
-        self._used = 0
+        self._start: date | None = None
+        """Of the window that was looked at last."""
+        self._used: int | None = None
+        """What counts in it; None where that has to be reckoned anew."""
 
     @property
     def idle(self) -> bool:
@@ -41,15 +43,14 @@ class KeyState:
         self.days = dict(facts.days)
         for day, spend in self._unbooked.items():
             self._add(day, spend)
-        self._window = None
+        self._used = None
 
     def used_nano(self, today: date) -> int:
         """Return what counts towards the limit in the window of a day."""
         start = window_start(self.limit.reset, today)
-        if self._window != (today, start):
-            if self._window is not None and self._window[1] != start:
-                self._behind = Spend()
-            self._window = (today, start)
+        if start != self._start:
+            self._start, self._behind, self._used = start, Spend(), None
+        if self._used is None:
             self._used = self._counted(start)
         return self._used
 
@@ -65,20 +66,23 @@ class KeyState:
             resets_at(self.limit.reset, today),
         )
 
-    def taken(self, day: date, spend: Spend, *, behind: bool) -> None:
+    def taken(self, day: date, spend: Spend, today: date, *, behind: bool) -> None:
         """Count what a generation cost, before it is booked.
 
         Args:
             day: The UTC day that the books will count it to.
             spend: What it adds.
+            today: The latest day that was seen.
             behind: The clock has jumped back: it counts in the present window, too.
         """
         self._unbooked[day] = self._unbooked.get(day, Spend()) + spend
-        self._add(day, spend)
-        if behind:
+        used, counts = self.used_nano(today), self._is_in(self._start, day)
+        if behind and not counts:
             self._behind += spend
-        if self._window is not None and (behind or self._is_in(self._window[1], day)):
-            self._used += self._nano(spend)
+            counts = True
+        if counts:
+            self._used = used + self._nano(spend)
+        self._add(day, spend)
 
     def booked(self, day: date, spend: Spend) -> None:
         """Learn that what was taken is in the books."""

@@ -29,28 +29,32 @@ if TYPE_CHECKING:
 
 MOST_REMEMBERED: Final = 50_000
 LOAD_SECONDS: Final = 5.0
+_NOT_READ: Final = "The account's credits cannot be read now; try again in a moment."
 _log = structlog.get_logger(__name__)
 
 
 class Entry:
     """An account and how much of it was read since the latest change."""
 
-    __slots__ = ("changed", "loaded_at", "loading", "read", "refreshing", "state")
+    __slots__ = ("changed", "loading", "read", "refreshing", "state", "users")
 
     def __init__(self, today: date) -> None:
         """Know nothing yet."""
         self.state = AccountState(today)
         self.changed = 0
         """Counts the changes."""
-        self.read: dict[str, int] = {}
-        """Each key that was read, and after which change."""
-        self.loaded_at = 0.0
+        self.read: dict[str, tuple[int, float]] = {}
+        """Each key that was read: after which change, and when."""
+        self.users = 0
+        """Who waits for it to be read, or reads it."""
         self.loading = asyncio.Lock()
-        self.refreshing: asyncio.Task[None] | None = None
+        self.refreshing: dict[str, asyncio.Task[None]] = {}
+        """Keys that are read again beside the requests."""
 
     def knows(self, key_hash: str) -> bool:
         """Tell whether the account and a key were read since the latest change."""
-        return self.read.get(key_hash) == self.changed
+        found = self.read.get(key_hash)
+        return found is not None and found[0] == self.changed
 
 
 class Roster:
@@ -78,14 +82,18 @@ class Roster:
         self._max_age = max_age_seconds
         self._on_change = on_change
         self._entries: dict[str, Entry] = {}
+        self._full = MOST_REMEMBERED
+        """From how many on the idle ones are forgotten."""
 
     def known(self, account_id: str, key_hash: str) -> AccountState | None:
         """Return an account whose facts and key are fresh; None where it has to be read."""
         entry = self._entries.get(account_id)
         if entry is None or not entry.knows(key_hash):
             return None
-        if self._max_age is not None and self._clock.monotonic() - entry.loaded_at > self._max_age:
-            self._refresh(entry, account_id, key_hash)
+        if self._max_age is not None:
+            _, read_at = entry.read[key_hash]
+            if self._clock.monotonic() - read_at > self._max_age:
+                self._refresh(entry, account_id, key_hash)
         return entry.state
 
     async def fresh(self, account_id: str, key_hash: str) -> AccountState:
@@ -95,9 +103,16 @@ class Roster:
             Unavailable: It cannot be read.
         """
         entry = self._entry(account_id)
-        async with entry.loading:
-            while not entry.knows(key_hash):
-                await self._read(entry, account_id, key_hash)
+        entry.users += 1
+        try:
+            # The time limit holds for those who wait for another's reading, too.
+            async with asyncio.timeout(LOAD_SECONDS), entry.loading:
+                while not entry.knows(key_hash):
+                    await self._read(entry, account_id, key_hash)
+        except TimeoutError as error:
+            raise Unavailable(_NOT_READ, retry_after=1) from error
+        finally:
+            entry.users -= 1
         return entry.state
 
     def taken(self, record: GenerationRecord, *, behind: bool) -> None:
@@ -111,7 +126,7 @@ class Roster:
         state = self._entry(record.account_id).state
         free_day = day if record.free_limited else None
         state.taken(record.charge.cost_nano, free_day=free_day, behind=behind)
-        state.key(record.key_hash).taken(day, spend_of(record), behind=behind)
+        state.key(record.key_hash).taken(day, spend_of(record), state.today, behind=behind)
 
     def booked(self, records: Sequence[GenerationRecord]) -> None:
         """Learn that charges are in the database."""
@@ -134,44 +149,42 @@ class Roster:
     def _entry(self, account_id: str) -> Entry:
         entry = self._entries.get(account_id)
         if entry is None:
-            if len(self._entries) >= MOST_REMEMBERED:
+            if len(self._entries) >= self._full:
                 self._forget_idle()
+                self._full = max(MOST_REMEMBERED, len(self._entries) * 11 // 10)
             entry = self._entries[account_id] = Entry(self._clock.now().date())
         return entry
 
     def _forget_idle(self) -> None:
         now = self._clock.monotonic()
         for account_id, entry in list(self._entries.items()):
-            if not entry.loading.locked() and entry.state.idle(now):
+            if not entry.users and not entry.refreshing and entry.state.idle(now):
                 del self._entries[account_id]
 
     async def _read(self, entry: Entry, account_id: str, key_hash: str) -> None:
         change = entry.changed
         try:
-            async with asyncio.timeout(LOAD_SECONDS):
-                account, key = await self._standing.load(account_id, key_hash)
+            account, key = await self._standing.load(account_id, key_hash)
         except Exception as error:
             _log.error("account_not_read", account=account_id, error=type(error).__name__)
-            message = "The account's credits cannot be read now; try again in a moment."
-            raise Unavailable(message, retry_after=1) from error
+            raise Unavailable(_NOT_READ, retry_after=1) from error
         entry.state.load(account)
         entry.state.key(key_hash).load(key)
-        entry.read[key_hash] = change
-        entry.loaded_at = self._clock.monotonic()
+        entry.read[key_hash] = (change, self._clock.monotonic())
 
     def _refresh(self, entry: Entry, account_id: str, key_hash: str) -> None:
         """Read again beside the requests, which go on with what is known."""
-        if entry.refreshing is None:
-            entry.loaded_at = self._clock.monotonic()
-            entry.refreshing = asyncio.create_task(self._refreshed(entry, account_id, key_hash))
+        if key_hash not in entry.refreshing:
+            task = asyncio.create_task(self._refreshed(entry, account_id, key_hash))
+            entry.refreshing[key_hash] = task
 
     async def _refreshed(self, entry: Entry, account_id: str, key_hash: str) -> None:
         try:
-            async with entry.loading:
+            async with asyncio.timeout(LOAD_SECONDS), entry.loading:
                 await self._read(entry, account_id, key_hash)
             self._on_change(account_id)
-        except Unavailable:
-            # Logged; the next request that finds it old tries again.
-            return
+        except (TimeoutError, Unavailable):
+            # The next request that finds it old, in a while, tries again.
+            entry.read[key_hash] = (entry.read[key_hash][0], self._clock.monotonic())
         finally:
-            entry.refreshing = None
+            del entry.refreshing[key_hash]

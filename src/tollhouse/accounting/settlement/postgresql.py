@@ -10,6 +10,7 @@ import msgspec
 from tollhouse.accounting.ports import Unbookable
 from tollhouse.accounting.settlement.rows import Booking, booking, generation_row
 from tollhouse.storage import postgresql
+from tollhouse.storage.tables.accounting import generations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +20,18 @@ if TYPE_CHECKING:
     from tollhouse.accounting.settlement.rows import Row
     from tollhouse.accounting.types import GenerationRecord
 
-_ADD_GENERATIONS = """
-    INSERT INTO generations
-    SELECT * FROM json_populate_recordset(NULL::generations, $1::json)
+# By name: a column that a later release has added gets its default, and not NULL.
+_COLUMNS = ", ".join(column.name for column in generations.columns)
+_ADD_GENERATIONS = f"""
+    INSERT INTO generations ({_COLUMNS})
+    SELECT {_COLUMNS} FROM json_populate_recordset(NULL::generations, $1::json)
     ON CONFLICT (id) DO NOTHING
-    RETURNING id"""
+    RETURNING id"""  # noqa: S608 - names of our own columns
 _ADD_POSTINGS = """
-    INSERT INTO postings SELECT * FROM json_populate_recordset(NULL::postings, $1::json)"""
+    INSERT INTO postings
+        (id, account_id, kind, source, destination, amount_nano, generation_id, created_at)
+    SELECT id, account_id, kind, source, destination, amount_nano, generation_id, created_at
+    FROM json_populate_recordset(NULL::postings, $1::json)"""
 _RAISE_ACCOUNTS = """
     INSERT INTO account_totals AS total (account_id, purchased_nano, granted_nano, used_nano)
     SELECT account_id, 0, 0, used_nano

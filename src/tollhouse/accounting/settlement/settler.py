@@ -96,6 +96,11 @@ class Settler:
         self._hurry = asyncio.Event()
         self._closing = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._readers = 0
+        self._no_readers = asyncio.Event()
+        self._no_readers.set()
+        self._doubtful = False
+        """Whether a group may be in the database in part, or a charge of it never will be."""
         self.observer: ChargeObserver | None = None
         """Is told of each charge, and of each group that is booked."""
 
@@ -121,9 +126,19 @@ class Settler:
 
     @asynccontextmanager
     async def between_groups(self) -> AsyncGenerator[None]:
-        """Keep groups of charges from being booked: none is half way into the database."""
+        """Keep groups of charges from being booked: none is half way into the database.
+
+        Several may read at once; a group that waits for them goes before those who come later.
+        """
         async with self._writing:
+            self._readers += 1
+            self._no_readers.clear()
+        try:
             yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                self._no_readers.set()
 
     async def settle(self, record: GenerationRecord) -> None:
         """Take a charge; return when it is safe.
@@ -282,10 +297,11 @@ class Settler:
         while True:
             try:
                 async with self._writing:
+                    await self._no_readers.wait()
                     await self._book(group)
-                    if self.observer is not None:
-                        self.observer.booked(group)
+                    self._observe(group)
             except Exception as error:  # noqa: BLE001 - the edge: whatever it was, nothing is lost
+                self._doubtful = True
                 # Not its text: a database's error may quote the row.
                 _log.error(
                     "charges_not_booked_yet",
@@ -299,6 +315,16 @@ class Settler:
                 return False
             await _wait(self._closing, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _observe(self, group: Sequence[GenerationRecord]) -> None:
+        """Tell that a group is in the books; where that was in doubt, that memory may be wrong."""
+        if self.observer is None:
+            return
+        self.observer.booked(group)
+        if self._doubtful:
+            self._doubtful = False
+            for account_id in {record.account_id for record in group}:
+                self.observer.stale(account_id)
 
     async def _book(self, group: Sequence[GenerationRecord]) -> None:
         for start in range(0, len(group), LARGEST_GROUP):
@@ -315,6 +341,7 @@ class Settler:
             return
         [record] = group
         self._journal.set_aside(_payload(record))
+        self._doubtful = True
         _log.error(
             "charge_set_aside",
             generation=record.id,

@@ -169,3 +169,27 @@ async def test_what_is_not_booked_yet_counts_after_the_books_were_read_again() -
     front.desk.stale("account")
     await front.admit(2)
     await refused(front, 1)
+
+
+async def test_a_request_from_before_midnight_counts_once_in_the_week() -> None:
+    clock = FakeClock(datetime(2026, 3, 11, 23, 59, 59, tzinfo=UTC))
+    front = front_desk(KeyLimit(10, Reset.WEEKLY), clock)
+    late = front.claim(4)
+    clock.advance(2)
+    front.desk.release(await front.admit(1))
+    await front.desk.admit(late)
+    front.settle(late.generation_id, 4, created_at=late.now)
+    front.desk.stale("account")
+    await front.admit(6)
+    await refused(front, 1)
+
+
+async def test_what_was_spent_with_the_clock_set_back_leaves_with_its_window() -> None:
+    clock = FakeClock()
+    front = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    front.settle(await front.admit(1), 1)
+    clock.set(clock.now() - timedelta(days=1))
+    front.settle(await front.admit(9), 9)
+    front.desk.stale("account")
+    clock.set(clock.now() + timedelta(days=2))
+    await front.admit(10)
