@@ -13,8 +13,8 @@ WRONG_AMOUNTS = {
     "0": NOT_POSITIVE,
     "0.0": NOT_POSITIVE,
     '"0"': NOT_POSITIVE,
-    "-1": NO_NUMBER,
-    '"-1"': NO_NUMBER,
+    "-1": NOT_POSITIVE,
+    '"-1"': NOT_POSITIVE,
     "0.0000000001": OUT_OF_BOUNDS,
     '"0.0000000001"': TOO_FINE,
     "1.0000000001": TOO_FINE,
@@ -38,7 +38,10 @@ WRONG_AMOUNTS = {
 }
 WRONG_FIELDS = [
     ({}, "amount: is required."),
-    ({"amount": 1, "kind": "usage"}, "kind: Input should be 'purchase' or 'grant'."),
+    (
+        {"amount": 1, "kind": "usage"},
+        "kind: Input should be 'purchase', 'grant', 'refund' or 'adjustment'.",
+    ),
     ({"amount": 1, "note": "x" * 501}, "note: String should have at most 500 characters."),
     ({"amount": 1, "note": "a\0b"}, "note: must not contain the character U+0000."),
     ({"amount": 1, "currency": "EUR"}, "currency: is not a known field."),

@@ -26,7 +26,7 @@ WRONG = {
     '"limit": -1': NEGATIVE,
     '"limit": -0.000000001': NEGATIVE,
     '"limit": -1e400': NEGATIVE,
-    '"limit": "-1"': NO_NUMBER,
+    '"limit": "-1"': "limit: a limit must not be negative.",
     '"limit": NaN': NO_NUMBER,
     '"limit": Infinity': NO_NUMBER,
     '"limit": -Infinity': NO_NUMBER,
