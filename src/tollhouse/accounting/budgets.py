@@ -45,15 +45,11 @@ def key_budget(limit: KeyLimit, usage: KeyUsage, today: date) -> Budget | None:
 
 def spend_since_reset(usage: KeyUsage, reset: Reset | None) -> Spend:
     """Return what a key used in the current window; over all time where nothing is reset."""
-    match reset:
-        case None:
-            return usage.total
-        case Reset.DAILY:
-            return usage.daily
-        case Reset.WEEKLY:
-            return usage.weekly
-        case Reset.MONTHLY:
-            return usage.monthly
+    if reset is None:
+        return usage.total
+    if reset is Reset.DAILY:
+        return usage.daily
+    return usage.weekly if reset is Reset.WEEKLY else usage.monthly
 
 
 def effective_budget(budgets: Iterable[Budget]) -> Budget | None:

@@ -36,15 +36,11 @@ def window_start(reset: Reset | None, today: date) -> date | None:
     Returns:
         The day; None for a window without a beginning, where nothing is ever reset.
     """
-    match reset:
-        case None:
-            return None
-        case Reset.DAILY:
-            return today
-        case Reset.WEEKLY:
-            return today - today.weekday() * _DAY
-        case Reset.MONTHLY:
-            return today.replace(day=1)
+    if reset is None:
+        return None
+    if reset is Reset.DAILY:
+        return today
+    return today - today.weekday() * _DAY if reset is Reset.WEEKLY else today.replace(day=1)
 
 
 def resets_at(reset: Reset | None, today: date) -> datetime | None:
@@ -57,13 +53,12 @@ def resets_at(reset: Reset | None, today: date) -> datetime | None:
     Returns:
         Midnight UTC; None where nothing is ever reset.
     """
-    match reset:
-        case None:
-            return None
-        case Reset.DAILY:
-            following = today + _DAY
-        case Reset.WEEKLY:
-            following = window_start(reset, today) + _WEEK
-        case Reset.MONTHLY:
-            following = (window_start(reset, today) + _LONGEST_MONTH).replace(day=1)
+    if reset is None:
+        return None
+    if reset is Reset.DAILY:
+        following = today + _DAY
+    elif reset is Reset.WEEKLY:
+        following = window_start(reset, today) + _WEEK
+    else:
+        following = (window_start(reset, today) + _LONGEST_MONTH).replace(day=1)
     return datetime.combine(following, time(), UTC)

@@ -1,11 +1,14 @@
 """The journal alone: what is on disk after an append, a turn, a kill and a full disk."""
 
+import os
 import resource
 from binascii import crc32
 from collections.abc import Iterator
 from contextlib import contextmanager
+from mmap import mmap
 from pathlib import Path
 from typing import NoReturn
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -162,6 +165,47 @@ def test_a_map_that_fails_leaves_the_journal_as_it_was(
 def failing(*_: object) -> NoReturn:
     message = "no room for a map"
     raise OSError(message)
+
+
+@pytest.mark.parametrize("mapped", [0, 1])
+def test_a_journal_that_could_not_be_opened_keeps_no_file_open(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, mapped: int
+) -> None:
+    """Either the first file cannot be mapped, or the second one."""
+    maps = Mock(side_effect=[mmap(-1, ROOM)] * mapped + [OSError("no room for a map")])
+    opened = open_files()
+    with monkeypatch.context() as patched:
+        patched.setattr(module.mmap, "mmap", maps)
+        with pytest.raises(OSError, match="map"):
+            journal.open()
+    assert open_files() == opened
+
+
+def test_a_journal_that_could_not_be_opened_can_be_later(
+    journal: Journal, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(module.mmap, "mmap", failing)
+        with pytest.raises(OSError, match="map"):
+            journal.append(ONE)
+    journal.append(TWO)
+    assert left_in(folder) == [TWO]
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def test_both_files_are_flushed_to_the_disk(
+    journal: Journal, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(
+        module.os, "fdatasync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino)
+    )
+    journal.append(ONE)
+    journal.sync()
+    assert sorted(flushed) == sorted(path.stat().st_ino for path in folder.iterdir())
 
 
 def test_what_is_no_record_is_kept_as_it_was(journal: Journal, folder: Path) -> None:

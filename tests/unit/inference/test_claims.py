@@ -11,7 +11,7 @@ from tests.unit.inference.fakes import SUBJECT
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import FREE, Attribution, Price, Rates
 from tollhouse.inference.call import Call
-from tollhouse.inference.claims import claim_of
+from tollhouse.inference.claims import claim_of, open_to
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
 from tollhouse.inference.preferences import NO_PREFERENCES
@@ -121,3 +121,15 @@ def test_a_paid_model_has_a_limit_of_requests_only_where_that_is_set() -> None:
 def test_a_free_model_behind_a_paid_one_counts_towards_the_minute() -> None:
     found = claim(way(price("0.001")), way(FREE, "acme/large:free"))
     assert found.rate == ("free-models-per-min", None, 20)
+
+
+def test_without_room_at_free_models_the_paid_ways_are_left() -> None:
+    ways = (way(FREE, "acme/large:free"), way(price("0.001")))
+    claimed = claim(*ways, max_tokens=1)
+    assert list(open_to(claimed, ways, may_use_free=False)) == [ways[1]]
+    assert list(open_to(claimed, ways, may_use_free=True)) == list(ways)
+
+
+def test_a_request_without_free_models_keeps_its_ways() -> None:
+    ways = (way(price("0.001")),)
+    assert list(open_to(claim(*ways), ways, may_use_free=False)) == list(ways)

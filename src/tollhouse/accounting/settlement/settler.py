@@ -161,7 +161,7 @@ class Settler:
         if self._booking is None:
             self._booking = asyncio.create_task(self._book_pending(), name="settler")
         if self._flusher is not None:
-            await self._flushed(number)
+            await self._flushed(self._flusher, number)
         if len(self._pending) > CROWDED:
             # Its charge is safe: this is for those who come faster than the database books.
             with suppress(TimeoutError):
@@ -182,12 +182,10 @@ class Settler:
             message = "Charges are waiting to be stored; try again in a moment."
             raise Unavailable(message, retry_after=1) from None
 
-    async def _flushed(self, number: int) -> None:
+    async def _flushed(self, flusher: Flusher, number: int) -> None:
         """Return when a charge survives a power failure: on the disk, or else in the books."""
-        if self._flusher is None:
-            return
         try:
-            await self._flusher.flushed()
+            await flusher.flushed()
         except Exception as error:  # noqa: BLE001 - raised again unless the books take the charge
             _log.exception("journal_not_flushed")
             self._hurry.set()

@@ -100,8 +100,9 @@ class SqliteChargeWriter:
     async def close(self) -> None:
         """Close the connection and end the thread."""
         if self._connection is not None:
+            connection, self._connection = self._connection, None
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._thread, self._disconnect)
+            await loop.run_in_executor(self._thread, connection.close)
         self._thread.shutdown()
 
     def _book(self, records: Sequence[GenerationRecord]) -> None:
@@ -111,6 +112,7 @@ class SqliteChargeWriter:
             _apply(connection, booking(records, _add_new(connection, records)))
             connection.execute("COMMIT")
         except BaseException as error:
+            # SQLite ends it by itself where the disk is full or fails, say.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             if isinstance(error, _OF_THE_RECORD):
@@ -125,11 +127,6 @@ class SqliteChargeWriter:
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._connection.execute("PRAGMA synchronous = FULL")
         return self._connection
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 def _add_new(connection: sqlite3.Connection, records: Sequence[GenerationRecord]) -> set[str]:

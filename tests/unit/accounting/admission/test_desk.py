@@ -13,6 +13,7 @@ from tollhouse.accounting.admission import roster
 from tollhouse.accounting.admission.types import AccountFacts
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import Credits, KeyLimit
+from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.errors import PaymentRequired, RateLimited, Unavailable
 
@@ -97,6 +98,18 @@ async def test_a_wait_ends_with_the_refusal() -> None:
     with pytest.raises(PaymentRequired) as caught:
         await front.admit(BUDGET)
     assert caught.value.retry_after == 9
+
+
+async def test_a_wait_ends_at_once_when_waiting_can_no_longer_help() -> None:
+    front = waiting_desk()
+    first = await front.admit(BUDGET)
+    second = ask(front, BUDGET)
+    assert await begun(second) == [False]
+    front.settle(first, 2 * BUDGET)
+    assert await begun(second) == [True]
+    error = second.exception()
+    assert isinstance(error, PaymentRequired)
+    assert error.metadata["reason"] == "insufficient_credits"
 
 
 async def test_one_that_fits_begins_at_the_end_of_its_wait_though_others_wait_before_it() -> None:
@@ -216,6 +229,24 @@ async def test_old_facts_are_read_again_beside_the_requests() -> None:
     assert front.standing.reads == 2
 
 
+async def test_old_facts_are_read_once_at_a_time() -> None:
+    front = FrontDesk(balance=2 * BUDGET, max_age_seconds=1)
+    await front.admit(1)
+    read = asyncio.Event()
+
+    async def slow() -> None:
+        await read.wait()
+
+    front.standing.before = slow
+    for _ in range(3):
+        front.clock.advance(2)
+        await front.admit(1)
+        await begun()
+    read.set()
+    await begun()
+    assert front.standing.reads == 2
+
+
 async def test_old_facts_that_cannot_be_read_again_serve_on() -> None:
     front = FrontDesk(balance=2 * BUDGET, max_age_seconds=1)
     await front.admit(1)
@@ -270,6 +301,13 @@ async def test_a_preview_tells_what_would_refuse() -> None:
     assert heavy.caps[0].source == "credits"
     free = await front.desk.preview(front.claim(free=True))
     assert isinstance(free.error, RateLimited)
+
+
+async def test_an_account_that_pays_afterwards_has_no_limit_of_credits() -> None:
+    front = FrontDesk(limit=KeyLimit(CREDIT), type=AccountType.INVOICE)
+    seen = await front.desk.preview(front.claim(1))
+    assert [cap.source for cap in seen.caps] == ["key_limit"]
+    assert seen.error is None
 
 
 async def test_a_key_that_is_deleted_while_its_request_runs_is_charged() -> None:

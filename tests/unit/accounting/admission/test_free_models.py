@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from tests.unit.accounting.admission.front_desk import CREDIT, FrontDesk
-from tollhouse.accounting.admission.types import FREE_PER_MINUTE, Rate
+from tollhouse.accounting.admission.types import (
+    FREE_PER_DAY,
+    FREE_PER_MINUTE,
+    AccountFacts,
+    Rate,
+)
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import Credits
 from tollhouse.kernel.errors import RateLimited
@@ -187,3 +192,33 @@ async def test_a_reply_that_is_booked_counts_once() -> None:
     await ask(front)
     await ask(front)
     await limited(front)
+
+
+async def test_a_preview_shows_what_is_left_of_both_limits() -> None:
+    front = FrontDesk()
+    await answer(front, 2)
+    await ask(front)
+    seen = await front.desk.preview(front.claim(free=True, rate=FREE))
+    minute, day = seen.requests
+    assert (minute.bucket, minute.limit, minute.used, minute.held) == (FREE_PER_MINUTE, 20, 3, 0)
+    assert minute.remaining == 17
+    assert minute.resets_at == START + timedelta(seconds=60)
+    assert (day.bucket, day.limit, day.used, day.held) == (FREE_PER_DAY, 50, 2, 1)
+    assert day.remaining == 47
+    assert day.resets_at == MIDNIGHT
+
+
+async def test_what_is_left_of_a_limit_that_was_lowered_is_not_negative() -> None:
+    front = FrontDesk(rules=Rules(free_per_day=1))
+    today = front.clock.now().date()
+    front.standing.account = AccountFacts(free_requests={today: 3})
+    seen = await front.desk.preview(front.claim(free=True))
+    assert [cap.remaining for cap in seen.requests] == [0]
+
+
+async def test_a_preview_shows_an_exempt_account_no_limit_of_requests() -> None:
+    front = FrontDesk(free_limits_exempt=True)
+    seen = await front.desk.preview(front.claim(free=True, rate=FREE))
+    assert list(seen.requests) == []
+    assert seen.free_limit is None
+    assert seen.may_use_free

@@ -1,0 +1,60 @@
+"""What SQLite does by itself to the transaction of a group."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tests.integration.accounting.books import Books, record_of
+from tollhouse.accounting.ports import Unbookable
+from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
+from tollhouse.storage.database import Database, open_database
+from tollhouse.testing.builders import Tenant
+
+END_THE_TRANSACTION = """
+    CREATE TRIGGER ends BEFORE INSERT ON postings
+    BEGIN SELECT RAISE(ROLLBACK, 'the transaction is over'); END"""
+
+
+@pytest.fixture
+async def database(migrated_sqlite: sa.URL) -> AsyncIterator[Database]:
+    opened = open_database(migrated_sqlite)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def path(migrated_sqlite: sa.URL) -> Path:
+    return Path(str(migrated_sqlite.database))
+
+
+@pytest.fixture
+async def writer(database: Database, path: Path) -> AsyncIterator[SqliteChargeWriter]:
+    made = SqliteChargeWriter(path, database.write_lock)
+    yield made
+    await made.close()
+
+
+def execute(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.close()
+
+
+async def test_an_error_that_has_ended_the_transaction_is_told_as_it_is(
+    acme: Tenant, writer: SqliteChargeWriter, books: Books, path: Path
+) -> None:
+    execute(path, END_THE_TRANSACTION)
+    with pytest.raises(Unbookable, match="the transaction is over"):
+        await writer.write([record_of(acme)])
+    execute(path, "DROP TRIGGER ends")
+    await writer.write([record_of(acme)])
+    assert await books.ids() == [record_of(acme).id]
+
+
+async def test_a_writer_that_wrote_nothing_can_be_closed(path: Path) -> None:
+    writer = SqliteChargeWriter(path, asyncio.Lock())
+    await writer.close()
