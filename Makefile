@@ -24,7 +24,7 @@ CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tes
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup setup-dev clients run test check soak bench endurance fmt lock clean
+.PHONY: help setup setup-dev clients run test check mutate soak bench endurance fmt lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -48,6 +48,10 @@ check: .venv/.dev  ## lint, format, types, import contracts
 	.venv/bin/basedpyright
 	.venv/bin/lint-imports --no-logo
 
+# mutmut keeps its results in mutants/ and tests again only what has changed since.
+mutate: .venv/.mutation  ## change the decisions about money: do tests see it? (ARGS='*windows*')
+	@status=0; .venv/bin/mutmut run $(ARGS) || status=$$?; .venv/bin/mutmut results; exit $$status
+
 soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
 	@SOAK_DOSE=$(DOSE) exec .venv/bin/pytest -m soak --timeout=1200 $(or $(ARGS),$(SPREAD))
 
@@ -65,6 +69,7 @@ lock: .uv/.ready  ## renew every lock file
 	$(LOCK) --group bootstrap --output-file requirements/uv.txt
 	$(LOCK) pyproject.toml --group build --output-file requirements/run.txt
 	$(LOCK) pyproject.toml --group dev --constraints requirements/run.txt --output-file requirements/dev.txt
+	$(LOCK) --group mutation --constraints requirements/dev.txt --output-file requirements/mutation.txt
 	@set -e; for name in $(CLIENTS); do \
 		echo "lock tests/contract/clients/$$name"; \
 		$(LOCK) "tests/contract/clients/$$name/requirements.in" \
@@ -72,7 +77,7 @@ lock: .uv/.ready  ## renew every lock file
 
 clean:  ## remove environments and caches; the data in .tollhouse stays
 	rm -rf .uv .venv .venv-clients .cache .coverage .hypothesis .import_linter_cache .pytest_cache \
-		.ruff_cache build dist htmlcov
+		.ruff_cache build dist htmlcov mutants
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ------------------------------------------------------------------------------- environments
@@ -105,6 +110,11 @@ clean:  ## remove environments and caches; the data in .tollhouse stays
 	$(INSTALL_SELF)
 	@.venv/bin/python -m compileall -q src
 	@touch .venv/.run $@
+
+# What mutmut brings stands beside the dev set, whose versions it keeps to, until that is renewed.
+.venv/.mutation: requirements/mutation.txt .venv/.dev
+	$(UV) pip install --requirement requirements/mutation.txt $(SYNC_FLAGS) --python .venv
+	@touch $@
 
 .venv-clients/%/.ready: tests/contract/clients/%/requirements.txt | .uv/.ready
 	$(UV) venv --quiet --clear --python .uv .venv-clients/$*

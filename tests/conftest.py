@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.integration.postgresql_databases import PostgresqlDatabases
 from tests.integration.postgresql_server import postgresql_server
@@ -15,6 +15,14 @@ from tollhouse.testing.ids import SequentialIds
 # No time limit for an example: a busy machine is no bug.
 settings.register_profile("tollhouse", deadline=None)
 settings.load_profile("tollhouse")
+# `make mutate` runs a test many times in one process, and compares one run with the next.
+settings.register_profile(
+    "mutation",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.differing_executors],
+)
 
 
 @pytest.fixture

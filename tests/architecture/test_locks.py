@@ -19,8 +19,8 @@ REGISTRY_HOSTS = [
 
 def test_every_set_has_a_lock() -> None:
     names = {str(path.relative_to(ROOT)) for path in LOCKS}
-    assert names >= {"requirements/uv.txt", "requirements/run.txt", "requirements/dev.txt"}
-    assert len(LOCKS) == 3 + len(list(ROOT.glob("tests/contract/clients/*/requirements.in")))
+    assert names >= {f"requirements/{name}.txt" for name in ("uv", "run", "dev", "mutation")}
+    assert len(LOCKS) == 4 + len(list(ROOT.glob("tests/contract/clients/*/requirements.in")))
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -67,6 +67,10 @@ class TestOfAKeysLimit:
         assert standing.remaining_nano == 0
         assert [(each.remaining_nano, each.is_spent) for each in standing.budgets] == [(-1, True)]
 
+    def test_its_standing_tells_when_it_is_reset(self) -> None:
+        standing = key_standing(KeyLimit(9, Reset.DAILY), USAGE, TODAY)
+        assert [each.resets_at for each in standing.budgets] == [datetime(2026, 3, 13, tzinfo=UTC)]
+
     def test_of_a_limit_of_nothing_nothing_is_left(self) -> None:
         standing = key_standing(KeyLimit(0), KeyUsage(), TODAY)
         assert standing.remaining_nano == 0

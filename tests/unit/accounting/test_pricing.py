@@ -297,6 +297,25 @@ class TestCharge:
         assert booked.state is CostState.UNKNOWN
         assert (booked.cost_nano, booked.provider_cost_nano, booked.cost) == (0, None, None)
 
+    def test_has_no_images_in_it_unless_they_are_told(self) -> None:
+        price = Price(replace(flat("0.000000001"), image=Decimal(1)))
+        booked = charge_for(self.SEEN, self.SEEN, price, finish_reason="stop", broken_off=False)
+        assert booked.cost_nano == 5
+
+    def test_is_nothing_for_a_broken_reply_that_failed(self) -> None:
+        booked = charge_for(None, self.SEEN, self.PRICE, finish_reason="error", broken_off=True)
+        assert booked.state is CostState.ESTIMATED
+        assert (booked.cost_nano, booked.provider_cost_nano) == (0, 5)
+
+    def test_is_nothing_for_a_reply_without_output_and_without_an_end(self) -> None:
+        reported = Usage(input_tokens=10)
+        booked = charge_for(reported, self.SEEN, self.PRICE, finish_reason=None, broken_off=False)
+        assert (booked.cost_nano, booked.provider_cost_nano) == (0, 10)
+
+    def test_shows_what_was_seen_where_its_cost_is_unknown(self) -> None:
+        booked = charge_for(None, self.SEEN, self.PRICE, finish_reason="stop", broken_off=False)
+        assert booked.usage == self.SEEN
+
     def test_is_nothing_for_a_failed_reply_that_the_provider_bills(self) -> None:
         reported = Usage(input_tokens=10, output_tokens=5)
         booked = charge_for(

@@ -212,3 +212,14 @@ async def test_the_prefix_of_limit_source_is_a_setting() -> None:
     error = await refused(front, 1)
     assert error.metadata["limit_source"] == "acme_credits"
     assert limits(error)[0]["limit_source"] == "acme_credits"
+
+
+async def test_half_of_the_least_balance_is_a_budget_of_nothing() -> None:
+    error = await refused(FrontDesk(balance=1), 1)
+    assert error.metadata["reason"] == "weight_exceeds_budget"
+
+
+async def test_a_wait_of_nothing_is_told_as_a_second() -> None:
+    front = FrontDesk(balance=4 * CREDIT, rules=Rules(wait_seconds=0, settlement_seconds=0))
+    await front.admit(2 * CREDIT)
+    assert (await refused(front, CREDIT)).retry_after == 1

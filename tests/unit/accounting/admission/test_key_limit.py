@@ -193,3 +193,8 @@ async def test_what_was_spent_with_the_clock_set_back_leaves_with_its_window() -
     front.desk.stale("account")
     clock.set(clock.now() + timedelta(days=2))
     await front.admit(10)
+
+
+async def test_a_limit_that_is_never_reset_is_not_worth_waiting_for() -> None:
+    spent = front_desk(KeyLimit(CREDIT), d2026_03_01=CREDIT)
+    assert (await refused(spent, 1)).metadata["remedy_hint"] == "Raise the key's limit."

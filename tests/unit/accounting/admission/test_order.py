@@ -10,6 +10,7 @@ from tests.unit.accounting.admission.front_desk import CREDIT, KEY, FrontDesk
 from tollhouse.accounting.admission.types import FREE_PER_MINUTE, KeyFacts, Rate
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import Credits, KeyLimit, Spend
+from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired, RateLimited, TollhouseError, Unavailable
 
 NONE_FREE = Rules(wait_seconds=0, free_per_day=0, free_per_minute=0)
@@ -70,3 +71,36 @@ async def test_room_in_the_journal_is_asked_for_last() -> None:
     rich = FrontDesk(balance=4 * CREDIT)
     rich.full = True
     assert isinstance(await refused(rich, 1), Unavailable)
+
+
+async def too_small(front: FrontDesk, estimate: int = 0, **fields: Any) -> set[str]:
+    """Return the limits in which a request does not fit."""
+    return set((await front.desk.preview(front.claim(estimate, **fields))).too_small)
+
+
+async def test_a_request_that_fits_everywhere_is_too_large_for_nothing() -> None:
+    assert await too_small(FrontDesk(balance=4 * CREDIT, limit=KeyLimit(CREDIT)), CREDIT) == set()
+
+
+async def test_where_no_budget_holds_nothing_is_too_large_for_it() -> None:
+    assert await too_small(FrontDesk(type=AccountType.INVOICE), 100 * CREDIT) == set()
+
+
+async def test_a_key_without_enough_left_is_too_small_whether_spent_or_held() -> None:
+    spent = spent_key(FrontDesk(balance=100 * CREDIT))
+    assert await too_small(spent, 1) == {"key_limit"}
+    held = FrontDesk(balance=100 * CREDIT, limit=KeyLimit(CREDIT))
+    await held.admit(CREDIT)
+    assert await too_small(held, 1) == {"key_limit"}
+
+
+async def test_a_balance_of_nothing_is_too_small_and_so_is_its_budget() -> None:
+    assert await too_small(FrontDesk(), 1) == {"credits", "in_flight_budget"}
+    assert await too_small(FrontDesk()) == {"credits"}
+
+
+async def test_a_budget_is_too_small_whether_as_a_whole_or_for_what_is_held() -> None:
+    front = FrontDesk(balance=4 * CREDIT)
+    assert await too_small(front, 2 * CREDIT + 1) == {"in_flight_budget"}
+    await front.admit(2 * CREDIT)
+    assert await too_small(front, 1) == {"in_flight_budget"}

@@ -48,3 +48,14 @@ def test_it_is_idle_a_minute_after_the_last() -> None:
     minute.take(1.0)
     assert not minute.idle(60.9)
     assert minute.idle(61.0)
+
+
+def test_how_many_there_are_and_when_the_oldest_leaves() -> None:
+    minute = SlidingMinute()
+    assert minute.standing(100.0) == (0, None)
+    for now in (100.0, 110.0, 125.0):
+        minute.take(now)
+    assert minute.standing(130.0) == (3, 30.0)
+    assert minute.standing(159.0) == (3, 1.0)
+    assert minute.standing(160.0) == (2, 10.0)
+    assert minute.standing(185.0) == (0, None)

@@ -1,0 +1,130 @@
+"""What is on its way to the books: it counts until they have it, and is not forgotten before."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tollhouse.accounting.admission.account import AccountState
+from tollhouse.accounting.admission.key import KeyState
+from tollhouse.accounting.admission.types import AccountFacts, KeyFacts, Rate
+from tollhouse.accounting.types import KeyLimit, Reset, Spend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TODAY = date(2026, 3, 12)
+"""A Thursday."""
+YESTERDAY = TODAY - timedelta(days=1)
+RATE = Rate("requests-per-min", "acme/large", 3)
+BOTH = KeyLimit(100, include_byok=True)
+
+
+def account() -> AccountState:
+    return AccountState(TODAY)
+
+
+def key(limit: KeyLimit) -> KeyState:
+    found = KeyState()
+    found.load(KeyFacts(limit))
+    return found
+
+
+def jumped_back(state: AccountState) -> None:
+    state.taken(0, free_day=YESTERDAY, behind=True)
+    state.booked(0, free_day=YESTERDAY)
+
+
+class TestAnAccount:
+    def test_of_which_nothing_is_known_is_idle(self) -> None:
+        assert account().idle(0.0)
+
+    @pytest.mark.parametrize(
+        "happens",
+        [
+            lambda state: state.in_flight.begin(1),
+            lambda state: setattr(state, "free_held", 1),
+            jumped_back,
+            lambda state: state.taken(1, free_day=None, behind=False),
+            lambda state: state.taken(0, free_day=TODAY, behind=False),
+            lambda state: setattr(state.key("k"), "held_nano", 1),
+            lambda state: state.key("k").taken(TODAY, Spend(1), behind=False),
+            lambda state: state.minute(RATE).take(0.0),
+        ],
+        ids=["hold", "free hold", "behind", "cost", "free", "key's hold", "key's cost", "minute"],
+    )
+    def test_is_not_idle_while_it_has(self, happens: Callable[[AccountState], None]) -> None:
+        state = account()
+        happens(state)
+        assert not state.idle(59.0)
+
+    def test_is_idle_when_its_settlement_window_and_its_minute_are_over(self) -> None:
+        state = account()
+        state.in_flight.begin(1)
+        state.in_flight.end(1, 1, until=60.0)
+        state.minute(RATE).take(0.0)
+        assert not state.idle(59.0)
+        assert state.idle(60.0)
+
+    def test_adds_the_free_requests_that_the_books_lack(self) -> None:
+        state = account()
+        for _ in range(3):
+            state.taken(0, free_day=TODAY, behind=False)
+        state.booked(0, free_day=TODAY)
+        state.load(AccountFacts(free_requests={TODAY: 1}))
+        assert state.free_used() == 3
+        state.booked(0, free_day=TODAY)
+        assert not state.idle(0.0)
+        state.booked(0, free_day=TODAY)
+        state.load(AccountFacts(free_requests={TODAY: 3}))
+        assert state.free_used() == 3
+        assert state.idle(0.0)
+
+
+class TestAKey:
+    def test_adds_the_spend_that_the_books_lack(self) -> None:
+        state = key(BOTH)
+        state.taken(TODAY, Spend(7, 5), behind=False)
+        state.taken(TODAY, Spend(3, 2), behind=False)
+        state.booked(TODAY, Spend(7, 5))
+        state.load(KeyFacts(BOTH, Spend(7, 5), {TODAY: Spend(7, 5)}))
+        assert state.used_nano(TODAY) == 17
+        assert not state.idle
+        state.booked(TODAY, Spend(3, 2))
+        state.load(KeyFacts(BOTH, Spend(10, 7), {TODAY: Spend(10, 7)}))
+        assert state.used_nano(TODAY) == 17
+        assert state.idle
+
+    def test_that_only_own_provider_keys_used_is_not_idle_before_it_is_booked(self) -> None:
+        state = key(BOTH)
+        state.taken(TODAY, Spend(0, 5), behind=False)
+        assert not state.idle
+        state.booked(TODAY, Spend(0, 5))
+        assert state.idle
+
+    @pytest.mark.parametrize("reset", [Reset.DAILY, Reset.WEEKLY])
+    def test_counts_what_a_clock_that_jumped_back_gave_an_earlier_window(
+        self, reset: Reset
+    ) -> None:
+        limit, earlier = KeyLimit(100, reset), TODAY - timedelta(days=7)
+        state = key(limit)
+        assert state.used_nano(TODAY) == 0
+        state.taken(earlier, Spend(7), behind=True)
+        assert state.used_nano(TODAY) == 7
+        state.booked(earlier, Spend(7))
+        state.load(KeyFacts(limit, Spend(7), {earlier: Spend(7)}))
+        assert state.used_nano(TODAY) == 7
+
+    def test_keeps_counting_it_on_the_next_day_of_its_window(self) -> None:
+        state = key(KeyLimit(100, Reset.WEEKLY))
+        state.used_nano(TODAY)
+        state.taken(TODAY - timedelta(days=7), Spend(7), behind=True)
+        assert state.used_nano(TODAY + timedelta(days=1)) == 7
+
+    def test_counts_it_no_more_in_the_next_window(self) -> None:
+        state = key(KeyLimit(100, Reset.WEEKLY))
+        state.used_nano(TODAY)
+        state.taken(TODAY - timedelta(days=7), Spend(7), behind=True)
+        assert state.used_nano(TODAY + timedelta(days=7)) == 0
