@@ -222,3 +222,19 @@ async def test_a_preview_shows_an_exempt_account_no_limit_of_requests() -> None:
     assert list(seen.requests) == []
     assert seen.free_limit is None
     assert seen.may_use_free
+
+
+async def test_less_than_a_second_too_early_is_too_early() -> None:
+    front = FrontDesk(rules=Rules(free_per_minute=1))
+    await ask(front, rate=Rate(FREE_PER_MINUTE, None, 1))
+    front.clock.advance(59.5)
+    await limited(front, rate=Rate(FREE_PER_MINUTE, None, 1))
+    front.clock.advance(0.5)
+    await ask(front, rate=Rate(FREE_PER_MINUTE, None, 1))
+
+
+async def test_credits_are_no_remedy_for_who_bought_them() -> None:
+    bought = FrontDesk(balance=10 * CREDIT, rules=Rules(free_per_day_raised=0))
+    assert (await limited(bought)).message == (
+        "Rate limit exceeded: free-models-per-day. Wait for the next UTC day."
+    )

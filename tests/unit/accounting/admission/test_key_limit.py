@@ -198,3 +198,9 @@ async def test_what_was_spent_with_the_clock_set_back_leaves_with_its_window() -
 async def test_a_limit_that_is_never_reset_is_not_worth_waiting_for() -> None:
     spent = front_desk(KeyLimit(CREDIT), d2026_03_01=CREDIT)
     assert (await refused(spent, 1)).metadata["remedy_hint"] == "Raise the key's limit."
+
+
+async def test_what_others_hold_of_a_limit_does_not_bind_who_does_not_count_for_it() -> None:
+    front = front_desk(KeyLimit(CREDIT))
+    await front.admit(CREDIT)
+    await front.admit(CREDIT, own_key=True)

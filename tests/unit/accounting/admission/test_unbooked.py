@@ -10,7 +10,7 @@ import pytest
 from tollhouse.accounting.admission.account import AccountState
 from tollhouse.accounting.admission.key import KeyState
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts, Rate
-from tollhouse.accounting.types import KeyLimit, Reset, Spend
+from tollhouse.accounting.types import Credits, KeyLimit, Reset, Spend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +68,13 @@ class TestAnAccount:
         assert not state.idle(59.0)
         assert state.idle(60.0)
 
+    def test_owes_every_cost_that_the_books_lack(self) -> None:
+        state = account()
+        for cost in (3, 2):
+            state.taken(cost, free_day=None, behind=False)
+        state.load(AccountFacts(credits=Credits(purchased_nano=10)))
+        assert state.balance_nano == 5
+
     def test_adds_the_free_requests_that_the_books_lack(self) -> None:
         state = account()
         for _ in range(3):
@@ -111,7 +118,8 @@ class TestAKey:
         limit, earlier = KeyLimit(100, reset), TODAY - timedelta(days=7)
         state = key(limit)
         assert state.used_nano(TODAY) == 0
-        state.taken(earlier, Spend(7), behind=True)
+        state.taken(earlier, Spend(3), behind=True)
+        state.taken(earlier, Spend(4), behind=True)
         assert state.used_nano(TODAY) == 7
         state.booked(earlier, Spend(7))
         state.load(KeyFacts(limit, Spend(7), {earlier: Spend(7)}))
@@ -128,3 +136,15 @@ class TestAKey:
         state.used_nano(TODAY)
         state.taken(TODAY - timedelta(days=7), Spend(7), behind=True)
         assert state.used_nano(TODAY + timedelta(days=7)) == 0
+
+    def test_does_not_count_the_spend_of_an_earlier_window(self) -> None:
+        state = key(KeyLimit(100, Reset.DAILY))
+        assert state.used_nano(TODAY) == 0
+        state.taken(YESTERDAY, Spend(7), behind=False)
+        assert state.used_nano(TODAY) == 0
+
+    def test_counts_every_spend_of_each_day_of_its_window(self) -> None:
+        state = key(KeyLimit(100, Reset.WEEKLY))
+        for day in (YESTERDAY, YESTERDAY, TODAY):
+            state.taken(day, Spend(7), behind=False)
+        assert state.used_nano(TODAY) == 21
