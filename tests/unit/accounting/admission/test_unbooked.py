@@ -50,7 +50,7 @@ class TestAnAccount:
             lambda state: state.taken(1, free_day=None, behind=False),
             lambda state: state.taken(0, free_day=TODAY, behind=False),
             lambda state: setattr(state.key("k"), "held_nano", 1),
-            lambda state: state.key("k").taken(TODAY, Spend(1), behind=False),
+            lambda state: state.key("k").taken(TODAY, Spend(1), TODAY, behind=False),
             lambda state: state.minute(RATE).take(0.0),
         ],
         ids=["hold", "free hold", "behind", "cost", "free", "key's hold", "key's cost", "minute"],
@@ -63,7 +63,7 @@ class TestAnAccount:
     def test_is_idle_when_its_settlement_window_and_its_minute_are_over(self) -> None:
         state = account()
         state.in_flight.begin(1)
-        state.in_flight.end(1, 1, until=60.0)
+        state.in_flight.end(1, 1, 0.0, 60.0)
         state.minute(RATE).take(0.0)
         assert not state.idle(59.0)
         assert state.idle(60.0)
@@ -93,8 +93,8 @@ class TestAnAccount:
 class TestAKey:
     def test_adds_the_spend_that_the_books_lack(self) -> None:
         state = key(BOTH)
-        state.taken(TODAY, Spend(7, 5), behind=False)
-        state.taken(TODAY, Spend(3, 2), behind=False)
+        state.taken(TODAY, Spend(7, 5), TODAY, behind=False)
+        state.taken(TODAY, Spend(3, 2), TODAY, behind=False)
         state.booked(TODAY, Spend(7, 5))
         state.load(KeyFacts(BOTH, Spend(7, 5), {TODAY: Spend(7, 5)}))
         assert state.used_nano(TODAY) == 17
@@ -106,7 +106,7 @@ class TestAKey:
 
     def test_that_only_own_provider_keys_used_is_not_idle_before_it_is_booked(self) -> None:
         state = key(BOTH)
-        state.taken(TODAY, Spend(0, 5), behind=False)
+        state.taken(TODAY, Spend(0, 5), TODAY, behind=False)
         assert not state.idle
         state.booked(TODAY, Spend(0, 5))
         assert state.idle
@@ -118,8 +118,8 @@ class TestAKey:
         limit, earlier = KeyLimit(100, reset), TODAY - timedelta(days=7)
         state = key(limit)
         assert state.used_nano(TODAY) == 0
-        state.taken(earlier, Spend(3), behind=True)
-        state.taken(earlier, Spend(4), behind=True)
+        state.taken(earlier, Spend(3), TODAY, behind=True)
+        state.taken(earlier, Spend(4), TODAY, behind=True)
         assert state.used_nano(TODAY) == 7
         state.booked(earlier, Spend(7))
         state.load(KeyFacts(limit, Spend(7), {earlier: Spend(7)}))
@@ -128,23 +128,23 @@ class TestAKey:
     def test_keeps_counting_it_on_the_next_day_of_its_window(self) -> None:
         state = key(KeyLimit(100, Reset.WEEKLY))
         state.used_nano(TODAY)
-        state.taken(TODAY - timedelta(days=7), Spend(7), behind=True)
+        state.taken(TODAY - timedelta(days=7), Spend(7), TODAY, behind=True)
         assert state.used_nano(TODAY + timedelta(days=1)) == 7
 
     def test_counts_it_no_more_in_the_next_window(self) -> None:
         state = key(KeyLimit(100, Reset.WEEKLY))
         state.used_nano(TODAY)
-        state.taken(TODAY - timedelta(days=7), Spend(7), behind=True)
+        state.taken(TODAY - timedelta(days=7), Spend(7), TODAY, behind=True)
         assert state.used_nano(TODAY + timedelta(days=7)) == 0
 
     def test_does_not_count_the_spend_of_an_earlier_window(self) -> None:
         state = key(KeyLimit(100, Reset.DAILY))
         assert state.used_nano(TODAY) == 0
-        state.taken(YESTERDAY, Spend(7), behind=False)
+        state.taken(YESTERDAY, Spend(7), TODAY, behind=False)
         assert state.used_nano(TODAY) == 0
 
     def test_counts_every_spend_of_each_day_of_its_window(self) -> None:
         state = key(KeyLimit(100, Reset.WEEKLY))
         for day in (YESTERDAY, YESTERDAY, TODAY):
-            state.taken(day, Spend(7), behind=False)
+            state.taken(day, Spend(7), TODAY, behind=False)
         assert state.used_nano(TODAY) == 21
