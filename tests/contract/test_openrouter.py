@@ -55,7 +55,8 @@ def test_a_management_key_reads_itself_too(sync: dict[str, Any]) -> None:
 
 def test_credits_are_what_was_granted_and_used(sync: dict[str, Any]) -> None:
     assert sync["credits"]["total_credits"] == 1_000
-    assert sync["credits"]["total_usage"] == sync["key"]["usage"]
+    # The account's; tests of other keys may have used some of it.
+    assert sync["credits"]["total_usage"] >= sync["key"]["usage"] > 0
 
 
 def test_credits_are_refused_to_an_api_key(sync: dict[str, Any]) -> None:
@@ -108,7 +109,7 @@ def test_activity_is_what_was_asked_and_used(gateway: Gateway, sync: dict[str, A
     assert (chat["reasoning_tokens"], chat["cached_tokens"]) == (0, 0)
     assert (embedding["requests"], embedding["completion_tokens"]) == (1, 0)
     used = chat["usage"] + embedding["usage"]
-    assert used == pytest.approx(sync["key"]["usage"], rel=1e-12)
+    assert used == pytest.approx(sync["credits"]["total_usage"], rel=1e-12)
     assert sync["activity_of_another_day"] == {"data": []}
 
 

@@ -64,19 +64,19 @@ def _for_ever() -> None:
 
 def _pausing(original: Callable[..., Any], when: str, pause: Pause) -> Callable[..., Any]:
     @wraps(original)
-    def sync(*args: Any) -> Any:
+    def sync(*args: Any, **named: Any) -> Any:
         if when == "before" and pause.reached():
             _for_ever()
-        result = original(*args)
+        result = original(*args, **named)
         if when == "after" and pause.reached():
             _for_ever()
         return result
 
     @wraps(original)
-    async def deferred(*args: Any) -> Any:
+    async def deferred(*args: Any, **named: Any) -> Any:
         if when == "before" and pause.reached():
             await asyncio.Event().wait()
-        result = await original(*args)
+        result = await original(*args, **named)
         if when == "after" and pause.reached():
             await asyncio.Event().wait()
         return result
