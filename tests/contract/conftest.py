@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import httpx2
 import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
@@ -27,18 +28,30 @@ class Gateway:
         self.embedding_model = embedding_model
 
     def run(self, client: str, script: str = "check_chat.py") -> dict:
-        """Return what a client's script saw of this gateway."""
+        """Return what a client's script saw of this gateway, with a key that nobody else uses."""
+        made = self._make_key(client)
         return run_client(
             client,
             script,
             env={
                 "BASE_URL": self.server.base_url,
-                "API_KEY": self.server.api_key,
+                "API_KEY": made["key"],
+                "KEY_HASH": made["data"]["hash"],
                 "MANAGEMENT_KEY": self.server.management_key,
                 "MODEL": self.model,
                 "EMBEDDING_MODEL": self.embedding_model,
             },
         )
+
+    def _make_key(self, name: str) -> dict:
+        reply = httpx2.post(
+            f"{self.server.base_url}/keys",
+            headers={"Authorization": f"Bearer {self.server.management_key}"},
+            json={"name": name},
+            timeout=60,
+        )
+        assert reply.status_code == httpx2.codes.CREATED, reply.text
+        return reply.json()
 
 
 SIMULATED, SEPARATE, POSTGRESQL = "simulated", "separate-provider", "postgresql"

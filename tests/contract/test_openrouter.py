@@ -98,7 +98,7 @@ def test_embeddings_are_vectors_at_their_cost(gateway: Gateway, sync: dict[str, 
     assert reply["usage"]["cost"] == pytest.approx(3 * 0.000_001, rel=1e-12)
 
 
-def test_activity_is_what_was_asked_and_used(gateway: Gateway, sync: dict[str, Any]) -> None:
+def test_a_key_s_activity_is_what_it_asked_and_used(gateway: Gateway, sync: dict[str, Any]) -> None:
     rows = {row["model"]: row for row in sync["activity"]["data"]}
     assert rows.keys() == {gateway.model, gateway.embedding_model}
     chat, embedding = rows[gateway.model], rows[gateway.embedding_model]
@@ -109,7 +109,7 @@ def test_activity_is_what_was_asked_and_used(gateway: Gateway, sync: dict[str, A
     assert (chat["reasoning_tokens"], chat["cached_tokens"]) == (0, 0)
     assert (embedding["requests"], embedding["completion_tokens"]) == (1, 0)
     used = chat["usage"] + embedding["usage"]
-    assert used == pytest.approx(sync["credits"]["total_usage"], rel=1e-12)
+    assert used == pytest.approx(sync["key"]["usage"], rel=1e-12)
     assert sync["activity_of_another_day"] == {"data": []}
 
 

@@ -75,7 +75,11 @@ def synchronous() -> dict:
             "key": dump(caller.api_keys.get_current_key_metadata().data),
             "management_key": dump(manager.api_keys.get_current_key_metadata().data),
             "credits": dump(manager.credits.get_credits().data),
-            "activity": dump(manager.analytics.get_user_activity(request={})),
+            "activity": dump(
+                manager.analytics.get_user_activity(
+                    request={"api_key_hash": os.environ["KEY_HASH"]}
+                )
+            ),
             "activity_by_workspace": dump(
                 manager.analytics.get_user_activity(request={"group_by": "workspace"})
             ),
