@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -49,12 +48,6 @@ TEXT_MODELS = ["echo", "echo:free", "tools", "reasoning", "refusal"]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
     with start_server(tmp_path_factory.mktemp("estimate"), config=CONFIG) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def payers(server: ServerProcess) -> Generator[Payers]:
-    with closing(Payers(server)) as made:
-        yield made
 
 
 def estimated(payer: Payer, model: str, form: str = CHAT, **fields: Any) -> dict[str, Any]:

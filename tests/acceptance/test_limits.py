@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.payers import Payer, Payers
 from tests.acceptance.server_process import ServerProcess, start_server
 from tollhouse.kernel.clock import SystemClock
 
@@ -17,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     import httpx2
+
+    from tests.acceptance.payers import Payer, Payers
 
 CONFIG = """
 server:
@@ -51,12 +51,6 @@ WINDOW = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
     with start_server(tmp_path_factory.mktemp("limits"), config=CONFIG) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def payers(server: ServerProcess) -> Generator[Payers]:
-    with closing(Payers(server)) as made:
-        yield made
 
 
 def rate_headers(reply: httpx2.Response) -> dict[str, str]:

@@ -144,14 +144,6 @@ async def save_key_limit(write: Write, key_hash: str, limit: KeyLimit, now: date
     )
 
 
-async def free_requests_of(read: Read, account_id: str, day: date) -> int:
-    """Return how many generations of a UTC day count towards the limits of free models."""
-    query = sa.select(account_days.c.free_requests).where(
-        account_days.c.account_id == account_id, account_days.c.day == day.isoformat()
-    )
-    return (await read.execute(query)).scalar_one_or_none() or 0
-
-
 async def free_requests_since(read: Read, account_id: str, first: date) -> dict[date, int]:
     """Return an account's limited requests to free models for each UTC day from `first` on."""
     query = sa.select(account_days.c.day, account_days.c.free_requests).where(

@@ -197,8 +197,10 @@ class AccountingService:
 
     async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
         """Return what an account asked of free models in the current UTC day."""
-        used = await repository.free_requests_of(read, account_id, self._clock.now().date())
-        return free_requests(await repository.credits_of(read, account_id), used, self._rules)
+        today = self._clock.now().date()
+        days = await repository.free_requests_since(read, account_id, today)
+        owned = await repository.credits_of(read, account_id)
+        return free_requests(owned, days.get(today, 0), self._rules)
 
     async def generation(
         self, read: Read, subject: Subject, generation_id: str

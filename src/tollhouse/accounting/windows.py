@@ -43,6 +43,14 @@ def window_start(reset: Reset | None, today: date) -> date | None:
     return today - today.weekday() * _DAY if reset is Reset.WEEKLY else today.replace(day=1)
 
 
+@overload
+def resets_at(reset: Reset, today: date) -> datetime: ...
+
+
+@overload
+def resets_at(reset: Reset | None, today: date) -> datetime | None: ...
+
+
 def resets_at(reset: Reset | None, today: date) -> datetime | None:
     """Return the instant at which the window that a day is in ends and the next one begins.
 

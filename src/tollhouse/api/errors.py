@@ -11,7 +11,7 @@ from tollhouse.kernel.envelope import envelope, status_of
 from tollhouse.kernel.errors import MethodNotAllowed, RateLimited, Unauthenticated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tollhouse.kernel.errors import RateWindow, TollhouseError
 
@@ -44,11 +44,6 @@ def error_response(
     return status_of(error), headers, _encode(envelope(error) if shown is None else shown)
 
 
-def _rate_limit(window: RateWindow) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a 429 of our own; its reset is in milliseconds since the epoch."""
-    reset = int(window.resets_at.timestamp() * 1000)
-    return [
-        (b"x-ratelimit-limit", str(window.limit).encode()),
-        (b"x-ratelimit-remaining", str(window.remaining).encode()),
-        (b"x-ratelimit-reset", str(reset).encode()),
-    ]
+def _rate_limit(window: RateWindow) -> Iterator[tuple[bytes, bytes]]:
+    for name, value in window.headers().items():
+        yield name.lower().encode(), value.encode()

@@ -8,11 +8,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.money import parse_credits, parse_limit, parse_signed_credits
 from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 HASH_LENGTH = 64
 SHORTEST_PREFIX = 4
@@ -46,7 +47,7 @@ def expiry(text: str, now: datetime) -> str:
     if instant <= now:
         message = f"--expires: {text!r} has passed already"
         raise StartError(message)
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return iso_utc_seconds(instant)
 
 
 def _instant(text: str, now: datetime) -> datetime | None:
@@ -68,12 +69,7 @@ def amount(text: str) -> str:
     Raises:
         StartError: It is none.
     """
-    try:
-        parse_credits(text)
-    except ValueError as error:
-        message = f"{error}: write it like 12.5"
-        raise StartError(message) from None
-    return text.strip().removeprefix("+")
+    return _checked(text, parse_credits, "{}: write it like 12.5").removeprefix("+")
 
 
 def signed_amount(text: str) -> str:
@@ -82,12 +78,8 @@ def signed_amount(text: str) -> str:
     Raises:
         StartError: It is none.
     """
-    try:
-        parse_signed_credits(text)
-    except ValueError as error:
-        message = f"{error}: write it like -12.5 or 12.5"
-        raise StartError(message) from None
-    return text.strip().removeprefix("+")
+    advice = "{}: write it like -12.5 or 12.5"
+    return _checked(text, parse_signed_credits, advice).removeprefix("+")
 
 
 def limit_text(text: str) -> str:
@@ -96,12 +88,22 @@ def limit_text(text: str) -> str:
     Raises:
         StartError: It is none.
     """
+    return _checked(text, parse_limit, "--limit: {}: write it like 25").lstrip("+-")
+
+
+def _checked(text: str, parse: Callable[[str], int], message: str) -> str:
+    """Return a text without blanks around it, once it can be read.
+
+    Args:
+        text: What was typed.
+        parse: Reads it; raises ValueError where it cannot.
+        message: What to say then, with a place for what `parse` said.
+    """
     try:
-        parse_limit(text)
+        parse(text)
     except ValueError as error:
-        message = f"--limit: {error}: write it like 25"
-        raise StartError(message) from None
-    return text.strip().lstrip("+-")
+        raise StartError(message.format(error)) from None
+    return text.strip()
 
 
 def credits_text(value: float) -> str:

@@ -105,10 +105,7 @@ def _of_credits(cap: Cap, prefix: str, *, fits: bool) -> Shown:
     return {
         "name": prefix + cap.source,
         "unit": "credits",
-        "limit": nano_to_float(cap.limit_nano),
-        "used": nano_to_float(cap.used_nano),
-        "held": nano_to_float(cap.held_nano),
-        "remaining": nano_to_float(cap.remaining_nano),
+        **cap.amounts(),
         "resets_at": _time(cap.resets_at),
         "fits": fits,
     }

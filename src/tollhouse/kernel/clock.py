@@ -42,4 +42,13 @@ def unix_seconds(instant: datetime) -> int:
 
 def iso_utc(instant: datetime) -> str:
     """Return ISO 8601 with milliseconds and a `Z`, as the wire's date-time strings want it."""
-    return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _iso(instant, "milliseconds")
+
+
+def iso_utc_seconds(instant: datetime) -> str:
+    """Return ISO 8601 with whole seconds and a `Z`, for what begins and ends on a second."""
+    return _iso(instant, "seconds")
+
+
+def _iso(instant: datetime, timespec: str) -> str:
+    return instant.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -179,6 +179,14 @@ class RateWindow:
     resets_at: datetime
     """When the next request may pass."""
 
+    def headers(self) -> dict[str, str]:
+        """Return what a 429 says of it; the reset is in milliseconds since the epoch."""
+        return {
+            "X-RateLimit-Limit": str(self.limit),
+            "X-RateLimit-Remaining": str(self.remaining),
+            "X-RateLimit-Reset": str(int(self.resets_at.timestamp() * 1000)),
+        }
+
 
 class RateLimited(TollhouseError):
     """Too often: we ourselves say so, and show the limit that was passed."""

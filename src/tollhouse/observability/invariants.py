@@ -11,10 +11,11 @@ check that fails is, too, and the next round tries again.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
+
+from tollhouse.kernel.waiting import happens_within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -64,7 +65,7 @@ class Invariants:
             await asyncio.wait([self._task])
 
     async def _rounds(self) -> None:
-        while not await self._stops_within(self._seconds):
+        while not await happens_within(self._stopping, self._seconds):
             for name, check in self._checks.items():
                 await self._look(name, check)
 
@@ -78,9 +79,3 @@ class Invariants:
         for facts in broken[:MOST_LOGGED]:
             _log.error("invariant_broken", invariant=name, **facts)
         self._metrics.checked(name, "broken" if broken else "kept", len(broken))
-
-    async def _stops_within(self, seconds: float) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        return self._stopping.is_set()

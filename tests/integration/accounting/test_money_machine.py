@@ -18,7 +18,13 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.integration.accounting.books import Books, charge_writer
 from tests.unit.accounting.admission.money_machine import KEYS, MoneyMachine, System
-from tests.unit.accounting.admission.test_money_machine import claim_of, reason_of, record_of
+from tests.unit.accounting.admission.test_money_machine import (
+    claim_of,
+    counters_of,
+    preview_claim,
+    reason_of,
+    record_of,
+)
 from tollhouse.accounting.admission.desk import Desk
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
@@ -142,13 +148,10 @@ class OnDisk:
         self.counters()
 
     def counters(self) -> tuple[int, int, int, int]:
-        claim = claim_of(self.model, "preview", KEYS[0], 1, free=False, open_ended=False)
+        claim = preview_claim(self.model, KEYS[0])
         claim.account_id = self.tenant.account.id
         seen = self._run(self.desk.preview(claim))
-        owned = next(cap for cap in seen.caps if cap.source == "credits")
-        budget = [cap for cap in seen.caps if cap.source == "in_flight_budget"]
-        held = budget[0].held_nano + budget[0].used_nano if budget else self.model.held
-        return owned.limit_nano - owned.used_nano, held, seen.free_used, self.desk.holds
+        return counters_of(seen, self.model, self.desk.holds)
 
     def close(self) -> None:
         try:

@@ -45,7 +45,7 @@ class FakeForecast:
 
     async def preview(self, claim: Claim) -> Preview:
         self.claims = [*self.claims, claim]
-        return Preview((), (), (), 0, 0, None, may_use_free=False, error=self.error)
+        return Preview((), (), (), 0, may_use_free=False, error=self.error)
 
 
 async def estimated(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -120,8 +120,14 @@ def test_no_error_shows_what_was_given(problems_of: Problems, text: str) -> None
 @hypothesis_settings(deadline=None)
 @given(key=st.text(alphabet=st.characters(codec="utf-8"), min_size=8, max_size=30))
 def test_no_error_shows_a_key_whatever_it_looks_like(key: str) -> None:
+    assume(key not in error_about("another key"))  # some of our own words
+    assert key not in error_about(key)
+
+
+def error_about(key: str) -> str:
+    """Return what is said of settings that are wrong wherever they hold a key."""
     provider = {"slug": "a", "kind": "anthropic", "api_key": key, "nonsense": key}
     env = {"TOLLHOUSE_PROVIDERS": json.dumps([provider]), "TOLLHOUSE_DATABASE_URL": f"x:{key}"}
     with pytest.raises(ConfigError) as caught:
         load(config=None, env=env, overrides={"data_dir": "/nonexistent"})
-    assert key not in str(caught.value)
+    return str(caught.value)

@@ -7,18 +7,19 @@ Every method is one step without waiting, so that a check and the hold that foll
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.admission.in_flight import InFlight
 from tollhouse.accounting.admission.key import KeyState
 from tollhouse.accounting.admission.rate import SlidingMinute
 from tollhouse.accounting.admission.types import AccountFacts
-from tollhouse.accounting.types import Credits
 
 if TYPE_CHECKING:
     from datetime import date
 
     from tollhouse.accounting.admission.types import Claim, Rate
+    from tollhouse.accounting.types import Credits
 
 
 class Hold:
@@ -99,13 +100,7 @@ class AccountState:
     def credits(self) -> Credits:
         """The account's money, with the charges that are not booked yet."""
         booked = self.facts.credits
-        return Credits(
-            booked.purchased_nano,
-            booked.granted_nano,
-            booked.used_nano + self._taken_nano,
-            booked.refunded_nano,
-            booked.adjusted_nano,
-        )
+        return replace(booked, used_nano=booked.used_nano + self._taken_nano)
 
     @property
     def balance_nano(self) -> int:

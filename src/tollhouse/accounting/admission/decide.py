@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tollhouse.accounting.admission.types import Cap, Refusal
 from tollhouse.identity.types import AccountType
+from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Case:
     rules: Rules
     now: float
     """Seconds of a clock that never jumps."""
+    behind: bool = False
+    """Whether the request came on a day that has passed."""
 
 
 def refusal(case: Case) -> Refusal | None:
@@ -154,7 +157,7 @@ def _reset_of(case: Case) -> str:
     cap = case.key.cap(case.account.today)
     if cap is None or cap.resets_at is None:
         return ""
-    return f", or wait for its reset at {cap.resets_at:%Y-%m-%dT%H:%M:%SZ}"
+    return f", or wait for its reset at {iso_utc_seconds(cap.resets_at)}"
 
 
 def _no_credits(case: Case) -> Refusal | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -25,6 +24,7 @@ from tollhouse.accounting.admission.decide import Case
 from tollhouse.accounting.admission.roster import Roster
 from tollhouse.accounting.admission.types import Preview
 from tollhouse.kernel.errors import TollhouseError
+from tollhouse.kernel.waiting import happens_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,14 +117,11 @@ class Desk:
             self._room(len(self._holds) + 1)
         except TollhouseError as refusal:
             error = refusal
-        gated = free.is_gated(case.account, claim)
         return Preview(
             caps=decide.caps(case, refused),
             too_small=decide.too_small(case),
             requests=free.caps(case, self._clock.now()),
             key_nano=decide.key_weight_nano(case),
-            free_used=case.account.free_used(),
-            free_limit=free.a_day(case.account, self._rules) if gated else None,
             may_use_free=may_use_free,
             error=error,
         )
@@ -149,10 +146,9 @@ class Desk:
     # One step each, without waiting
 
     def _case(self, account: AccountState, claim: Claim) -> Case:
-        account.sees(claim.now.date())
-        return Case(
-            account, account.key(claim.key_hash), claim, self._rules, self._clock.monotonic()
-        )
+        behind = account.sees(claim.now.date())
+        key, now = account.key(claim.key_hash), self._clock.monotonic()
+        return Case(account, key, claim, self._rules, now, behind)
 
     def _verdict(self, case: Case) -> tuple[bool, Refusal | None]:
         """Tell whether a request may use free models, and why it may not begin for its credits.
@@ -174,7 +170,7 @@ class Desk:
             claim,
             key_nano=decide.key_weight_nano(case),
             free=may_use_free and free.is_gated(account, claim),
-            behind=account.sees(claim.now.date()),
+            behind=case.behind,
             expires=case.now + self._rules.hold_seconds,
         )
         free.take(case, may_use_free=may_use_free)
@@ -231,7 +227,8 @@ class Desk:
                     raise self._error(case, refused)
                 # Only the first can begin; it wakes the next one when it leaves.
                 change = case.account.in_flight.next_change(case.now) if queue[0] is turn else None
-                await _until(turn, left if change is None else min(left, change - case.now))
+                pause = left if change is None else min(left, change - case.now)
+                await happens_within(turn, pause)
         finally:
             queue.remove(turn)
             if queue:
@@ -243,10 +240,3 @@ class Desk:
         queue = self._queues.get(account_id)
         if queue:
             queue[0].set()
-
-
-async def _until(turn: asyncio.Event, seconds: float) -> None:
-    """Wait until something was freed, but only so long."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await turn.wait()

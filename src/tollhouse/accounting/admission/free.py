@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from tollhouse.accounting.admission import refusals
 from tollhouse.accounting.admission.types import FREE_PER_DAY, RequestCap
 from tollhouse.accounting.policy import free_requests_a_day
+from tollhouse.accounting.types import Reset
+from tollhouse.accounting.windows import resets_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,11 +69,11 @@ def caps(case: Case, at: datetime) -> Sequence[RequestCap]:
         return found
     if claim.rate is not None:
         used, leaves = account.minute(claim.rate).standing(case.now)
-        resets_at = None if leaves is None else at + timedelta(seconds=leaves)
-        found.append(RequestCap(claim.rate.bucket, claim.rate.per_minute, used, 0, resets_at))
+        free_again = None if leaves is None else at + timedelta(seconds=leaves)
+        found.append(RequestCap(claim.rate.bucket, claim.rate.per_minute, used, 0, free_again))
     if claim.free:
         limit, held = a_day(account, case.rules), account.free_held
-        midnight = refusals.midnight_after(account.today)
+        midnight = resets_at(Reset.DAILY, account.today)
         found.append(RequestCap(FREE_PER_DAY, limit, account.free_used() - held, held, midnight))
     return found
 

@@ -5,17 +5,19 @@ Source: the public gateway's tables of 402 and 429 errors; `limits` beyond them 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
+from datetime import timedelta
 from math import ceil
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.admission.types import FREE_PER_DAY
+from tollhouse.accounting.types import Reset
+from tollhouse.accounting.windows import resets_at
+from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.errors import PaymentRequired, RateLimited, RateWindow
-from tollhouse.kernel.money import nano_to_float
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import date
+    from datetime import date, datetime
 
     from tollhouse.accounting.admission.types import Cap, Rate, Refusal
 
@@ -45,11 +47,8 @@ def shown(cap: Cap, prefix: str) -> dict[str, object]:
     """Return a limit in credits, as metadata shows it."""
     return {
         "limit_source": prefix + cap.source,
-        "limit": nano_to_float(cap.limit_nano),
-        "used": nano_to_float(cap.used_nano),
-        "held": nano_to_float(cap.held_nano),
-        "remaining": nano_to_float(cap.remaining_nano),
-        "resets_at": None if cap.resets_at is None else f"{cap.resets_at:%Y-%m-%dT%H:%M:%SZ}",
+        **cap.amounts(),
+        "resets_at": None if cap.resets_at is None else iso_utc_seconds(cap.resets_at),
     }
 
 
@@ -78,20 +77,10 @@ def too_many_a_day(limit: int, raised: int, today: date) -> RateLimited:
     more = f" Purchased credits raise it to {raised} requests a day." if limit < raised else ""
     return _limited(
         f"Rate limit exceeded: {FREE_PER_DAY}. Wait for the next UTC day.{more}",
-        RateWindow(limit, 0, midnight_after(today)),
+        RateWindow(limit, 0, resets_at(Reset.DAILY, today)),
     )
 
 
-def midnight_after(today: date) -> datetime:
-    """Return the end of a UTC day."""
-    return datetime.combine(today + timedelta(days=1), time(), UTC)
-
-
 def _limited(message: str, window: RateWindow) -> RateLimited:
-    headers = {
-        "X-RateLimit-Limit": str(window.limit),
-        "X-RateLimit-Remaining": str(window.remaining),
-        "X-RateLimit-Reset": str(int(window.resets_at.timestamp() * 1000)),
-    }
-    metadata = {"error_type": RateLimited.code, "headers": headers}
+    metadata = {"error_type": RateLimited.code, "headers": window.headers()}
     return RateLimited(message, metadata=metadata, window=window)

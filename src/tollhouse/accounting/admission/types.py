@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tollhouse.accounting.types import Credits, KeyLimit, Spend
 from tollhouse.identity.types import AccountType
+from tollhouse.kernel.money import nano_to_float
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -95,6 +96,15 @@ class Cap:
         """What is left; never negative."""
         return max(0, self.limit_nano - self.used_nano - self.held_nano)
 
+    def amounts(self) -> dict[str, float]:
+        """Return its amounts in credits, by the names that the wire has for them."""
+        return {
+            "limit": nano_to_float(self.limit_nano),
+            "used": nano_to_float(self.used_nano),
+            "held": nano_to_float(self.held_nano),
+            "remaining": nano_to_float(self.remaining_nano),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class RequestCap:
@@ -128,9 +138,6 @@ class Preview:
     """Every limit of requests that holds for it."""
     key_nano: int
     """What it would hold of its key's limit."""
-    free_used: int
-    free_limit: int | None
-    """Of the day's requests to free models; None where they do not count for it."""
     may_use_free: bool
     """Whether there is room for it at free models."""
     error: TollhouseError | None

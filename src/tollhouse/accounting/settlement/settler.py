@@ -32,6 +32,7 @@ from tollhouse.accounting.settlement.rows import storable
 from tollhouse.accounting.types import GenerationRecord
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.start import StartError
+from tollhouse.kernel.waiting import happens_within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -285,7 +286,7 @@ class Settler:
         """Let charges come, unless somebody waits for those that are there or they are many."""
         if len(self._pending) >= LARGEST_GROUP:
             return
-        await _wait(self._hurry, GATHER_SECONDS)
+        await happens_within(self._hurry, GATHER_SECONDS)
         if not self._closing.is_set():
             self._hurry.clear()
 
@@ -311,7 +312,7 @@ class Settler:
                 return True
             if self._closing.is_set():
                 return False
-            await _wait(self._closing, pause)
+            await happens_within(self._closing, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _observe(self, group: Sequence[GenerationRecord]) -> None:
@@ -361,10 +362,3 @@ def _payload(record: GenerationRecord) -> bytes:
     except UnicodeEncodeError:
         # Half of a surrogate pair, from a client or a provider: hardly ever, so looked for last.
         return _encode(storable(record))
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, but only so long."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -40,8 +40,14 @@ async def add(
 ) -> Record:
     """Add credits that were paid for to an account; needs an operator."""
     kind = "grant" if grant else "purchase"
-    body = changes(amount=amount(given), kind=kind, note=note, account_id=account)
-    return await _post(server, body, idempotency_key)
+    return await _post(
+        server,
+        idempotency_key,
+        amount=amount(given),
+        kind=kind,
+        note=note,
+        account_id=account,
+    )
 
 
 @control_command(
@@ -58,8 +64,14 @@ async def grant(
     account: Account = None,
 ) -> Record:
     """Give credits to an account; they do not count as paid for. Needs an operator."""
-    body = changes(amount=amount(given), kind="grant", note=note, account_id=account)
-    return await _post(server, body, idempotency_key)
+    return await _post(
+        server,
+        idempotency_key,
+        amount=amount(given),
+        kind="grant",
+        note=note,
+        account_id=account,
+    )
 
 
 @control_command(
@@ -79,8 +91,14 @@ async def refund(
 
     No more than was purchased and not refunded yet. The balance may fall below zero.
     """
-    body = changes(amount=amount(given), kind="refund", note=note, account_id=account)
-    return await _post(server, body, idempotency_key)
+    return await _post(
+        server,
+        idempotency_key,
+        amount=amount(given),
+        kind="refund",
+        note=note,
+        account_id=account,
+    )
 
 
 @control_command(
@@ -113,14 +131,15 @@ async def adjust(
     account: Account = None,
 ) -> Record:
     """Correct an account's balance, up or down; needs an operator."""
-    body = changes(
+    return await _post(
+        server,
+        idempotency_key,
         amount=signed_amount(given),
         kind="adjustment",
         note=note,
         generation_id=generation,
         account_id=account,
     )
-    return await _post(server, body, idempotency_key)
 
 
 @control_command(app, "show", "tollhouse credits show", "tollhouse credits show --account ID")
@@ -131,8 +150,9 @@ async def show(server: Server, account: Account = None) -> Record:
     return Record({**found, "balance": float(left)})
 
 
-async def _post(server: Server, body: dict[str, object], idempotency_key: str | None) -> Record:
+async def _post(server: Server, idempotency_key: str | None, **fields: object) -> Record:
     headers: dict[str, str] = {}
     if idempotency_key is not None:
         headers["Idempotency-Key"] = header_text(idempotency_key, "--idempotency-key")
-    return Record((await server.send("POST", "/credits", body, headers=headers))["data"])
+    sent = await server.send("POST", "/credits", changes(**fields), headers=headers)
+    return Record(sent["data"])

@@ -289,7 +289,8 @@ async def test_a_preview_holds_and_counts_nothing() -> None:
     front = FrontDesk(balance=2 * BUDGET, limit=KeyLimit(CREDIT))
     for _ in range(60):
         seen = await front.desk.preview(front.claim(CREDIT, free=True, only_free=True))
-    assert (seen.error, seen.free_used, seen.free_limit) == (None, 0, 50)
+    assert seen.error is None
+    assert [(cap.limit, cap.used, cap.held) for cap in seen.requests] == [(50, 0, 0)]
     assert [cap.source for cap in seen.caps] == ["key_limit", "credits", "in_flight_budget"]
     assert front.desk.holds == 0
 

@@ -13,10 +13,12 @@ from tests.unit.accounting.admission.front_desk import ACCOUNT, FakeStanding
 from tests.unit.accounting.admission.money_machine import MoneyMachine, System
 from tollhouse.accounting.admission.desk import Desk
 from tollhouse.accounting.admission.types import (
+    FREE_PER_DAY,
     FREE_PER_MINUTE,
     AccountFacts,
     Claim,
     KeyFacts,
+    Preview,
     Rate,
 )
 from tollhouse.accounting.days import utc_day
@@ -52,6 +54,23 @@ def claim_of(
         only_free=free,
         rate=rate,
     )
+
+
+def preview_claim(model: Model, key: str) -> Claim:
+    """Return a claim that meets all limits of an account."""
+    claim = claim_of(model, "preview", key, 1, free=False, open_ended=False)
+    claim.free = True
+    return claim
+
+
+def counters_of(seen: Preview, model: Model, holds: int) -> tuple[int, int, int, int]:
+    """Return the balance, what is held of the budget, the day's free requests, and the holds."""
+    credit = next(cap for cap in seen.caps if cap.source == "credits")
+    budget = [cap for cap in seen.caps if cap.source == "in_flight_budget"]
+    # Above the threshold there is no budget to look at.
+    held = budget[0].held_nano + budget[0].used_nano if budget else model.held
+    free = next(cap for cap in seen.requests if cap.bucket == FREE_PER_DAY)
+    return credit.limit_nano - credit.used_nano, held, free.used + free.held, holds
 
 
 def reason_of(error: PaymentRequired | RateLimited) -> str:
@@ -153,13 +172,9 @@ class InMemory:
         return self._preview()
 
     def _preview(self) -> tuple[int, int, int, int]:
-        claim = claim_of(self.model, "preview", "k" * 64, 1, free=False, open_ended=False)
+        claim = preview_claim(self.model, "k" * 64)
         seen = self.loop.run_until_complete(self.desk.preview(claim))
-        owned = next(cap for cap in seen.caps if cap.source == "credits")
-        budget = [cap for cap in seen.caps if cap.source == "in_flight_budget"]
-        # Above the threshold there is no budget to look at.
-        held = budget[0].held_nano + budget[0].used_nano if budget else self.model.held
-        return owned.limit_nano - owned.used_nano, held, seen.free_used, self.desk.holds
+        return counters_of(seen, self.model, self.desk.holds)
 
     def close(self) -> None:
         self.loop.close()
