@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faults.books import Books, PostgresqlBooks, SqliteBooks
 from tests.faults.upstream_process import UpstreamProcess, start_upstream
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
+
+    from tests.integration.postgresql_databases import PostgresqlDatabases
 
 
 @pytest.fixture(scope="module")
@@ -17,3 +21,12 @@ def upstream() -> Generator[UpstreamProcess]:
     """Run a provider for the tests of a module."""
     with start_upstream() as running:
         yield running
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def books(request: pytest.FixtureRequest, tmp_path: Path) -> Books:
+    """The database of the server under test."""
+    if request.param == "sqlite":
+        return SqliteBooks(tmp_path / "data")
+    databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
+    return PostgresqlBooks(databases.take())

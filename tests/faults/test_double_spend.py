@@ -15,13 +15,12 @@ import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.raw_client import Answer, post_chat
-from tests.integration.postgresql_databases import plain_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.integration.postgresql_databases import PostgresqlDatabases
+    from tests.faults.books import Books
 
 CLIENTS = 64
 ROUNDS_IN_TEST = 3
@@ -51,15 +50,6 @@ BODY = json.dumps(
 ).encode()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def env(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What tells the server its database."""
-    if request.param == "sqlite":
-        return {}
-    databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
-    return {"TOLLHOUSE_DATABASE_URL": plain_url(databases.take())}
-
-
 class Bank:
     """The management of a server's money."""
 
@@ -87,11 +77,11 @@ class Bank:
 
 
 @pytest.fixture
-def bank(request: pytest.FixtureRequest, tmp_path: Path, env: dict[str, str]) -> Iterator[Bank]:
+def bank(request: pytest.FixtureRequest, tmp_path: Path, books: Books) -> Iterator[Bank]:
     """A server with the settings and the model that the test names."""
     limits, model = request.param
     config = CONFIG.format(limits=limits, model=model)
-    with start_server(tmp_path, config=config, env=env) as server:
+    with start_server(tmp_path, config=config, env=books.env) as server:
         made = Bank(server)
         yield made
         made.close()

@@ -10,21 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.server_process import ServerFailedError, start_server
+from tests.faults.books import Books, SqliteBooks, assert_sound, recovered
 from tests.faults.pausing_server import POINTS
-from tests.faults.test_kill import (
-    MODELS,
-    Books,
-    PostgresqlBooks,
-    SqliteBooks,
-    ask_until_killed,
-    assert_sound,
-    recovered,
-)
+from tests.faults.test_kill import MODELS, ask_until_killed
 
 if TYPE_CHECKING:
     from tests.faults.raw_client import Answer
     from tests.faults.upstream_process import UpstreamProcess
-    from tests.integration.postgresql_databases import PostgresqlDatabases
 
 PAUSING = str(Path(__file__).with_name("pausing_server.py"))
 KILLS_IN_SOAK = 3
@@ -68,21 +60,7 @@ async def test_no_charge_is_lost_or_doubled_by_a_kill(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize(
-    "database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
-)
 async def test_many_kills(
-    point: str,
-    database: str,
-    upstream: UpstreamProcess,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    soak_factor: int,
+    point: str, upstream: UpstreamProcess, tmp_path: Path, books: Books, soak_factor: int
 ) -> None:
-    books: Books
-    if database == "sqlite":
-        books = SqliteBooks(tmp_path / "data")
-    else:
-        databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
-        books = PostgresqlBooks(databases.take())
     await kill_at(point, upstream, tmp_path, books, KILLS_IN_SOAK * soak_factor)
