@@ -46,7 +46,7 @@ providers:
 """
 CASES: Final = 200
 CASES_IN_SOAK: Final = 2_000
-SHARES: Final = 10
+SHARES: Final = 22
 """Tests that the operations are dealt to, so that processes can run them side by side."""
 CHECKS: Final = [
     not_a_server_error,

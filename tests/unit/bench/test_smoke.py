@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -14,10 +16,17 @@ from bench.suite import QUICK
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.fixture
+def work() -> Iterator[Path]:
+    """A folder of a short path: the gateways below it have sockets, whose paths have 107 bytes."""
+    with TemporaryDirectory(prefix="bench-") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_endurance_samples_memory_under_polite_and_rude_traffic(tmp_path: Path) -> None:
-    done = endure(tmp_path, 2, sample_seconds=3.0)
+def test_endurance_samples_memory_under_polite_and_rude_traffic(work: Path) -> None:
+    done = endure(work, 2, sample_seconds=3.0)
     assert len(done.samples) == 2
     assert done.booked >= done.requests > 400
     assert done.rude == 30
@@ -25,10 +34,10 @@ def test_endurance_samples_memory_under_polite_and_rude_traffic(tmp_path: Path) 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_quick_run_measures_everything_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_quick_run_measures_everything_and_leaves_nothing(tmp_path: Path, work: Path) -> None:
     output = tmp_path / "figures.json"
     command = [sys.executable, "-m", "bench", "--quick", "--json", str(output)]
-    command += ["--work-dir", str(tmp_path / "work")]
+    command += ["--work-dir", str(work)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
     )
@@ -45,4 +54,4 @@ def test_a_quick_run_measures_everything_and_leaves_nothing(tmp_path: Path) -> N
     assert figures["crowd"]["gateway"][0]["lag_p99_ms"] > 0
     assert all(figures["paced"][which][0]["p50_ms"] > 0 for which in ("gateway", "direct"))
     assert min(figures["crowded"], figures["after_few"]) > 0
-    assert list((tmp_path / "work").iterdir()) == []
+    assert list(work.iterdir()) == []
