@@ -182,7 +182,9 @@ def _usage_days(records: Sequence[GenerationRecord]) -> list[Row]:
             spend.usage_nano,
             spend.byok_usage_nano,
         )
-        days[place] = list(map(sum, zip(days[place], counts, strict=True)))
+        totals = days[place]
+        for at, count in enumerate(counts):
+            totals[at] += count
     return [
         dict(zip((*_PLACE, *_COUNTERS), (*place, *counts), strict=True))
         for place, counts in sorted(days.items())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.ports import Unbookable
@@ -23,16 +24,22 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import GenerationRecord
 
-_COLUMNS = tuple(column.name for column in generations.columns)
-_ADD_GENERATION = (
-    f"INSERT INTO generations ({', '.join(_COLUMNS)}) "  # noqa: S608 - names of our own columns
-    f"VALUES ({', '.join(f':{name}' for name in _COLUMNS)}) ON CONFLICT (id) DO NOTHING"
+
+def _adding(table: str, columns: Sequence[str]) -> str:
+    """Return the statement that adds a row, by places: looking 37 names up takes a third more."""
+    names, places = ", ".join(columns), ", ".join("?" * len(columns))
+    return f"INSERT INTO {table} ({names}) VALUES ({places})"  # noqa: S608 - our own names
+
+
+_GENERATION = tuple(column.name for column in generations.columns)
+_POSTING = (
+    *("id", "account_id", "kind", "source", "destination", "amount_nano", "generation_id"),
+    "created_at",
 )
-_ADD_POSTING = """
-    INSERT INTO postings
-        (id, account_id, kind, source, destination, amount_nano, generation_id, created_at)
-    VALUES (:id, :account_id, :kind, :source, :destination, :amount_nano, :generation_id,
-            :created_at)"""
+_ADD_GENERATION = f"{_adding('generations', _GENERATION)} ON CONFLICT (id) DO NOTHING"
+_ADD_POSTING = _adding("postings", _POSTING)
+_of_generation = itemgetter(*_GENERATION)
+_of_posting = itemgetter(*_POSTING)
 _RAISE_ACCOUNT = """
     INSERT INTO account_totals (account_id, purchased_nano, granted_nano, used_nano)
     VALUES (:account_id, 0, 0, :used_nano)
@@ -131,7 +138,7 @@ class SqliteChargeWriter:
 
 def _add_new(connection: sqlite3.Connection, records: Sequence[GenerationRecord]) -> set[str]:
     """Add the generations that are not there yet; return their ids."""
-    rows = [generation_row(record) for record in records]
+    rows = [_of_generation(generation_row(record)) for record in records]
     # One call for all costs half as much, and cannot say which were there: they hardly ever are.
     connection.execute("SAVEPOINT all_at_once")
     if connection.executemany(_ADD_GENERATION, rows).rowcount == len(rows):
@@ -147,7 +154,7 @@ def _add_new(connection: sqlite3.Connection, records: Sequence[GenerationRecord]
 
 
 def _apply(connection: sqlite3.Connection, change: Booking) -> None:
-    connection.executemany(_ADD_POSTING, change.postings)
+    connection.executemany(_ADD_POSTING, map(_of_posting, change.postings))
     connection.executemany(_RAISE_ACCOUNT, change.account_totals)
     connection.executemany(_RAISE_ACCOUNT_DAY, change.account_days)
     connection.executemany(_RAISE_KEY, change.key_totals)
