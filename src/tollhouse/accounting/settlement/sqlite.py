@@ -19,9 +19,10 @@ from tollhouse.storage.tables.accounting import generations
 from tollhouse.storage.urls import BUSY_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from tollhouse.accounting.settlement.rows import Row
     from tollhouse.accounting.types import GenerationRecord
 
 
@@ -38,8 +39,8 @@ _POSTING = (
 )
 _ADD_GENERATION = f"{_adding('generations', _GENERATION)} ON CONFLICT (id) DO NOTHING"
 _ADD_POSTING = _adding("postings", _POSTING)
-_of_generation = itemgetter(*_GENERATION)
-_of_posting = itemgetter(*_POSTING)
+_of_generation: Callable[[Row], tuple[object, ...]] = itemgetter(*_GENERATION)
+_of_posting: Callable[[Row], tuple[object, ...]] = itemgetter(*_POSTING)
 _RAISE_ACCOUNT = """
     INSERT INTO account_totals (account_id, purchased_nano, granted_nano, used_nano)
     VALUES (:account_id, 0, 0, :used_nano)
