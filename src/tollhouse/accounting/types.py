@@ -314,6 +314,12 @@ class Spend:
             self.usage_nano + other.usage_nano, self.byok_usage_nano + other.byok_usage_nano
         )
 
+    def __sub__(self, other: Spend) -> Spend:
+        """Return the use without that of another period."""
+        return Spend(
+            self.usage_nano - other.usage_nano, self.byok_usage_nano - other.byok_usage_nano
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class KeyUsage:

@@ -103,6 +103,9 @@ class TestCost:
         price = Price(replace(flat("0.000000001", request="0.5"), image=Decimal("0.1")))
         assert cost(usage, price, images=2) == Cost(700_000_007, 700_000_003, 4)
 
+    def test_has_no_image_in_it_unless_one_is_told(self) -> None:
+        assert cost(Usage(), Price(Rates(*(5 * [Decimal(1)]), image=Decimal(1)))).total_nano == 0
+
     def test_multiplies_token_prices_with_the_factor_and_neither_request_nor_images(self) -> None:
         price = Price(replace(flat("0.000000010", request="0.000000100"), image=1_000 * NANO))
         usage = Usage(input_tokens=10, output_tokens=2)

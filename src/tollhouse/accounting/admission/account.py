@@ -7,6 +7,7 @@ Every method is one step without waiting, so that a check and the hold that foll
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -84,17 +85,16 @@ class AccountState:
         self._taken_nano = 0
         """Charges that the facts do not know of: taken since they were read, or not booked then."""
         self._unbooked_nano = 0
-        self._free_days: dict[date, int] = {}
-        self._unbooked_free: dict[date, int] = {}
+        self._free_days: Counter[date] = Counter()
+        self._unbooked_free: Counter[date] = Counter()
 
     def load(self, facts: AccountFacts) -> None:
         """Take what the books say; what is on its way to them is added."""
         self.facts = facts
         self._owned_nano = facts.credits.balance_nano
         self._taken_nano = self._unbooked_nano
-        self._free_days = dict(facts.free_requests)
-        for day, count in self._unbooked_free.items():
-            self._free_days[day] = self._free_days.get(day, 0) + count
+        self._free_days = Counter(facts.free_requests)
+        self._free_days.update(self._unbooked_free)
 
     @property
     def credits(self) -> Credits:
@@ -133,7 +133,7 @@ class AccountState:
 
     def free_used(self) -> int:
         """Return the day's limited requests to free models, those under way included."""
-        return self._free_days.get(self.today, 0) + self.free_behind + self.free_held
+        return self._free_days[self.today] + self.free_behind + self.free_held
 
     def minute(self, rate: Rate) -> SlidingMinute:
         """Return the latest requests that a rate counts."""
@@ -159,14 +159,14 @@ class AccountState:
         self._taken_nano += cost_nano
         self._unbooked_nano += cost_nano
         if free_day is not None:
-            self._free_days[free_day] = self._free_days.get(free_day, 0) + 1
-            self._unbooked_free[free_day] = self._unbooked_free.get(free_day, 0) + 1
+            self._free_days[free_day] += 1
+            self._unbooked_free[free_day] += 1
             self.free_behind += behind
 
     def booked(self, cost_nano: int, *, free_day: date | None) -> None:
         """Learn that what was taken is in the books."""
         self._unbooked_nano -= cost_nano
         if free_day is not None:
-            self._unbooked_free[free_day] = self._unbooked_free.get(free_day, 0) - 1
+            self._unbooked_free[free_day] -= 1
             if not self._unbooked_free[free_day]:
                 del self._unbooked_free[free_day]

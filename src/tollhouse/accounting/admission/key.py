@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.admission.types import Cap, KeyFacts
@@ -21,9 +22,9 @@ class KeyState:
         """Know nothing yet; `load` comes next."""
         self.limit = KeyLimit()
         self.held_nano = 0
-        self.days: dict[date, Spend] = {}
+        self.days: defaultdict[date, Spend] = defaultdict(Spend)
         self._total = Spend()
-        self._unbooked: dict[date, Spend] = {}
+        self._unbooked: defaultdict[date, Spend] = defaultdict(Spend)
         self._behind = Spend()
         """Spent while the clock showed a day before this window's: the books have it there."""
         self._start: date | None = None
@@ -40,7 +41,7 @@ class KeyState:
         """Take what the books say; what is on its way to them is added."""
         self.limit = facts.limit
         self._total = facts.total
-        self.days = dict(facts.days)
+        self.days = defaultdict(Spend, facts.days)
         for day, spend in self._unbooked.items():
             self._add(day, spend)
         self._used = None
@@ -75,7 +76,7 @@ class KeyState:
             today: The latest day that was seen.
             behind: The clock has jumped back: it counts in the present window, too.
         """
-        self._unbooked[day] = self._unbooked.get(day, Spend()) + spend
+        self._unbooked[day] += spend
         used, counts = self.used_nano(today), self._is_in(self._start, day)
         if behind and not counts:
             self._behind += spend
@@ -86,18 +87,13 @@ class KeyState:
 
     def booked(self, day: date, spend: Spend) -> None:
         """Learn that what was taken is in the books."""
-        left = self._unbooked.get(day, Spend())
-        left = Spend(
-            left.usage_nano - spend.usage_nano, left.byok_usage_nano - spend.byok_usage_nano
-        )
-        if left == Spend():
-            self._unbooked.pop(day, None)
-        else:
-            self._unbooked[day] = left
+        self._unbooked[day] -= spend
+        if self._unbooked[day] == Spend():
+            del self._unbooked[day]
 
     def _add(self, day: date, spend: Spend) -> None:
         self._total += spend
-        self.days[day] = self.days.get(day, Spend()) + spend
+        self.days[day] += spend
 
     def _counted(self, start: date | None) -> int:
         if start is None:

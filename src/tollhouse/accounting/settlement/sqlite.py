@@ -32,6 +32,12 @@ def _adding(table: str, columns: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({names}) VALUES ({places})"  # noqa: S608 - our own names
 
 
+def _values(columns: Sequence[str]) -> Callable[[Row], tuple[object, ...]]:
+    """Return what gives the values of these columns, in their order."""
+    first, second, *others = columns
+    return itemgetter(first, second, *others)
+
+
 _GENERATION = tuple(column.name for column in generations.columns)
 _POSTING = (
     *("id", "account_id", "kind", "source", "destination", "amount_nano", "generation_id"),
@@ -39,8 +45,8 @@ _POSTING = (
 )
 _ADD_GENERATION = f"{_adding('generations', _GENERATION)} ON CONFLICT (id) DO NOTHING"
 _ADD_POSTING = _adding("postings", _POSTING)
-_of_generation: Callable[[Row], tuple[object, ...]] = itemgetter(*_GENERATION)
-_of_posting: Callable[[Row], tuple[object, ...]] = itemgetter(*_POSTING)
+_of_generation = _values(_GENERATION)
+_of_posting = _values(_POSTING)
 _RAISE_ACCOUNT = """
     INSERT INTO account_totals (account_id, purchased_nano, granted_nano, used_nano)
     VALUES (:account_id, 0, 0, :used_nano)

@@ -237,3 +237,12 @@ async def test_credits_are_no_remedy_for_who_bought_them() -> None:
     assert (await limited(bought)).message == (
         "Rate limit exceeded: free-models-per-day. Wait for the next UTC day."
     )
+
+
+async def test_what_an_exempt_account_asked_does_not_count_once_it_is_exempt_no_more() -> None:
+    once = Rate(FREE_PER_MINUTE, None, 1)
+    front = FrontDesk(free_limits_exempt=True)
+    await front.admit(free=True, rate=once)
+    front.standing.account = AccountFacts()
+    front.desk.stale("account")
+    await front.admit(free=True, rate=once)

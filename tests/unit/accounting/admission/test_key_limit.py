@@ -204,3 +204,29 @@ async def test_what_others_hold_of_a_limit_does_not_bind_who_does_not_count_for_
     front = front_desk(KeyLimit(CREDIT))
     await front.admit(CREDIT)
     await front.admit(CREDIT, own_key=True)
+
+
+async def test_the_last_nano_credit_can_be_spent() -> None:
+    front = front_desk(KeyLimit(10), d2026_03_01=9)
+    await front.admit(5, open_ended=True)
+
+
+async def test_a_request_that_costs_a_fee_alone_waits_for_what_others_hold() -> None:
+    front = front_desk(KeyLimit(10))
+    await front.admit(10)
+    error = await refused(front, 0)
+    assert error.metadata["reason"] == "key_limit_held"
+
+
+async def test_what_is_left_is_what_a_request_without_an_end_holds() -> None:
+    clock = FakeClock()
+    today = f"d{clock.now().date().isoformat().replace('-', '_')}"
+    front = front_desk(KeyLimit(10, Reset.DAILY), clock, d2026_03_01=9, **{today: 4})
+    seen = await front.desk.preview(front.claim(20, open_ended=True))
+    assert seen.key_nano == 6
+
+
+async def test_of_a_limit_that_is_used_up_a_request_without_an_end_holds_nothing() -> None:
+    front = front_desk(KeyLimit(10), d2026_03_01=12)
+    seen = await front.desk.preview(front.claim(20, open_ended=True))
+    assert seen.key_nano == 0

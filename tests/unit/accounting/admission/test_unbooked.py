@@ -89,6 +89,18 @@ class TestAnAccount:
         assert state.free_used() == 3
         assert state.idle(0.0)
 
+    def test_adds_the_free_requests_of_a_day_that_the_books_do_not_know(self) -> None:
+        state = account()
+        state.taken(0, free_day=TODAY, behind=False)
+        state.load(AccountFacts())
+        assert state.free_used() == 1
+
+    def test_counts_free_requests_of_a_new_day_from_none(self) -> None:
+        state = account()
+        jumped_back(state)
+        state.sees(TODAY + timedelta(days=1))
+        assert state.free_used() == 0
+
 
 class TestAKey:
     def test_adds_the_spend_that_the_books_lack(self) -> None:
