@@ -1,0 +1,1 @@
+"""Batches: many requests in one body, run on any provider."""

@@ -1,0 +1,79 @@
+"""The envelope of a batch: what its fields have to be.
+
+Source: the public gateway's batch submit body; of `provider` its client library has the two fields
+below alone. Fields of the envelope that nobody knows are ignored, as everywhere on the wire; those
+of `provider` are refused, since a wish that is not granted could cost money.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tollhouse.batches.types import Endpoint, ProviderWish, Submission
+from tollhouse.kernel.errors import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LONGEST_URL: Final = 2_048
+
+
+class _Provider(msgspec.Struct, forbid_unknown_fields=True):
+    only: list[Annotated[str, msgspec.Meta(min_length=1)]] | None = None
+    allow_fallbacks: bool | None = None
+
+
+class _Envelope(msgspec.Struct):
+    endpoint: Endpoint
+    model: Annotated[str, msgspec.Meta(min_length=1)]
+    completion_window: Literal["24h"] = "24h"
+    provider: _Provider | None = None
+    callback_url: Annotated[str, msgspec.Meta(max_length=_LONGEST_URL)] | None = None
+
+
+_read = msgspec.json.Decoder(_Envelope).decode
+
+
+def read_envelope(fields: Mapping[str, bytes]) -> Submission:
+    """Return what a batch's fields say.
+
+    Args:
+        fields: Name -> JSON, of all fields but `requests`.
+
+    Raises:
+        Invalid: One is missing or wrong; the message names it.
+    """
+    found = _envelope(fields)
+    if found.callback_url is not None and not _is_https(found.callback_url):
+        message = "callback_url: has to be an https address"
+        raise Invalid(message)
+    wish = found.provider or _Provider()
+    return Submission(
+        found.endpoint,
+        found.model,
+        ProviderWish(None if wish.only is None else tuple(wish.only), wish.allow_fallbacks),
+        found.callback_url,
+    )
+
+
+def _envelope(fields: Mapping[str, bytes]) -> _Envelope:
+    known = {name: msgspec.Raw(value) for name, value in fields.items()}
+    try:
+        return _read(msgspec.json.encode(known))
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$")
+        place = path.removeprefix(".").removesuffix("`")
+        if place == "endpoint":
+            what = f"has to be one of {', '.join(Endpoint)}"
+        raise Invalid(f"{place}: {what}" if place else what) from None
+
+
+def _is_https(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme == "https" and bool(parts.hostname)
