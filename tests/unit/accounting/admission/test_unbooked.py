@@ -160,3 +160,10 @@ class TestAKey:
         for day in (YESTERDAY, YESTERDAY, TODAY):
             state.taken(day, Spend(7), TODAY, behind=False)
         assert state.used_nano(TODAY) == 21
+
+    def test_counts_every_spend_of_a_day_once_its_window_begins(self) -> None:
+        state = key(KeyLimit(100, Reset.DAILY))
+        tomorrow = TODAY + timedelta(days=1)
+        for nano in (7, 3):
+            state.taken(tomorrow, Spend(nano), TODAY, behind=False)
+        assert state.used_nano(tomorrow) == 10
