@@ -233,7 +233,8 @@ class Splitter:
             with memoryview(self._buffer) as buffer:
                 window = b"".join((b"[", buffer[:end], b"]"))
             try:
-                window.decode()
+                if not window.isascii():
+                    window.decode()
                 items = _read_items(window)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 return False
@@ -241,7 +242,7 @@ class Splitter:
                 return False
             for item in items:
                 self._take(item, f"{ITEMS}[{self.count}]")
-            self._drop(following)
+            self._skip(following)
             return True
         return False
 
@@ -277,15 +278,18 @@ class Splitter:
         """Drop white space; tell whether anything is left."""
         space = _SPACE.match(self._buffer)
         if space is not None and (length := space.end()):
-            del space
-            self._drop(length)
+            del space  # it holds the buffer, which must not shrink under it
+            self._skip(length)
         return bool(self._buffer)
 
     def _drop(self, size: int) -> bytes:
         dropped = bytes(self._buffer[:size])
+        self._skip(size)
+        return dropped
+
+    def _skip(self, size: int) -> None:
         del self._buffer[:size]
         self._dropped += size
-        return dropped
 
     def _malformed(self, what: str, offset: int = 0) -> Malformed:
         return Malformed(f"{what} (byte {self._dropped + offset})")
