@@ -1,4 +1,4 @@
-"""Puts blobs until it is killed, and says the key of each one that is there for good.
+"""Puts many blobs, to be killed meanwhile, and says the key of each one that is there for good.
 
     blob_writer.py <root> [<call> <number>]
 
@@ -21,6 +21,8 @@ from typing import Any
 from tollhouse.storage.blobs.local import LocalBlobs
 
 LARGEST = 300_000
+BLOBS = 200
+"""Of each writer: far more than any kill waits for, so that one that never comes ends as well."""
 
 
 def content(key: str) -> bytes:
@@ -46,11 +48,11 @@ def kill_at(call: str, number: int) -> None:
 async def write(root: Path) -> None:
     blobs = LocalBlobs(root)
     print("ready", flush=True)  # noqa: T201 - what the test reads
-    await asyncio.gather(*(put_for_ever(blobs, writer) for writer in range(3)))
+    await asyncio.gather(*(put_many(blobs, writer) for writer in range(3)))
 
 
-async def put_for_ever(blobs: LocalBlobs, writer: int) -> None:
-    for number in count():
+async def put_many(blobs: LocalBlobs, writer: int) -> None:
+    for number in range(BLOBS):
         key = f"batches/{writer}-{os.getpid()}/{number // 5}/{number:05}"
         await blobs.put(key, content(key))
         sys.stdout.write(f"{key}\n")
