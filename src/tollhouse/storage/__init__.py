@@ -1,1 +1,1 @@
-"""Databases, transactions, migrations, blobs and the data folder. Knows tables, knows no business."""
+"""Databases, transactions, migrations, blobs, the data folder. Knows tables, knows no business."""

@@ -1,14 +1,20 @@
 """What a group of generations changes, before any database sees it."""
 
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 
 import msgspec
 import pytest
 
-from tollhouse.accounting.settlement.rows import booking, generation_row
+from tollhouse.accounting.settlement.rows import Booking, booking, generation_row, storable
 from tollhouse.accounting.types import Attempt, Attribution, Usage
 from tollhouse.storage.tables.accounting import generations
+from tollhouse.storage.tables.base import to_millis
 from tollhouse.testing.builders import charge, generation_record
+from tollhouse.testing.clock import START
+
+DAY = START.date().isoformat()
+OF_STRANGERS = ("provider_model", "upstream_id", "native_finish_reason")
 
 
 def test_a_row_has_every_column_of_the_table() -> None:
@@ -37,14 +43,76 @@ def test_attempts_are_stored_as_json() -> None:
 def test_texts_of_strangers_lose_what_a_database_refuses(
     given: str | None, stored: str | None
 ) -> None:
-    attribution = Attribution(given, given, given, given, given)
     record = generation_record(
-        attribution=attribution, upstream_id=given, native_finish_reason=given
+        attribution=Attribution(*(given for _ in fields(Attribution))),
+        **dict.fromkeys(OF_STRANGERS, given),
     )
     row = generation_row(record)
-    foreign = ["http_referer", "app_title", "user_agent", "external_user", "session_id"]
-    for name in [*foreign, "upstream_id", "native_finish_reason"]:
+    for name in [*(each.name for each in fields(Attribution)), *OF_STRANGERS]:
         assert row[name] == stored
+    cleaned = generation_record(
+        attribution=Attribution(*(stored for _ in fields(Attribution))),
+        **dict.fromkeys(OF_STRANGERS, stored),
+    )
+    assert storable(record) == cleaned
+
+
+def test_replies_of_a_key_and_a_day_add_up() -> None:
+    group = [
+        generation_record(id=id_, cost_nano=cost, free_limited=True, created_at=at)
+        for id_, cost, at in (("g", 7, START + timedelta(seconds=1)), ("h", 5, START))
+    ]
+    assert booking(group, {"g", "h"}) == Booking(
+        postings=[
+            {
+                "id": f"usage-{id_}",
+                "account_id": "account",
+                "kind": "usage",
+                "source": "customer:account",
+                "destination": "revenue",
+                "amount_nano": cost,
+                "generation_id": id_,
+                "created_at": to_millis(at),
+            }
+            for id_, cost, at in (("g", 7, START + timedelta(seconds=1)), ("h", 5, START))
+        ],
+        account_totals=[{"account_id": "account", "used_nano": 12}],
+        account_days=[{"account_id": "account", "day": DAY, "free_requests": 2}],
+        key_totals=[
+            {
+                "key_hash": "a" * 64,
+                "usage_nano": 12,
+                "byok_usage_nano": 0,
+                "last_used_at": to_millis(START + timedelta(seconds=1)),
+            }
+        ],
+        key_days=[
+            {
+                "key_hash": "a" * 64,
+                "day": DAY,
+                "usage_nano": 12,
+                "byok_usage_nano": 0,
+                "requests": 2,
+            }
+        ],
+        usage_days=[
+            {
+                "account_id": "account",
+                "day": DAY,
+                "key_hash": "a" * 64,
+                "model": "acme/large",
+                "provider": "acme",
+                "workspace_id": "workspace",
+                "requests": 2,
+                "prompt_tokens": 20,
+                "completion_tokens": 10,
+                "reasoning_tokens": 0,
+                "cached_tokens": 0,
+                "usage_nano": 12,
+                "byok_usage_nano": 0,
+            }
+        ],
+    )
 
 
 def test_a_posting_moves_the_cost_from_the_customer_to_revenue() -> None:

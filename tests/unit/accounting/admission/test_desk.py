@@ -285,6 +285,20 @@ async def test_a_booked_charge_of_a_forgotten_account_changes_nothing() -> None:
     await front.admit(BUDGET)
 
 
+async def test_a_booked_charge_of_a_forgotten_account_hides_no_other() -> None:
+    front = FrontDesk(balance=9 * CREDIT)
+    known = await front.admit(CREDIT)
+    front.settle(known, CREDIT)
+    strange = front.record("gen-0", CREDIT, account_id="forgotten")
+    front.desk.booked([strange, front.record(known, CREDIT)])
+    front.standing.account = AccountFacts(
+        credits=Credits(purchased_nano=9 * CREDIT, used_nano=CREDIT)
+    )
+    front.desk.stale(ACCOUNT)
+    seen = await front.desk.preview(front.claim(1))
+    assert [cap.used_nano for cap in seen.caps if cap.source == "credits"] == [CREDIT]
+
+
 async def test_a_preview_holds_and_counts_nothing() -> None:
     front = FrontDesk(balance=2 * BUDGET, limit=KeyLimit(CREDIT))
     for _ in range(60):
