@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.blob_writer import content
+from tests.unit.disk import files_in
 from tollhouse.storage.blobs.local import LocalBlobs
 
 WRITER = str(Path(__file__).with_name("blob_writer.py"))
@@ -39,11 +40,6 @@ async def assert_swept(root: Path) -> None:
     await blobs.sweep()
     assert await blobs.list("") == seen
     assert files_in(root) == seen
-
-
-def files_in(root: Path) -> list[str]:
-    files = (path for path in root.rglob("*") if path.is_file())
-    return sorted(path.relative_to(root).as_posix() for path in files)
 
 
 def said_by(process: subprocess.Popen[str]) -> set[str]:

@@ -22,6 +22,7 @@ from tollhouse.inference.estimate_wire import estimate_reply
 from tollhouse.inference.formats.registry import FORMATS, Arrived
 from tollhouse.kernel.envelope import envelope
 from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.findings import finding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,8 +105,8 @@ def _read(body: bytes) -> _Asked:
     try:
         return _asked.decode(body)
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$")
-        where = path.removesuffix("`").removeprefix(".")
+        path, problem = finding(error)
+        where = path.removeprefix(".")
         raise Invalid(f"{where}: {problem}." if where else f"{problem}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(f"The body is not readable JSON: {error}.") from None

@@ -19,6 +19,7 @@ from msgspec import Raw, Struct
 from tollhouse.inference.formats.wire import NULL
 from tollhouse.inference.types import Ceiling, Preferences
 from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.findings import finding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,8 +103,8 @@ def _read(decoder: msgspec.json.Decoder[T], fields: Mapping[str, Raw], name: str
     try:
         return decoder.decode(fields.get(name, NULL))
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$")
-        raise Invalid(f"{name}{path.removesuffix('`')}: {problem}.") from None
+        path, problem = finding(error)
+        raise Invalid(f"{name}{path}: {problem}.") from None
     except (msgspec.DecodeError, RecursionError):
         raise Invalid(f"{name}: cannot be read.") from None
 

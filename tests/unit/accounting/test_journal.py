@@ -1,10 +1,8 @@
 """The journal alone: what is on disk after an append, a turn, a kill and a full disk."""
 
 import os
-import resource
 from binascii import crc32
 from collections.abc import Iterator
-from contextlib import contextmanager
 from mmap import mmap
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.disk import largest_file
 from tollhouse.accounting.settlement import journal as module
 from tollhouse.accounting.settlement.journal import KEPT, RECORD_ROOM, ROOM, Journal, parse
 
@@ -105,17 +104,6 @@ def test_a_record_set_aside_is_not_found_again(journal: Journal, folder: Path) -
     assert left_in(folder) == []
     aside = (folder / "unbookable.log").read_bytes()
     assert parse("unbookable.log", aside).payloads == [ONE, TWO]
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("room", [0, 5_000])

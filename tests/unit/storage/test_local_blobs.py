@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import stat
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pytest
 
+from tests.unit.disk import files_in, largest_file
 from tollhouse.storage.blobs.local import LocalBlobs
 from tollhouse.storage.blobs.port import (
     BlobExists,
@@ -21,9 +20,6 @@ from tollhouse.storage.blobs.port import (
     BlobsUnavailable,
     InvalidKey,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KEY = "batches/1/input/00001"
 
@@ -37,12 +33,6 @@ def root(tmp_path: Path) -> Path:
 def blobs(root: Path) -> LocalBlobs:
     root.parent.mkdir()
     return LocalBlobs(root)
-
-
-def files_in(folder: Path) -> list[str]:
-    return sorted(
-        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
-    )
 
 
 def is_there(path: Path) -> bool:
@@ -116,17 +106,6 @@ async def test_a_lost_race_leaves_nothing(
         await blobs.put(KEY, b"second")
     assert await blobs.get(KEY) == b"first"
     assert files_in(root) == [KEY]
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size, as a full disk would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("room", [0, 1, 500_000])

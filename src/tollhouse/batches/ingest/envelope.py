@@ -14,6 +14,7 @@ import msgspec
 
 from tollhouse.batches.types import Endpoint, ProviderWish, Submission
 from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.findings import finding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,8 +65,8 @@ def _envelope(fields: Mapping[str, bytes]) -> _Envelope:
     try:
         return _read(msgspec.json.encode(known))
     except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$")
-        place = path.removeprefix(".").removesuffix("`")
+        path, what = finding(error)
+        place = path.removeprefix(".")
         if place == "endpoint":
             what = f"has to be one of {', '.join(Endpoint)}"
         raise Invalid(f"{place}: {what}" if place else what) from None

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from tollhouse.kernel.findings import finding
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
@@ -148,10 +150,11 @@ class Splitter:
             else:
                 self._fields[name] = yield from self._field(name)
             closed = (yield from self._mark(b",}", f"{name}: no comma or brace follows")) == b"}"
-        while not self._ended or self._drop_space():
-            if self._drop_space():
-                raise self._malformed("something follows the body's end")
+        while not self._drop_space():
+            if self._ended:
+                return
             yield
+        raise self._malformed("something follows the body's end")
 
     def _name(self) -> Generator[None, None, str]:
         text = yield from self._value("the name of a field", LARGEST_ENVELOPE)
@@ -324,8 +327,8 @@ def _item(text: bytes, place: str) -> _Item:
     try:
         item = _read_item(text)
     except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$")
-        raise Malformed(f"{place}{path.removesuffix('`')}: {what}") from None
+        path, what = finding(error)
+        raise Malformed(f"{place}{path}: {what}") from None
     if not _has_object(item):
         raise Malformed(f"{place}.body: has to be an object")
     return item

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.findings import finding
 
 T = TypeVar("T")
 Fields = dict[str, msgspec.Raw]
@@ -64,18 +65,18 @@ def read_typed(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise Invalid(_wrong_field(str(error))) from None
+        raise Invalid(_wrong_field(error)) from None
     except (msgspec.DecodeError, RecursionError) as error:
         message = f"The body is not valid JSON: {_position(error, body)}."
         raise Invalid(message) from None
 
 
-def _wrong_field(text: str) -> str:
+def _wrong_field(error: msgspec.ValidationError) -> str:
     """Return the decoder's finding as path and problem: "messages[2].role: Expected `str` ..."."""
-    problem, _, path = text.partition(" - at `$")
+    path, problem = finding(error)
     # What was given stays with the caller: it may be anything.
     problem = _GIVEN.sub("", problem)
-    path = path.removesuffix("`").lstrip(".").replace("[...]", "{}")
+    path = path.lstrip(".").replace("[...]", "{}")
     return f"{path or 'body'}: {problem}."
 
 
