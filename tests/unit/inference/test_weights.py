@@ -14,7 +14,14 @@ from tollhouse.inference.formats.embeddings.request import parse_request as pars
 from tollhouse.inference.formats.messages.request import parse_request as parse_messages
 from tollhouse.inference.formats.responses.request import parse_request as parse_responses
 from tollhouse.inference.formats.tokens import MOST_TOKENS
-from tollhouse.inference.weights import MEDIA_TOKENS, count_images, demand
+from tollhouse.inference.weights import (
+    LEAST_OUTPUT,
+    MEDIA_TOKENS,
+    Demand,
+    count_images,
+    demand,
+    rough_demand,
+)
 from tollhouse.kernel.errors import Invalid
 
 PARSERS: Mapping[str, tuple[Callable[[bytes], ClientRequest], str, object]] = {
@@ -165,6 +172,15 @@ class TestInput:
 
         assert 0 < tokens(text) <= tokens(text + more)
 
+    @pytest.mark.parametrize("size", [1, 8_189, 8_190, 8_191, 100_000])
+    def test_weighs_each_byte_by_its_kind_however_many_there_are(self, size: int) -> None:
+        eighths = {"a": 2, "A": 8, " ": 1, "1": 6, "ф": 10}
+        empty = demand(parsed("chat", messages=[{"role": "user", "content": ""}])).input_tokens
+        for letter, each in eighths.items():
+            content = [{"role": "user", "content": letter * size}]
+            tokens = demand(parsed("chat", messages=content)).input_tokens - empty
+            assert tokens == pytest.approx(size * each / 8, abs=1)
+
     def test_is_at_least_the_tokens_that_are_given_as_such(self) -> None:
         assert demand(parsed("embeddings", input=[7] * 1_000)).input_tokens >= 1_000
 
@@ -269,3 +285,61 @@ def test_whatever_is_parsed_has_a_demand(name: str, fields: dict[str, object]) -
     assert asked.input_tokens > 0
     assert asked.output_tokens is None or 0 <= asked.output_tokens <= MOST_TOKENS
     assert asked.images >= 0
+
+
+class TestRough:
+    @pytest.mark.parametrize("name", ["chat", "messages", "responses"])
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {},
+            {"limit": 500},
+            {"limit": 1},
+            {"limit": 5_000, "reasoning": {"max_tokens": 6_000}},
+            {"limit": 500, "tools": [{"type": "function", "function": {"name": "max_tokens"}}]},
+        ],
+        ids=str,
+    )
+    def test_is_what_the_parsed_request_asks_for(
+        self, name: str, fields: dict[str, object]
+    ) -> None:
+        named = {LIMITS[name] if field == "limit" else field: fields[field] for field in fields}
+        request = parsed(name, **named)
+        assert rough_demand(request.body) == demand(request)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"max_tokens": 500, "n": 3},
+            {"max_tokens": 500, "max_completion_tokens": 400},
+            {"max_tokens": "x"},
+            {"max_tokens": 500, "reasoning_effort": "high"},
+        ],
+        ids=str,
+    )
+    def test_is_what_a_chat_asks_for(self, fields: dict[str, object]) -> None:
+        request = parsed("chat", **fields)
+        assert rough_demand(request.body) == demand(request)
+
+    @pytest.mark.parametrize("name", MEDIA)
+    def test_has_the_media_of_the_parsed_request(self, name: str) -> None:
+        request = with_media(name)
+        assert rough_demand(request.body) == demand(request)
+
+    def test_of_embeddings_sets_no_limit(self) -> None:
+        request = parsed("embeddings", input="Hello")
+        asked = rough_demand(request.body)
+        assert asked.output_tokens is None
+        assert asked.input_tokens == demand(request).input_tokens
+
+    def test_does_not_look_for_limits_below_the_top(self) -> None:
+        asked = rough_demand(b'{"metadata": {"max_tokens": 5}, "max_output_tokens": 1}')
+        assert asked.output_tokens == LEAST_OUTPUT
+
+    @pytest.mark.parametrize(
+        "body", [b"[1]", b"nil", b'{"max_tokens": 5', b'{"a":' + b"[" * 5_000, b'{"\xff": 1}']
+    )
+    def test_of_what_is_no_object_is_its_text(self, body: bytes) -> None:
+        asked = rough_demand(body)
+        assert asked == Demand(asked.input_tokens, None, 0)
+        assert asked.input_tokens > 0
