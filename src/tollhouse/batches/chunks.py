@@ -83,6 +83,25 @@ class ChunkWriter:
         return chunk
 
 
+def input_folder(folder: str) -> str:
+    """Return where the chunks of a batch's items are.
+
+    Args:
+        folder: The batch's own folder in the blob store.
+    """
+    return f"{folder}/input"
+
+
+def input_key(folder: str, number: int) -> str:
+    """Return the key of a chunk of items in the blob store.
+
+    Args:
+        folder: The batch's own folder.
+        number: The chunk's, counted from 0.
+    """
+    return f"{input_folder(folder)}/{number:05}.jsonl.zst"
+
+
 def item_line(custom_id: str, body: bytes) -> bytes:
     """Return the line of an item.
 

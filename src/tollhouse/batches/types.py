@@ -31,3 +31,31 @@ class Submission:
     model: str
     provider: ProviderWish
     callback_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """Some of a batch's items, in the blob store."""
+
+    number: int
+    """Counted from 0."""
+    first: int
+    """The number of its first item among all of the batch."""
+    lines: int
+    """How many items it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDemand:
+    """What the items of a batch ask for together, before any endpoint."""
+
+    items: int
+    input_tokens: int
+    """Estimated from their bytes."""
+    largest_input: int
+    """Of the one item that has most."""
+    output_tokens: int
+    """What those may write that set a limit."""
+    unlimited: int
+    """How many set none; of embeddings, which write nothing, that is all of them."""
+    images: int
