@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.batches.ingest.bodies import item, submitted
 from tollhouse.batches.ingest.intake import Intake, IntakeLimits
 from tollhouse.batches.ingest.splitter import Item
 from tollhouse.batches.types import Endpoint, ProviderWish, Submission
@@ -14,19 +15,9 @@ from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import TollhouseError
 
 LIMITS = IntakeLimits(body_bytes=2_000, items=3, item_bytes=500)
-CHAT = "/v1/chat/completions"
 ENDPOINTS = (
     "endpoint: has to be one of /v1/chat/completions, /v1/responses, /v1/messages, /v1/embeddings"
 )
-
-
-def item(custom_id: str = "a", **body: Any) -> dict[str, Any]:
-    return {"custom_id": custom_id, "body": body}
-
-
-def submitted(*items: Any, **fields: Any) -> bytes:
-    envelope = {"endpoint": CHAT, "model": "acme/large"} | fields
-    return json.dumps(envelope | {"requests": list(items)}).encode()
 
 
 def take(body: bytes, limits: IntakeLimits = LIMITS) -> tuple[list[Item], Submission]:

@@ -1,0 +1,44 @@
+"""Receives a batch that never comes to its end, to be killed meanwhile; says what it does.
+
+    batch_receiver.py waiting | writing
+
+`waiting`: the sender stops in the middle. `writing`: the store takes the first chunk for ever, so
+that the child has more to say than anybody takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
+from tests.unit.batches.ingest.child_processes import own_children
+from tests.unit.batches.ingest.memory_blobs import MemoryBlobs
+from tollhouse.batches.ingest.intake import IntakeLimits
+from tollhouse.batches.ingest.receiver import Receiver
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+async def never_ending(body: bytes) -> AsyncIterator[bytes]:
+    async for piece in in_pieces(body):
+        yield piece
+    await asyncio.Event().wait()
+
+
+async def receive(how: str) -> None:
+    blobs = MemoryBlobs()
+    if how == "writing":
+        blobs.may_put.clear()
+    body = submitted(*items(4_000))[:-1]
+    receiving = Receiver(blobs, IntakeLimits()).receive(never_ending(body), "batches/1")
+    task = asyncio.create_task(receiving)
+    await blobs.has_put.wait()
+    print(*own_children(), flush=True)  # noqa: T201 - what the test reads
+    await task
+
+
+if __name__ == "__main__":
+    asyncio.run(receive(sys.argv[1]))

@@ -1,0 +1,57 @@
+"""A store of blobs in memory that fails when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tollhouse.storage.blobs.port import BlobExists, BlobMissing, check_key
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+
+
+class MemoryBlobs:
+    """Fulfils `storage.blobs.port.Blobs`."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.failures: dict[int, Exception] = {}
+        """Number of a put, counted from 0 -> what it raises."""
+        self.failing_deletion: Exception | None = None
+        self.puts = 0
+        self.has_put = asyncio.Event()
+        """A put has begun."""
+        self.may_put = asyncio.Event()
+        self.may_put.set()
+
+    async def put(self, key: str, data: bytes) -> None:
+        check_key(key)
+        self.puts += 1
+        self.has_put.set()
+        await self.may_put.wait()
+        if (failure := self.failures.get(self.puts - 1)) is not None:
+            raise failure
+        if key in self.blobs:
+            raise BlobExists(key)
+        self.blobs[key] = data
+
+    async def get(self, key: str) -> bytes:
+        if key not in self.blobs:
+            raise BlobMissing(key)
+        return self.blobs[key]
+
+    async def stream(self, key: str) -> AsyncIterator[bytes]:
+        yield await self.get(key)
+
+    async def list(self, prefix: str) -> Sequence[str]:
+        return sorted(key for key in self.blobs if key.startswith(f"{prefix}/"))
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.blobs.pop(key, None)
+
+    async def delete_all(self, prefix: str) -> None:
+        if self.failing_deletion is not None:
+            raise self.failing_deletion
+        await self.delete(await self.list(prefix))

@@ -1,0 +1,355 @@
+"""From pieces of a body to stored chunks, in a thread and in a child process."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.unit.batches.ingest.bodies import in_pieces, item, items, submitted
+from tests.unit.batches.ingest.child_processes import own_children
+from tollhouse.batches.chunks import MOST_LINES, read_lines
+from tollhouse.batches.ingest import process
+from tollhouse.batches.ingest.intake import IntakeLimits
+from tollhouse.batches.ingest.process import ChildGone
+from tollhouse.batches.ingest.receiver import Receiver
+from tollhouse.batches.types import BatchDemand, Endpoint, ProviderWish, StoredChunk, Submission
+from tollhouse.kernel.errors import Bug, Invalid, PayloadTooLarge, Unprocessable
+from tollhouse.storage.blobs.port import BlobExists, BlobsFull, BlobsUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.unit.batches.ingest.memory_blobs import MemoryBlobs
+
+FOLDER = "batches/1"
+THREAD = 1 << 30
+CHILD = 0
+"""So many bytes need no child."""
+LIMITS = IntakeLimits(body_bytes=6_000_000, items=10_000, item_bytes=100_000)
+MIB = 1_048_576
+LARGE = submitted(*items(2_200))
+SECRET = "not for any log"
+
+
+class Gone(Exception):
+    """The sender went away."""
+
+
+def receiver(blobs: MemoryBlobs, in_process_bytes: int = CHILD, **limits: int) -> Receiver:
+    chosen = IntakeLimits(**limits) if limits else LIMITS
+    return Receiver(blobs, chosen, in_process_bytes=in_process_bytes)
+
+
+async def stored_items(blobs: MemoryBlobs, chunks: tuple[StoredChunk, ...]) -> list[Any]:
+    """Return the items in the store, after a look at whether the chunks follow each other."""
+    found: list[Any] = []
+    for number, chunk in enumerate(chunks):
+        data = await blobs.get(f"{FOLDER}/input/{number:05}.jsonl.zst")
+        assert chunk == StoredChunk(number, len(found), chunk.lines)
+        found += map(json.loads, read_lines(data))
+        assert len(found) == chunk.first + chunk.lines
+    assert len(blobs.blobs) == len(chunks)
+    return found
+
+
+async def never_ending(body: bytes) -> AsyncIterator[bytes]:
+    async for piece in in_pieces(body):
+        yield piece
+    await asyncio.Event().wait()
+
+
+async def breaking(body: bytes, error: Exception) -> AsyncIterator[bytes]:
+    async for piece in in_pieces(body):
+        yield piece
+    raise error
+
+
+@pytest.mark.parametrize("in_process_bytes", [THREAD, CHILD])
+async def test_items_are_stored_and_counted(blobs: MemoryBlobs, in_process_bytes: int) -> None:
+    entries = items(MOST_LINES + 1, size=10)
+    entries[3] = item("large", max_tokens=50, text="y" * 800)
+    entries[4] = item("open", messages=[{"content": [{"type": "image_url"}]}])
+    body = submitted(*entries, endpoint="/v1/messages", provider={"only": ["acme"]})
+    received = await receiver(blobs, in_process_bytes).receive(in_pieces(body, 1_000), FOLDER)
+    assert received.submission == Submission(
+        Endpoint.MESSAGES, "acme/large", ProviderWish(("acme",))
+    )
+    assert await stored_items(blobs, received.chunks) == entries
+    assert received.digest == hashlib.sha256(body).hexdigest()
+    demand = received.demand
+    assert demand == BatchDemand(
+        items=MOST_LINES + 1,
+        input_tokens=demand.input_tokens,
+        largest_input=demand.largest_input,
+        output_tokens=(MOST_LINES - 1) * 100 + 50,
+        unlimited=1,
+        images=1,
+    )
+    assert 1_600 < demand.largest_input < demand.input_tokens
+
+
+async def test_a_thread_and_a_child_store_the_same(blobs: MemoryBlobs) -> None:
+    here = await receiver(blobs, THREAD).receive(in_pieces(LARGE), "batches/thread")
+    there = await receiver(blobs, CHILD).receive(in_pieces(LARGE), "batches/child")
+    assert here == there
+    for key in await blobs.list("batches/thread"):
+        assert await blobs.get(key) == await blobs.get(key.replace("thread", "child"))
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+async def test_a_body_of_any_size_is_whole(blobs: MemoryBlobs, more: int) -> None:
+    entries = items(300)
+    body = submitted(*entries).ljust(MIB + more)
+    received = await Receiver(blobs, LIMITS).receive(in_pieces(body), FOLDER)
+    assert await stored_items(blobs, received.chunks) == entries
+    assert received.digest == hashlib.sha256(body).hexdigest()
+
+
+async def test_only_a_body_above_the_bound_needs_a_child(
+    blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "COMMAND", ("/nowhere/python",))
+    body = submitted(item())
+    await receiver(blobs, len(body)).receive(in_pieces(body), FOLDER)
+    with pytest.raises(ChildGone), capture_logs() as logs:
+        await receiver(blobs, len(body) - 1).receive(in_pieces(body), "batches/2")
+    assert [(each["event"], each["log_level"]) for each in logs] == [("ingest_child_gone", "error")]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 30])
+async def test_pieces_have_any_size(blobs: MemoryBlobs, size: int) -> None:
+    entries = [item("a", text="é"), item("b")]
+    received = await receiver(blobs).receive(in_pieces(submitted(*entries), size), FOLDER)
+    assert await stored_items(blobs, received.chunks) == entries
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_fields_come_in_any_order(blobs: MemoryBlobs, *, first: bool) -> None:
+    fields = json.loads(LARGE)
+    entries = fields.pop("requests")
+    ordered = {"requests": entries, **fields} if first else {**fields, "requests": entries}
+    body = json.dumps(ordered).encode()
+    received = await receiver(blobs).receive(in_pieces(body), FOLDER)
+    assert received.submission.model == "acme/large"
+    assert await stored_items(blobs, received.chunks) == entries
+
+
+async def test_a_slow_sender_is_waited_for(blobs: MemoryBlobs) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        async for piece in in_pieces(LARGE, 300_000):
+            await asyncio.sleep(0.005)
+            yield b""
+            yield piece
+
+    received = await receiver(blobs).receive(slow(), FOLDER)
+    assert received.demand.items == 2_200
+
+
+async def test_several_are_received_at_once(blobs: MemoryBlobs) -> None:
+    receives = Receiver(blobs, LIMITS, in_process_bytes=CHILD, most_children=2)
+    every = await asyncio.gather(
+        *(receives.receive(in_pieces(LARGE), f"batches/{number}") for number in range(3))
+    )
+    assert [each.demand.items for each in every] == [2_200] * 3
+    assert every[0] == every[1] == every[2]
+
+
+class TestRefusals:
+    BODIES = (
+        (Invalid, b"[]"),
+        (Invalid, b'{"model" 1}'),
+        (Invalid, submitted(item())[:-1]),
+        (Invalid, LARGE[:-30]),
+        (Invalid, submitted(item()) + b"{}"),
+        (Invalid, submitted()),
+        (Invalid, b'{"model": "a/b"}'),
+        (Invalid, b'{"model": "a", "model": "b"}'),
+        (Invalid, submitted(item(), endpoint="/v1/images")),
+        (Invalid, submitted(item(), model="")),
+        (Invalid, submitted(item(), completion_window="48h")),
+        (Invalid, submitted(item(), provider={"order": []})),
+        (Invalid, submitted(item(), callback_url="http://hooks.example/\u2028")),
+        (Invalid, submitted(item(), item(""))),
+        (Invalid, submitted(item("\ud800"))),
+        (Invalid, submitted(item(), {"custom_id": "b"})),
+        (Invalid, submitted(item(), {"custom_id": "b", "body": []})),
+        (Invalid, submitted(item(text="?")).replace(b"?", b"\xff")),
+        (Invalid, submitted(item(text="?")).replace(b'"?"', b"[" * 2_000 + b"]" * 2_000)),
+        (Unprocessable, submitted(item("é\n"), item("é\n"))),
+        (Unprocessable, submitted(*items(10_001, size=1))),
+        (PayloadTooLarge, submitted(item(text="x" * 100_000))),
+        (PayloadTooLarge, submitted(item(), note="x" * 1_100_000)),
+        (PayloadTooLarge, submitted(item()).ljust(6_000_001)),
+    )
+
+    @pytest.mark.parametrize(("kind", "body"), BODIES, ids=range(len(BODIES)))
+    async def test_are_the_same_from_a_thread_and_from_a_child(
+        self, blobs: MemoryBlobs, kind: type[Invalid], body: bytes
+    ) -> None:
+        said: set[tuple[type[Invalid], str]] = set()
+        for in_process_bytes in (THREAD, CHILD):
+            with pytest.raises(Invalid) as caught:
+                await receiver(blobs, in_process_bytes).receive(in_pieces(body), FOLDER)
+            said.add((type(caught.value), caught.value.message))
+        assert [refused for refused, _ in said] == [kind]
+        assert blobs.blobs == {}
+
+    async def test_name_the_one_item_among_many(self, blobs: MemoryBlobs) -> None:
+        body = bytearray(submitted(*items(31_050, size=20)))
+        at = body.index(b'"31000"')
+        body[body.index(b"xx", at)] = 0xFF
+        with pytest.raises(Invalid, match=r"requests\[31000\]: not valid UTF-8"):
+            await receiver(blobs, items=50_000).receive(in_pieces(bytes(body)), FOLDER)
+        assert blobs.puts > 10
+        assert blobs.blobs == {}
+
+    async def test_of_a_duplicate_come_across_chunks(self, blobs: MemoryBlobs) -> None:
+        entries = [*items(1_200), item("7")]
+        with pytest.raises(Unprocessable, match=r"requests\[1200\]\.custom_id: duplicate '7'"):
+            await receiver(blobs).receive(in_pieces(submitted(*entries)), FOLDER)
+        assert blobs.blobs == {}
+
+    async def test_of_one_byte_too_many_come_while_the_sender_sends(
+        self, blobs: MemoryBlobs
+    ) -> None:
+        async def endless() -> AsyncIterator[bytes]:
+            yield LARGE[:-2]
+            while True:
+                yield b", " + LARGE[len(b'{"endpoint": ') :]
+
+        limits = {"body_bytes": len(LARGE) - 1}
+        with pytest.raises(PayloadTooLarge):
+            await receiver(blobs, **limits).receive(endless(), FOLDER)
+        assert blobs.blobs == {}
+
+    async def test_of_one_item_too_many_come_while_the_sender_waits(
+        self, blobs: MemoryBlobs
+    ) -> None:
+        body = submitted(*items(75_000, size=1))
+        with pytest.raises(Unprocessable, match="more than 50000 items"):
+            await receiver(blobs, items=50_000).receive(never_ending(body), FOLDER)
+        assert blobs.blobs == {}
+
+
+class TestWhatBreaks:
+    @pytest.mark.parametrize("error", [Gone(), ConnectionResetError(), EOFError()], ids=repr)
+    @pytest.mark.parametrize("in_process_bytes", [THREAD, CHILD])
+    async def test_a_sender_that_goes_away_leaves_nothing(
+        self, blobs: MemoryBlobs, in_process_bytes: int, error: Exception
+    ) -> None:
+        with pytest.raises(type(error)) as caught:
+            await receiver(blobs, in_process_bytes).receive(breaking(LARGE[:-9], error), FOLDER)
+        assert caught.value is error
+        assert blobs.blobs == {}
+
+    async def test_a_cancelled_one_leaves_nothing(self, blobs: MemoryBlobs) -> None:
+        task = asyncio.create_task(receiver(blobs).receive(never_ending(LARGE[:-9]), FOLDER))
+        await blobs.has_put.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert blobs.puts
+        assert blobs.blobs == {}
+
+    @pytest.mark.parametrize("in_process_bytes", [THREAD, CHILD])
+    async def test_one_that_is_cancelled_while_a_chunk_is_written_leaves_nothing(
+        self, blobs: MemoryBlobs, in_process_bytes: int
+    ) -> None:
+        blobs.may_put.clear()
+        receiving = receiver(blobs, in_process_bytes).receive(in_pieces(LARGE), FOLDER)
+        task = asyncio.create_task(receiving)
+        await blobs.has_put.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        blobs.may_put.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert blobs.puts == 1
+        assert blobs.blobs == {}
+
+    async def test_one_that_is_cancelled_while_its_child_starts_leaves_none(
+        self, blobs: MemoryBlobs
+    ) -> None:
+        before = own_children()
+        task = asyncio.create_task(receiver(blobs).receive(never_ending(b"{"), FOLDER))
+        while own_children() <= before:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    @pytest.mark.parametrize("in_process_bytes", [THREAD, CHILD])
+    @pytest.mark.parametrize("error", [BlobsFull("full"), BlobsUnavailable("gone")], ids=repr)
+    async def test_a_store_that_fails_holds_nothing(
+        self, blobs: MemoryBlobs, in_process_bytes: int, error: BlobsUnavailable
+    ) -> None:
+        blobs.failures[2] = error
+        with pytest.raises(type(error)):
+            await receiver(blobs, in_process_bytes).receive(in_pieces(LARGE), FOLDER)
+        assert blobs.puts == 3
+        assert blobs.blobs == {}
+
+    async def test_what_cannot_be_deleted_is_logged(self, blobs: MemoryBlobs) -> None:
+        blobs.failures[2] = BlobsFull("full")
+        blobs.failing_deletion = BlobsUnavailable("read-only")
+        with pytest.raises(BlobsFull), capture_logs() as logs:
+            await receiver(blobs).receive(in_pieces(LARGE), FOLDER)
+        assert logs == [
+            {
+                "event": "batch_items_not_deleted",
+                "log_level": "warning",
+                "folder": FOLDER,
+                "reason": "read-only",
+            }
+        ]
+
+    async def test_the_folder_of_another_batch_stays_as_it_is(self, blobs: MemoryBlobs) -> None:
+        await receiver(blobs).receive(in_pieces(LARGE), FOLDER)
+        before = dict(blobs.blobs)
+        with pytest.raises(BlobExists):
+            await receiver(blobs).receive(in_pieces(LARGE), FOLDER)
+        assert blobs.blobs == before
+
+    @pytest.mark.parametrize(
+        ("program", "reason"),
+        [
+            (f"raise SystemExit({SECRET!r})", "it ended with code 1"),
+            ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "it ended with code -9"),
+            ("import sys; sys.stdout.buffer.write(bytes(3))", "it ended with code 0"),
+        ],
+    )
+    @pytest.mark.parametrize("sender", [in_pieces, never_ending])
+    async def test_a_child_that_ends_by_itself_is_logged(
+        self,
+        blobs: MemoryBlobs,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+        program: str,
+        reason: str,
+        sender: Any,
+    ) -> None:
+        monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", program))
+        with pytest.raises(ChildGone, match="try again later"), capture_logs() as logs:
+            await receiver(blobs).receive(sender(LARGE), FOLDER)
+        assert logs == [{"event": "ingest_child_gone", "log_level": "error", "reason": reason}]
+        assert SECRET not in "".join(capfd.readouterr())
+
+    async def test_a_child_with_a_fault_is_a_bug(
+        self, blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        program = (
+            "import tollhouse.batches.ingest.reader as reader\n"
+            "del reader.rough_demand\n"
+            "import tollhouse.batches.ingest.child as child\n"
+            "child.main()"
+        )
+        monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", program))
+        with pytest.raises(Bug, match=r"NameError in tollhouse\.batches\.ingest\.reader, line"):
+            await receiver(blobs).receive(in_pieces(LARGE), FOLDER)
+        assert blobs.blobs == {}
