@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+GONE = (FileNotFoundError, ProcessLookupError)
+
 
 def children_of(process: int) -> set[int]:
     """Return the ids of a process's children; also of those that ended and nobody waited for."""
-    lists = Path(f"/proc/{process}/task").glob("*/children")
-    return {int(each) for found in lists for each in found.read_text().split()}
+    folders = Path("/proc").glob("[0-9]*")
+    return {int(folder.name) for folder in folders if state_of(folder)[1:] == [str(process)]}
 
 
 def own_children() -> set[int]:
@@ -18,8 +20,13 @@ def own_children() -> set[int]:
 
 def is_running(process: int) -> bool:
     """Tell whether a process is there and has not ended."""
+    return state_of(Path(f"/proc/{process}"))[:1] not in ([], ["Z"])
+
+
+def state_of(folder: Path) -> list[str]:
+    """Return the state of a process and the id of its parent; nothing where there is none."""
     try:
-        status = Path(f"/proc/{process}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return "State:\tZ" not in status
+        text = (folder / "stat").read_text()
+    except GONE:
+        return []
+    return text.rpartition(")")[2].split()[:2]
