@@ -5,6 +5,7 @@
     charge   = cost, unless the no-charge rule holds or the usage is not known
     estimate = what the tokens of a reply may cost, before there is one
     most     = what the whole of it may cost, without a cap
+    estimate_many = what the whole of many requests may cost together
 
 The provider's cost and the customer's charge are two figures: a reply that failed costs the
 customer nothing, whatever the provider bills.
@@ -13,12 +14,16 @@ customer nothing, whatever the provider bills.
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
+from math import ceil
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.types import Charge, Cost, CostState
 from tollhouse.kernel.money import MAX_NANO, divide_half_up
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from tollhouse.accounting.types import Price, Rates, Units, Usage
 
 _ONE = Decimal(1)
@@ -93,10 +98,9 @@ def estimate(
     """
     if not price.tiers:
         return _estimate(input_tokens, output_tokens, price.rates.units, cap_nano, factor)
-    reachable = [price.rates]
-    reachable += [tier.rates for tier in price.tiers if input_tokens > tier.above_tokens]
     return max(
-        _estimate(input_tokens, output_tokens, rates.units, cap_nano, factor) for rates in reachable
+        _estimate(input_tokens, output_tokens, units, cap_nano, factor)
+        for units in _reachable(price, input_tokens)
     )
 
 
@@ -119,6 +123,51 @@ def most(input_tokens: int, output_tokens: int, images: int, price: Price) -> in
         for rates in every
     )
     return tokens + besides
+
+
+def estimate_many(  # noqa: PLR0913 - each is a total of its own
+    *,
+    requests: int,
+    input_tokens: int,
+    largest_input: int,
+    output_tokens: int,
+    images: int,
+    price: Price,
+    factor: Decimal = _ONE,
+) -> int:
+    """Return what many requests at one price may cost together, their fees and images included.
+
+    Input and output count as in `estimate`; of a price with tiers, each rate is the dearest that
+    any of the requests may reach. Charges are rounded one by one and this sum once: they may be
+    more by half a nano-credit each.
+
+    Args:
+        requests: How many they are.
+        input_tokens: As estimated, of all.
+        largest_input: Of the one with the most.
+        output_tokens: The most that may be written, of all.
+        images: How many they hold, of all.
+        price: The price of the endpoint that is asked.
+        factor: What token prices are multiplied with (a batch discount).
+
+    Returns:
+        Nano-credits, rounded up.
+    """
+    reachable = _reachable(price, largest_input)
+
+    def dearest(rate: Callable[[Units], int]) -> Fraction:
+        return max(Fraction(rate(units), units.per_nano) for units in reachable)
+
+    output = dearest(lambda units: max(units.completion, units.reasoning))
+    tokens = input_tokens * dearest(lambda units: units.prompt) + output_tokens * output
+    fees = requests * dearest(lambda units: units.request)
+    return ceil(Fraction(factor) * tokens + fees + images * dearest(lambda units: units.image))
+
+
+def _reachable(price: Price, input_tokens: int) -> Sequence[Units]:
+    """Return the rates of every tier that so much input may reach."""
+    passed = [tier.rates.units for tier in price.tiers if input_tokens > tier.above_tokens]
+    return [price.rates.units, *passed]
 
 
 def _estimate(
@@ -153,6 +202,7 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     finish_reason: str | None,
     broken_off: bool,
     images: int = 0,
+    factor: Decimal = _ONE,
 ) -> Charge:
     """Return what is booked for a reply.
 
@@ -163,20 +213,19 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
         finish_reason: How the reply ended, in the wire's normalised words.
         broken_off: The reply did not come to its end, so its usage could not come.
         images: How many images the request holds.
+        factor: What the customer's token prices are multiplied with (a batch discount); the
+            provider's cost stays the whole.
 
     Returns:
         The charge. Without a reported usage it is estimated for a reply that was broken off, and
         unknown (and nothing) for one that ended.
     """
-    if reported is not None:
-        full = cost(reported, price, images=images)
-        return _charge(CostState.EXACT, reported, full, finish_reason)
-    if broken_off:
-        full = cost(seen, price, images=images)
-        return _charge(CostState.ESTIMATED, seen, full, finish_reason)
-    return Charge(CostState.UNKNOWN, seen, cost_nano=0, provider_cost_nano=None, cost=None)
-
-
-def _charge(state: CostState, usage: Usage, full: Cost, finish_reason: str | None) -> Charge:
-    owed = Cost(0, 0, 0) if no_charge(usage.output_tokens, finish_reason) else full
+    if reported is None and not broken_off:
+        return Charge(CostState.UNKNOWN, seen, cost_nano=0, provider_cost_nano=None, cost=None)
+    state = CostState.ESTIMATED if reported is None else CostState.EXACT
+    usage = seen if reported is None else reported
+    full = cost(usage, price, images=images)
+    owed = full if factor is _ONE else cost(usage, price, factor, images)
+    if no_charge(usage.output_tokens, finish_reason):
+        owed = Cost(0, 0, 0)
     return Charge(state, usage, owed.total_nano, full.total_nano, owed)

@@ -160,6 +160,7 @@ def _endpoint(
         provider_name=provider.name,
         keeps_data=provider.keeps_data,
         free_limits=endpoint.free_limits,
+        batch_price_factor=endpoint.batch_price_factor,
     )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from tollhouse.accounting.types import Price
 
 
@@ -68,6 +67,8 @@ class Endpoint:
     """Whether its provider may keep what it is sent."""
     free_limits: bool = True
     """Whether requests to a free model count towards the account's limits here."""
+    batch_price_factor: Decimal = Decimal(1)
+    """What token prices are multiplied with where a batch is served."""
 
 
 FREE_VARIANT: Final = ":free"

@@ -423,6 +423,11 @@ class EndpointSettings(Section):
         description="Whether requests to a free model count towards the account's limits where "
         "this endpoint serves it.",
     )
+    batch_price_factor: Share = Field(
+        default=Decimal(1),
+        description="What token prices are multiplied with where a batch is served. The provider "
+        "is asked as for any other request: less than 1 is your own discount.",
+    )
     pricing: Pricing | None = Field(
         default=None,
         description='Prices, or "free". Known list prices are used where it is left out; a model '

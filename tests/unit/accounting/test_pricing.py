@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.accounting.pricing import charge_for, cost, estimate, most, no_charge, rates_for
+from tollhouse.accounting.pricing import (
+    charge_for,
+    cost,
+    estimate,
+    estimate_many,
+    most,
+    no_charge,
+    rates_for,
+)
 from tollhouse.accounting.types import FREE, Cost, CostState, Price, Rates, Tier, Usage
 
 CLASSES = {
@@ -238,6 +246,71 @@ class TestMost:
         assert most(0, 0, 0, price) == 1
 
 
+class TestEstimateMany:
+    PRICE = Price(replace(flat("0.000000001", request="0.000000100"), image=1_000 * NANO))
+
+    @given(
+        st.lists(st.tuples(tokens, tokens, st.integers(0, 9)), min_size=1, max_size=5),
+        st.lists(st.builds(Rates, *[prices] * 6, reasoning=prices), min_size=3, max_size=3),
+        factors,
+    )
+    def test_is_not_below_the_costs_of_all_but_for_rounding(
+        self, demands: list[tuple[int, int, int]], given_: list[Rates], factor: Decimal
+    ) -> None:
+        price = Price(given_[0], tiers=(Tier(10**3, given_[1]), Tier(10**6, given_[2])))
+        costs = [
+            cost(Usage(input_, output_tokens=output, reasoning_tokens=thought), price, factor, seen)
+            for input_, output, seen in demands
+            for thought in (0, output)
+        ]
+        dearest = sum(
+            max(each.total_nano for each in pair)
+            for pair in zip(costs[::2], costs[1::2], strict=True)
+        )
+        inputs, outputs, images = zip(*demands, strict=True)
+        held = estimate_many(
+            requests=len(demands),
+            input_tokens=sum(inputs),
+            largest_input=max(inputs),
+            output_tokens=sum(outputs),
+            images=sum(images),
+            price=price,
+            factor=factor,
+        )
+        assert held >= dearest - len(demands) / 2
+
+    def test_has_the_tokens_every_fee_and_every_image_in_it(self) -> None:
+        assert self.of(requests=3, input_tokens=10, output_tokens=5, images=2) == 15 + 300 + 2_000
+
+    def test_multiplies_token_prices_with_the_factor_alone(self) -> None:
+        held = self.of(requests=1, input_tokens=10, output_tokens=4, images=1, factor="0.5")
+        assert held == 7 + 100 + 1_000
+
+    def test_takes_each_rate_of_the_tier_where_it_is_dearest(self) -> None:
+        tier = Tier(200, replace(flat("0.000000002"), completion=Decimal(0)))
+        price = Price(flat("0.000000001"), tiers=(tier,))
+        assert self.of(input_tokens=300, output_tokens=10, price=price) == 300 + 10
+        held = self.of(input_tokens=300, largest_input=201, output_tokens=10, price=price)
+        assert held == 600 + 10
+
+    def test_takes_the_dearer_of_completion_and_reasoning(self) -> None:
+        price = Price(replace(flat("0.000000001"), reasoning=3 * NANO))
+        assert self.of(output_tokens=5, price=price) == 15
+
+    def test_is_rounded_up_once(self) -> None:
+        price = Price(flat("0.0000000001"))
+        assert self.of(requests=2, input_tokens=10, output_tokens=1, price=price) == 2
+
+    def test_is_nothing_for_a_free_model(self) -> None:
+        assert self.of(requests=9, input_tokens=9, output_tokens=9, images=9, price=FREE) == 0
+
+    def of(self, *, price: Price = PRICE, factor: str = "1", **totals: int) -> int:
+        """Return the estimate of totals that are 0 unless given."""
+        zeros = dict.fromkeys(("requests", "input_tokens", "output_tokens", "images"), 0)
+        told = {**zeros, "largest_input": 0, **totals}
+        return estimate_many(**told, price=price, factor=Decimal(factor))
+
+
 class TestNoCharge:
     @pytest.mark.parametrize(
         ("output_tokens", "finish_reason", "free"),
@@ -280,6 +353,31 @@ class TestCharge:
                 images=2,
             )
             assert booked.cost == Cost(200_000_005, 200_000_003, 2)
+
+    def test_has_the_factor_in_what_the_customer_owes_and_not_in_the_providers_cost(self) -> None:
+        price = Price(flat("0.000000010", request="0.000000100"))
+        for reported, broken_off in [(self.SEEN, False), (None, True)]:
+            booked = charge_for(
+                reported,
+                self.SEEN,
+                price,
+                finish_reason="stop",
+                broken_off=broken_off,
+                factor=Decimal("0.5"),
+            )
+            assert (booked.cost_nano, booked.provider_cost_nano) == (125, 150)
+            assert booked.cost == Cost(125, 115, 10)
+
+    def test_is_nothing_for_a_failed_reply_whatever_the_factor(self) -> None:
+        booked = charge_for(
+            None,
+            self.SEEN,
+            self.PRICE,
+            finish_reason="error",
+            broken_off=True,
+            factor=Decimal("0.5"),
+        )
+        assert (booked.cost_nano, booked.provider_cost_nano) == (0, 5)
 
     def test_is_exact_from_a_reported_usage_of_zeros(self) -> None:
         booked = charge_for(Usage(), self.SEEN, self.PRICE, finish_reason="stop", broken_off=False)

@@ -66,6 +66,15 @@ def test_an_endpoint_is_idempotent_if_its_provider_is(*, idempotent: bool) -> No
     assert found.endpoints[0].idempotent is idempotent
 
 
+def test_an_endpoint_has_the_batch_price_factor_of_its_settings() -> None:
+    offers = [
+        {"provider": "acme", "model": "large-2026", "pricing": PRICING, **factor}
+        for factor in ({}, {"batch_price_factor": "0.5"})
+    ]
+    found = catalog(model("acme/large", *offers)).find("acme/large")
+    assert [each.batch_price_factor for each in found.endpoints] == [Decimal(1), Decimal("0.5")]
+
+
 def test_models_keep_the_order_of_the_settings() -> None:
     ids = ["acme/z", "acme/a", "acme/y"]
     assert [each.id for each in catalog(*map(model, ids)).models] == ids
