@@ -4,6 +4,8 @@
 one ledger account to another in a single row, so that a one-sided entry cannot be written down.
 `account_totals`, `key_totals` and the counters of days change in the transaction that writes the
 rows they sum up, and can be recomputed from them.
+
+`reservations` are credits set aside for what goes on for long: no posting, since nothing has moved.
 """
 
 from __future__ import annotations
@@ -166,4 +168,15 @@ limits = sa.Table(
     sa.CheckConstraint("scope IN ('key', 'member', 'workspace')", name="scope"),
     sa.CheckConstraint("limit_nano >= 0", name="limit"),
     sa.CheckConstraint("reset_interval IN ('daily', 'weekly', 'monthly')", name="reset_interval"),
+)
+
+reservations = sa.Table(
+    "reservations",
+    METADATA,
+    sa.Column("id", text(), primary_key=True),
+    sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False, index=True),
+    sa.Column("key_hash", text(), nullable=False, index=True),
+    sa.Column("amount_nano", sa.BigInteger, nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.CheckConstraint("amount_nano >= 0", name="amount"),
 )
