@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.accounting.admission import decide
+from tollhouse.accounting.admission import decide, reserve
 from tollhouse.settings.sections import LimitsSettings
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def reasons() -> set[str]:
     """Return the reasons that the code gives for refusing with a 402."""
     calls = (
         node
-        for node in ast.walk(ast.parse(Path(decide.__file__).read_text(encoding="utf-8")))
+        for module in (decide, reserve)
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "Refusal"

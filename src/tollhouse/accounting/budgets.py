@@ -16,16 +16,19 @@ if TYPE_CHECKING:
 _ENFORCED = tuple(BudgetScope)
 
 
-def key_standing(limit: KeyLimit, usage: KeyUsage, today: date) -> KeyStanding:
+def key_standing(
+    limit: KeyLimit, usage: KeyUsage, today: date, reserved_nano: int = 0
+) -> KeyStanding:
     """Return a key's use beside what it may use.
 
     Args:
         limit: What it may use.
         usage: What it used until now.
         today: The UTC day that the usage's current day, week and month belong to.
+        reserved_nano: What its batches have reserved.
     """
     own = key_budget(limit, usage, today)
-    return KeyStanding(usage, limit, () if own is None else (own,))
+    return KeyStanding(usage, limit, () if own is None else (own,), reserved_nano)
 
 
 def key_budget(limit: KeyLimit, usage: KeyUsage, today: date) -> Budget | None:

@@ -18,10 +18,12 @@ from tollhouse.accounting.types import (
     KeyLimit,
     Posting,
     PostingKind,
+    Reservation,
     Reset,
     Spend,
     Usage,
 )
+from tollhouse.identity.types import AccountType
 from tollhouse.storage.tables.accounting import (
     account_days,
     account_totals,
@@ -30,6 +32,7 @@ from tollhouse.storage.tables.accounting import (
     key_totals,
     limits,
     postings,
+    reservations,
 )
 from tollhouse.storage.tables.identity import accounts
 from tollhouse.storage.upsert import insert
@@ -44,7 +47,7 @@ _KEY = "key"
 
 
 async def alone_with(write: Write, account_id: str) -> None:
-    """Keep others from bringing credits into an account until this transaction ends.
+    """Keep others from bringing in or reserving an account's credits until this transaction ends.
 
     Charges go on being settled meanwhile.
     """
@@ -151,6 +154,56 @@ async def free_requests_since(read: Read, account_id: str, first: date) -> dict[
     )
     rows = await read.execute(query)
     return {date.fromisoformat(row.day): row.free_requests for row in rows}
+
+
+async def account_type(read: Read, account_id: str) -> AccountType:
+    """Return how an account pays."""
+    query = sa.select(accounts.c.type).where(accounts.c.id == account_id)
+    return AccountType((await read.execute(query)).scalar_one())
+
+
+async def reserved_by_keys(read: Read, account_id: str) -> dict[str, int]:
+    """Return what is reserved of an account's credits, for each key that reserved some."""
+    return await _reserved(read, reservations.c.account_id == account_id)
+
+
+async def reserved_of_keys(read: Read, key_hashes: Collection[str]) -> dict[str, int]:
+    """Return what is reserved with keys, of those that reserved something."""
+    return await _reserved(read, reservations.c.key_hash.in_(key_hashes))
+
+
+async def _reserved(read: Read, which: sa.ColumnElement[bool]) -> dict[str, int]:
+    key_hash, total = reservations.c.key_hash, sa.func.sum(reservations.c.amount_nano)
+    query = sa.select(key_hash, total.label("nano")).where(which).group_by(key_hash)
+    # PostgreSQL's sums of whole numbers are decimals.
+    return {row.key_hash: int(row.nano) for row in await read.execute(query)}
+
+
+async def add_reservation(write: Write, reservation: Reservation) -> None:
+    """Store credits that are set aside."""
+    await write.execute(sa.insert(reservations).values(**asdict(reservation)))
+
+
+async def lower_reservation(write: Write, reservation_id: str, by_nano: int) -> str | None:
+    """Take from a reservation, down to nothing; return its account, or None where it has ended."""
+    amount = reservations.c.amount_nano
+    lowered = (
+        sa.update(reservations)
+        .where(reservations.c.id == reservation_id)
+        .values(amount_nano=sa.case((amount > by_nano, amount - by_nano), else_=0))
+        .returning(reservations.c.account_id)
+    )
+    return (await write.execute(lowered)).scalar_one_or_none()
+
+
+async def end_reservation(write: Write, reservation_id: str) -> str | None:
+    """Forget a reservation; return its account, or None where it has ended before."""
+    ended = (
+        sa.delete(reservations)
+        .where(reservations.c.id == reservation_id)
+        .returning(reservations.c.account_id)
+    )
+    return (await write.execute(ended)).scalar_one_or_none()
 
 
 async def get_generation(

@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting import repository
+from tollhouse.accounting.admission.refusals import payment_required
+from tollhouse.accounting.admission.reserve import Means, caps, refusal
 from tollhouse.accounting.budgets import key_standing
 from tollhouse.accounting.policy import (
     change_of_credits,
@@ -19,8 +21,9 @@ from tollhouse.accounting.policy import (
     sees_generation,
 )
 from tollhouse.accounting.rules import Rules
-from tollhouse.accounting.types import KeyLimit, Spend
+from tollhouse.accounting.types import KeyLimit, Reservation, Spend
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
+from tollhouse.kernel.money import MAX_NANO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -132,6 +135,85 @@ class AccountingService:
             message = "generation_id: no such generation in this account."
             raise Invalid(message)
 
+    async def reserve(
+        self, write: Write, reservation_id: str, account_id: str, key_hash: str, amount_nano: int
+    ) -> None:
+        """Set credits aside for as long as something lasts: a batch.
+
+        They lower the account's available balance and what is left of the key's limit until they
+        are lowered or ended. Charges on their way to the books are not seen: have the settler
+        bring them there first. Whoever also books or ends reservations in the same transaction
+        reserves first.
+
+        Args:
+            write: The transaction. Others that reserve of this account wait for its end.
+            reservation_id: A new id.
+            account_id: An account that exists.
+            key_hash: The key whose limit it counts towards.
+            amount_nano: Nano-credits, 0 or more. Nothing is refused by a negative balance alone.
+
+        Raises:
+            PaymentRequired: The credits, or the key's limit, do not suffice.
+            Invalid: More would be reserved than can be counted.
+        """
+        await repository.alone_with(write, account_id)
+        means = await self._means(write, account_id, key_hash)
+        refused = refusal(amount_nano, means)
+        if refused is not None:
+            raise payment_required(refused, caps(means, refused), self._rules.source_prefix)
+        if means.reserved_nano + amount_nano > MAX_NANO:
+            message = "More credits would be reserved than can be counted."
+            raise Invalid(message)
+        await repository.add_reservation(
+            write,
+            Reservation(reservation_id, account_id, key_hash, amount_nano, self._clock.now()),
+        )
+        write.after_commit(partial(self._stale, account_id))
+
+    async def _means(self, read: Read, account_id: str, key_hash: str) -> Means:
+        reserved = await repository.reserved_by_keys(read, account_id)
+        standing = await self.key_standing(read, key_hash)
+        kind = await repository.account_type(read, account_id)
+        return Means(
+            credits=await repository.credits_of(read, account_id),
+            needs_credits=kind.needs_credits,
+            reserved_nano=sum(reserved.values()),
+            key_limit=standing.own_budget,
+            key_reserved_nano=standing.reserved_nano,
+        )
+
+    async def lower_reservation(self, write: Write, reservation_id: str, by_nano: int) -> None:
+        """Give back a part of what is reserved; one that has ended stays so.
+
+        A transaction that books, too, books first: all take their locks in one order then.
+
+        Args:
+            write: The transaction.
+            reservation_id: The reservation.
+            by_nano: Nano-credits, 0 or more; no more than is left is given back.
+        """
+        self._changed(write, await repository.lower_reservation(write, reservation_id, by_nano))
+
+    async def end_reservation(self, write: Write, reservation_id: str) -> None:
+        """Give back all that is left of what is reserved; harmless twice.
+
+        A transaction that books, too, books first.
+        """
+        self._changed(write, await repository.end_reservation(write, reservation_id))
+
+    def _changed(self, write: Write, account_id: str | None) -> None:
+        if account_id is not None:
+            write.after_commit(partial(self._stale, account_id))
+
+    async def covers(self, read: Read, account_id: str) -> bool:
+        """Tell whether what was charged to an account is covered.
+
+        It is where the balance is not negative, and where the account pays afterwards.
+        """
+        kind = await repository.account_type(read, account_id)
+        owned = await repository.credits_of(read, account_id)
+        return not kind.needs_credits or owned.balance_nano >= 0
+
     async def credits(self, read: Read, account_id: str) -> Credits:
         """Return an account's money."""
         return await repository.credits_of(read, account_id)
@@ -192,8 +274,12 @@ class AccountingService:
         now = self._clock.now()
         usages = await self._key_usages(read, key_hashes, now)
         limits = await self.key_limits(read, key_hashes)
+        reserved = await repository.reserved_of_keys(read, key_hashes)
         today = now.astimezone(UTC).date()
-        return {each: key_standing(limits[each], usages[each], today) for each in key_hashes}
+        return {
+            each: key_standing(limits[each], usages[each], today, reserved.get(each, 0))
+            for each in key_hashes
+        }
 
     async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
         """Return what an account asked of free models in the current UTC day."""

@@ -61,12 +61,19 @@ class BooksStanding:
             )
             limits = await repository.key_limits_of(read, [key_hash])
             days = await repository.key_days_of(read, [key_hash], first)
+            reserved = await repository.reserved_by_keys(read, account_id)
             return (
                 AccountFacts(
                     account.type,
                     account.free_limits_exempt,
                     await repository.credits_of(read, account_id),
                     await repository.free_requests_since(read, account_id, first),
+                    sum(reserved.values()),
                 ),
-                KeyFacts(limits.get(key_hash, KeyLimit()), total, days.get(key_hash, {})),
+                KeyFacts(
+                    limits.get(key_hash, KeyLimit()),
+                    total,
+                    days.get(key_hash, {}),
+                    reserved.get(key_hash, 0),
+                ),
             )

@@ -265,6 +265,17 @@ class Posting:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """Credits that are set aside for as long as something lasts: a batch."""
+
+    id: str
+    account_id: str
+    key_hash: str
+    amount_nano: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Credits:
     """An account's money, in nano-credits."""
 
@@ -397,12 +408,23 @@ class KeyStanding:
     usage: KeyUsage = KeyUsage()
     limit: KeyLimit = KeyLimit()
     budgets: tuple[Budget, ...] = ()
+    reserved_nano: int = 0
+    """What its batches have reserved."""
 
     @property
     def remaining_nano(self) -> int | None:
-        """What is left of the key's own limit, at least 0; None where it has none."""
+        """What is left of the key's own limit, at least 0; None where it has none.
+
+        What its batches have reserved is not left.
+        """
+        own = self.own_budget
+        return None if own is None else max(0, own.remaining_nano - self.reserved_nano)
+
+    @property
+    def own_budget(self) -> Budget | None:
+        """The budget that the key's own limit makes; None where it has none."""
         own = (each for each in self.budgets if each.scope is BudgetScope.KEY_LIMIT)
-        return next((max(0, each.remaining_nano) for each in own), None)
+        return next(own, None)
 
 
 @dataclass(frozen=True, slots=True)

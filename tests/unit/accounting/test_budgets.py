@@ -81,6 +81,11 @@ class TestOfAKeysLimit:
         assert KeyStanding(budgets=others).remaining_nano == 6
         assert KeyStanding(budgets=others[:1]).remaining_nano is None
 
+    def test_the_remainder_is_without_what_batches_have_reserved(self) -> None:
+        standings = [key_standing(KeyLimit(1_009), USAGE, TODAY, n) for n in (0, 3, 9, 12)]
+        assert [each.remaining_nano for each in standings] == [9, 6, 0, 0]
+        assert {each.budgets for each in standings} == {standings[0].budgets}
+
 
 class TestTheEffectiveOne:
     def test_is_none_of_none(self) -> None:

@@ -1,6 +1,7 @@
 """An account in memory: its money, what is held of it, its free requests and its keys.
 
-    balance = balance in the books - charges that those do not have yet
+    balance   = balance in the books - charges that those do not have yet
+    available = balance - what batches have reserved
 
 Every method is one step without waiting, so that a check and the hold that follows it are one.
 """
@@ -57,6 +58,7 @@ class AccountState:
     __slots__ = (
         "_free_days",
         "_owned_nano",
+        "_spendable_nano",
         "_taken_nano",
         "_unbooked_free",
         "_unbooked_nano",
@@ -82,6 +84,8 @@ class AccountState:
         """The latest UTC day that was seen: a clock that jumps back opens no window again."""
         self._owned_nano = 0
         """The balance in the books when the facts were read."""
+        self._spendable_nano = 0
+        """The same without what batches have reserved."""
         self._taken_nano = 0
         """Charges that the facts do not know of: taken since they were read, or not booked then."""
         self._unbooked_nano = 0
@@ -92,6 +96,7 @@ class AccountState:
         """Take what the books say; what is on its way to them is added."""
         self.facts = facts
         self._owned_nano = facts.credits.balance_nano
+        self._spendable_nano = self._owned_nano - facts.reserved_nano
         self._taken_nano = self._unbooked_nano
         self._free_days = Counter(facts.free_requests)
         self._free_days.update(self._unbooked_free)
@@ -106,6 +111,11 @@ class AccountState:
     def balance_nano(self) -> int:
         """What is left of its credits."""
         return self._owned_nano - self._taken_nano
+
+    @property
+    def available_nano(self) -> int:
+        """What requests may spend: the balance without what batches have reserved."""
+        return self._spendable_nano - self._taken_nano
 
     @property
     def is_new(self) -> bool:

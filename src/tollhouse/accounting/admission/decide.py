@@ -4,6 +4,9 @@
     balance           credits that are there at all
     in-flight budget  a part of the balance, for all requests at once
 
+What batches have reserved is taken from the key's limit and from the balance before that; their
+requests are no part of the in-flight budget.
+
 What waiting cannot change is told at once; what others hold may become free.
 
 Source: the order of the public gateway's checks and the six rules of its in-flight budget.
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from tollhouse.accounting.admission.key import KeyState
     from tollhouse.accounting.admission.types import Claim, Source
     from tollhouse.accounting.rules import Rules
+
+_OR_BATCHES = ", or wait for batches to end"
 
 
 @dataclass(slots=True)
@@ -73,8 +78,8 @@ def caps(case: Case, refused: Refusal | None = None) -> Sequence[Cap]:
     if (limit := case.key.cap(account.today)) is not None:
         found.append(limit)
     if account.facts.type.needs_credits:
-        owned, running = account.credits, account.in_flight.running_nano
-        found.append(Cap("credits", owned.total_nano, owned.used_nano, running))
+        owned, held = account.credits, account.in_flight.running_nano + account.facts.reserved_nano
+        found.append(Cap("credits", owned.total_nano, owned.used_nano, held))
     if has_budget(case):
         account.in_flight.held_nano(case.now)
         recent, running = account.in_flight.recent_nano, account.in_flight.running_nano
@@ -91,14 +96,17 @@ def key_weight_nano(case: Case) -> int:
         return 0
     claim, limit = case.claim, case.key.limit.limit_nano
     if limit is not None and claim.open_ended:
-        return max(0, min(claim.estimate_nano, limit - case.key.used_nano(case.account.today)))
+        return max(0, min(claim.estimate_nano, _left_of_key(case, limit)))
     return claim.estimate_nano
 
 
 def budget_nano(case: Case) -> int:
-    """Return what all requests in flight may hold: a part of the balance, up to the ceiling."""
+    """Return what all requests in flight may hold: a part of the balance, up to the ceiling.
+
+    What batches have reserved is no part of that balance.
+    """
     fraction = case.rules.fraction
-    part = case.account.balance_nano * fraction.numerator // fraction.denominator
+    part = case.account.available_nano * fraction.numerator // fraction.denominator
     return max(0, min(part, case.rules.ceiling_nano))
 
 
@@ -112,7 +120,7 @@ def has_budget(case: Case) -> bool:
     account, claim = case.account, case.claim
     if account.facts.type is not AccountType.PREPAID or claim.own_key or not claim.estimate_nano:
         return False
-    below = account.balance_nano < case.rules.threshold_nano
+    below = account.available_nano < case.rules.threshold_nano
     return below or (case.rules.new_accounts and account.is_new)
 
 
@@ -126,6 +134,30 @@ def _counts(case: Case) -> bool:
     return case.key.limit.include_byok if case.claim.own_key else case.claim.paid
 
 
+def negative_balance(balance_nano: int) -> Refusal:
+    """Return the refusal of everything, free models too, where the balance is negative."""
+    return Refusal(
+        "negative_balance",
+        "credits",
+        f"The account's balance is negative ({format_credits(balance_nano)}); that refuses free "
+        "models, too.",
+        "Add credits.",
+    )
+
+
+def _left_of_key(case: Case, limit_nano: int) -> int:
+    """Return what is left of the key's limit for requests, those under way included."""
+    key = case.key
+    return limit_nano - key.used_nano(case.account.today) - key.reserved_nano
+
+
+def _batches(reserved_nano: int) -> str:
+    """Return what a message says of credits that batches have reserved, if they have."""
+    if not reserved_nano:
+        return ""
+    return f"; batches have reserved {format_credits(reserved_nano)} credits"
+
+
 # What waiting cannot change
 
 
@@ -133,53 +165,50 @@ def _spent_key(case: Case) -> Refusal | None:
     limit = case.key.limit.limit_nano
     if limit is None or not _counts(case):
         return None
-    left, weight = limit - case.key.used_nano(case.account.today), key_weight_nano(case)
+    left, weight = _left_of_key(case, limit), key_weight_nano(case)
+    batches = _batches(case.key.reserved_nano)
     if left <= 0:
         return Refusal(
             "key_limit_exhausted",
             "key_limit",
             f"The key's limit of {format_credits(limit)} credits is used up "
-            f"({format_credits(limit - left)} used).",
-            f"Raise the key's limit{_reset_of(case)}.",
+            f"({format_credits(case.key.used_nano(case.account.today))} used){batches}.",
+            f"Raise the key's limit{_or_wait(case)}.",
         )
     if weight > left:
         return Refusal(
             "weight_exceeds_key_limit",
             "key_limit",
             f"The request may cost {format_credits(weight)} credits; "
-            f"{format_credits(left)} are left of the key's limit.",
-            f"Lower max_tokens or the prompt's size, or raise the key's limit{_reset_of(case)}.",
+            f"{format_credits(left)} are left of the key's limit{batches}.",
+            f"Lower max_tokens or the prompt's size, or raise the key's limit{_or_wait(case)}.",
         )
     return None
 
 
-def _reset_of(case: Case) -> str:
+def _or_wait(case: Case) -> str:
+    """Return what a person may wait for to have more of a key's limit."""
     cap = case.key.cap(case.account.today)
-    if cap is None or cap.resets_at is None:
-        return ""
-    return f", or wait for its reset at {iso_utc_seconds(cap.resets_at)}"
+    reset = None if cap is None else cap.resets_at
+    return (f", or wait for its reset at {iso_utc_seconds(reset)}" if reset else "") + (
+        _OR_BATCHES if case.key.reserved_nano else ""
+    )
 
 
 def _no_credits(case: Case) -> Refusal | None:
     if not case.account.facts.type.needs_credits:
         return None
-    balance = case.account.balance_nano
-    if case.claim.paid and not case.claim.own_key and balance <= 0:
+    account, balance = case.account, case.account.balance_nano
+    if case.claim.paid and not case.claim.own_key and account.available_nano <= 0:
+        reserved = account.facts.reserved_nano
         return Refusal(
             "insufficient_credits",
             "credits",
-            f"The account has no credits left (balance {format_credits(balance)}).",
-            "Add credits.",
+            f"The account has no credits left (balance {format_credits(balance)})"
+            f"{_batches(reserved)}.",
+            f"Add credits{_OR_BATCHES if reserved else ''}.",
         )
-    if balance < 0:
-        return Refusal(
-            "negative_balance",
-            "credits",
-            f"The account's balance is negative ({format_credits(balance)}); that refuses free "
-            "models, too.",
-            "Add credits.",
-        )
-    return None
+    return negative_balance(balance) if balance < 0 else None
 
 
 def _heavier_than_budget(case: Case, budget: int | None) -> Refusal | None:
@@ -191,7 +220,8 @@ def _heavier_than_budget(case: Case, budget: int | None) -> Refusal | None:
         "weight_exceeds_budget",
         "credits",
         f"The request would hold {format_credits(claim.estimate_nano)} credits{why} and the "
-        f"whole in-flight budget is {format_credits(budget)}.",
+        f"whole in-flight budget is {format_credits(budget)}"
+        f"{_batches(case.account.facts.reserved_nano)}.",
         "Set max_tokens or lower it, shorten the prompt, or add credits; the same request again "
         "does not help.",
     )
@@ -204,14 +234,14 @@ def _held_key(case: Case) -> Refusal | None:
     key, limit = case.key, case.key.limit.limit_nano
     if limit is None or not key.held_nano or not _counts(case):
         return None
-    left = limit - key.used_nano(case.account.today) - key.held_nano
+    left = _left_of_key(case, limit) - key.held_nano
     if left > 0 and key_weight_nano(case) <= left:
         return None
     return Refusal(
         "key_limit_held",
         "key_limit",
         f"Requests under way hold {format_credits(key.held_nano)} credits of the key's limit; "
-        f"{format_credits(max(0, left))} are left.",
+        f"{format_credits(max(0, left))} are left{_batches(key.reserved_nano)}.",
         "Wait for them and send the request again, or raise the key's limit.",
         retry_after=max(1.0, case.rules.settlement_seconds),
     )
@@ -230,7 +260,8 @@ def _held_budget(case: Case, budget: int | None) -> Refusal | None:
         "in_flight_budget_exhausted",
         "in_flight_budget",
         f"Requests under way or just ended hold {format_credits(held)} of an in-flight budget of "
-        f"{format_credits(budget)} credits; this one needs {format_credits(estimate)}.",
+        f"{format_credits(budget)} credits; this one needs {format_credits(estimate)}"
+        f"{_batches(case.account.facts.reserved_nano)}.",
         "Wait a moment and send the request again, lower max_tokens, or add credits.",
         retry_after=max(1.0, case.rules.settlement_seconds) if wait is None else ceil(wait),
     )

@@ -1,4 +1,7 @@
-"""A key's limit, in memory: what is booked, what is on its way to the books, what is held."""
+"""A key's limit, in memory: what is booked, what is on its way to the books, what is held.
+
+What its batches have reserved counts beside that, in whichever window.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,23 @@ if TYPE_CHECKING:
 class KeyState:
     """What counts towards a key's limit."""
 
-    __slots__ = ("_behind", "_start", "_total", "_unbooked", "_used", "days", "held_nano", "limit")
+    __slots__ = (
+        "_behind",
+        "_start",
+        "_total",
+        "_unbooked",
+        "_used",
+        "days",
+        "held_nano",
+        "limit",
+        "reserved_nano",
+    )
 
     def __init__(self) -> None:
         """Know nothing yet; `load` comes next."""
         self.limit = KeyLimit()
         self.held_nano = 0
+        self.reserved_nano = 0
         self.days: defaultdict[date, Spend] = defaultdict(Spend)
         self._total = Spend()
         self._unbooked: defaultdict[date, Spend] = defaultdict(Spend)
@@ -40,6 +54,7 @@ class KeyState:
     def load(self, facts: KeyFacts) -> None:
         """Take what the books say; what is on its way to them is added."""
         self.limit = facts.limit
+        self.reserved_nano = facts.reserved_nano
         self._total = facts.total
         self.days = defaultdict(Spend, facts.days)
         for day, spend in self._unbooked.items():
@@ -63,7 +78,7 @@ class KeyState:
             "key_limit",
             self.limit.limit_nano,
             self.used_nano(today),
-            self.held_nano,
+            self.held_nano + self.reserved_nano,
             resets_at(self.limit.reset, today),
         )
 

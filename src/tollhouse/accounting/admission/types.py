@@ -67,6 +67,8 @@ class AccountFacts:
     credits: Credits = field(default_factory=Credits)
     free_requests: Mapping[date, int] = field(default_factory=dict[Any, int])
     """Limited requests to free models of the latest UTC days."""
+    reserved_nano: int = 0
+    """What batches have reserved of its credits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class KeyFacts:
     total: Spend = field(default_factory=Spend)
     days: Mapping[date, Spend] = field(default_factory=dict[Any, Spend])
     """Its use of each UTC day, as far back as a week or a month reaches."""
+    reserved_nano: int = 0
+    """What its batches have reserved of its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ class Cap:
     used_nano: int
     """Booked: of the key's window; of all credits; of the settlement window."""
     held_nano: int
-    """For requests under way."""
+    """For requests under way, and what batches have reserved."""
     resets_at: datetime | None = None
 
     @property

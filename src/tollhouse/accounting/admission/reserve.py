@@ -1,0 +1,99 @@
+"""Whether credits can be reserved for a batch: pure.
+
+    key limit    what is left of its window, without what the key's batches have reserved
+    balance      what is left of the credits, without what the account's batches have reserved
+
+What requests under way hold is not looked at: they are over long before a batch is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.admission.decide import negative_balance
+from tollhouse.accounting.admission.types import Cap, Refusal
+from tollhouse.kernel.clock import iso_utc_seconds
+from tollhouse.kernel.money import format_credits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.accounting.types import Budget, Credits
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a batch may be paid with."""
+
+    credits: Credits
+    needs_credits: bool
+    """Whether the account is refused where its credits do not suffice."""
+    reserved_nano: int = 0
+    """By the account's batches."""
+    key_limit: Budget | None = None
+    """None where the key has no limit."""
+    key_reserved_nano: int = 0
+    """By the key's batches."""
+
+
+def refusal(amount_nano: int, means: Means) -> Refusal | None:
+    """Return why an amount cannot be reserved; None where it can.
+
+    A batch that costs nothing is refused, as free models are, by a negative balance alone.
+    """
+    if not amount_nano:
+        balance = means.credits.balance_nano
+        return negative_balance(balance) if means.needs_credits and balance < 0 else None
+    return _beyond_key(amount_nano, means) or _beyond_credits(amount_nano, means)
+
+
+def caps(means: Means, refused: Refusal) -> Sequence[Cap]:
+    """Return every limit of credits that holds for a batch; the one that refuses it first."""
+    found: list[Cap] = []
+    if (limit := means.key_limit) is not None:
+        found.append(
+            Cap(
+                "key_limit",
+                limit.limit_nano,
+                limit.spend_nano,
+                means.key_reserved_nano,
+                limit.resets_at,
+            )
+        )
+    if means.needs_credits:
+        owned = means.credits
+        found.append(Cap("credits", owned.total_nano, owned.used_nano, means.reserved_nano))
+    return sorted(found, key=lambda cap: cap.source != refused.source)
+
+
+def _beyond_key(amount_nano: int, means: Means) -> Refusal | None:
+    limit, reserved = means.key_limit, means.key_reserved_nano
+    if limit is None or amount_nano <= limit.remaining_nano - reserved:
+        return None
+    left = max(0, limit.remaining_nano - reserved)
+    reset = limit.resets_at
+    wait = "" if reset is None else f", or wait for its reset at {iso_utc_seconds(reset)}"
+    return Refusal(
+        "batch_exceeds_key_limit",
+        "key_limit",
+        f"The batch may cost {format_credits(amount_nano)} credits; {format_credits(left)} are "
+        f"left of the key's limit of {format_credits(limit.limit_nano)} "
+        f"({format_credits(limit.spend_nano)} used, {format_credits(reserved)} reserved for "
+        "batches).",
+        f"Make it smaller, lower max_tokens, or raise the key's limit{wait}.",
+    )
+
+
+def _beyond_credits(amount_nano: int, means: Means) -> Refusal | None:
+    balance, reserved = means.credits.balance_nano, means.reserved_nano
+    if not means.needs_credits or amount_nano <= balance - reserved:
+        return None
+    return Refusal(
+        "batch_exceeds_credits",
+        "credits",
+        f"The batch may cost {format_credits(amount_nano)} credits; "
+        f"{format_credits(max(0, balance - reserved))} are left (balance "
+        f"{format_credits(balance)}, {format_credits(reserved)} reserved for batches).",
+        "Make it smaller, lower max_tokens, add credits, or wait for other batches to end.",
+    )
