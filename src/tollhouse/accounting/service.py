@@ -21,6 +21,7 @@ from tollhouse.accounting.policy import (
     sees_generation,
 )
 from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.settlement.transaction import book
 from tollhouse.accounting.types import KeyLimit, Reservation, Spend
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
 from tollhouse.kernel.money import MAX_NANO
@@ -204,6 +205,27 @@ class AccountingService:
     def _changed(self, write: Write, account_id: str | None) -> None:
         if account_id is not None:
             write.after_commit(partial(self._stale, account_id))
+
+    async def book(self, write: Write, records: Collection[GenerationRecord]) -> Collection[str]:
+        """Book generations in a transaction that changes other things with them.
+
+        For what has no hold and waits for nobody; a request's charge goes through the journal.
+
+        Args:
+            write: The transaction.
+            records: Some hundred at most. Those already booked change nothing.
+
+        Returns:
+            The ids of those that were not booked before.
+
+        Raises:
+            Exception: One of them cannot be stored, or the database is not there; the transaction
+                is lost.
+        """
+        new = await book(write, records)
+        for account_id in {record.account_id for record in records if record.id in new}:
+            self._changed(write, account_id)
+        return new
 
     async def covers(self, read: Read, account_id: str) -> bool:
         """Tell whether what was charged to an account is covered.

@@ -16,11 +16,14 @@ from sqlalchemy.exc import DBAPIError
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlalchemy import Executable
     from sqlalchemy.engine import CursorResult
     from sqlalchemy.ext.asyncio import AsyncConnection
+
+    Values = tuple[Any, ...] | Mapping[str, Any]
+    Parameters = Values | Sequence[Values]
 
 _CHARACTER_NOT_IN_REPERTOIRE: Final = "22021"
 
@@ -59,6 +62,15 @@ class Write(Read):
         """Wrap a connection with a write transaction open on it."""
         super().__init__(connection)
         self._after_commit: list[Callable[[], None]] = []
+
+    async def execute_raw(self, statement: str, parameters: Parameters) -> CursorResult[Any]:
+        """Run a statement in the words of the database's driver, with values as it stores them.
+
+        Args:
+            statement: It has the driver's own marks for its parameters.
+            parameters: The values of one row, or a list with those of each row.
+        """
+        return await self._connection.exec_driver_sql(statement, parameters)
 
     async def alone(self, purpose: int) -> None:
         """Wait until no other write transaction has the same purpose, and keep others waiting.

@@ -13,7 +13,7 @@ from tollhouse.storage import postgresql
 from tollhouse.storage.tables.accounting import generations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import sqlalchemy as sa
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # By name: a column that a later release has added gets its default, and not NULL.
 _COLUMNS = ", ".join(column.name for column in generations.columns)
-_ADD_GENERATIONS = f"""
+ADD_GENERATIONS = f"""
     INSERT INTO generations ({_COLUMNS})
     SELECT {_COLUMNS} FROM json_populate_recordset(NULL::generations, $1::json)
     ON CONFLICT (id) DO NOTHING
@@ -85,6 +85,25 @@ _LOST = (
 )
 
 
+def generations_json(records: Sequence[GenerationRecord]) -> str:
+    """Return what `ADD_GENERATIONS` adds; it returns the ids of those that were not there."""
+    return _json([_for_json(generation_row(record)) for record in records])
+
+
+def steps(change: Booking) -> Iterator[tuple[str, str]]:
+    """Return the statements that apply a change, each with its rows, in the order of the locks."""
+    for statement, rows in (
+        (_ADD_POSTINGS, change.postings),
+        (_RAISE_ACCOUNTS, change.account_totals),
+        (_RAISE_ACCOUNT_DAYS, change.account_days),
+        (_RAISE_KEYS, change.key_totals),
+        (_RAISE_KEY_DAYS, change.key_days),
+        (_RAISE_USAGE_DAYS, change.usage_days),
+    ):
+        if rows:
+            yield statement, _json(rows)
+
+
 class PostgresqlChargeWriter:
     """Books groups of generations over a connection of its own, opened again where it was lost."""
 
@@ -120,9 +139,9 @@ class PostgresqlChargeWriter:
     async def _book(self, records: Sequence[GenerationRecord]) -> None:
         connection = await self._connect()
         async with connection.transaction():
-            rows = [_for_json(generation_row(record)) for record in records]
-            added = await connection.fetch(_ADD_GENERATIONS, _json(rows))
-            await _apply(connection, booking(records, {row["id"] for row in added}))
+            added = await connection.fetch(ADD_GENERATIONS, generations_json(records))
+            for statement, rows in steps(booking(records, {row["id"] for row in added})):
+                await connection.execute(statement, rows)
 
     async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
         if self._connection is None or self._connection.is_closed():
@@ -133,19 +152,6 @@ class PostgresqlChargeWriter:
         if self._connection is not None:
             connection, self._connection = self._connection, None
             connection.terminate()
-
-
-async def _apply(connection: asyncpg.Connection[asyncpg.Record], change: Booking) -> None:
-    for statement, rows in (
-        (_ADD_POSTINGS, change.postings),
-        (_RAISE_ACCOUNTS, change.account_totals),
-        (_RAISE_ACCOUNT_DAYS, change.account_days),
-        (_RAISE_KEYS, change.key_totals),
-        (_RAISE_KEY_DAYS, change.key_days),
-        (_RAISE_USAGE_DAYS, change.usage_days),
-    ):
-        if rows:
-            await connection.execute(statement, _json(rows))
 
 
 def _for_json(row: Row) -> Row:

@@ -19,7 +19,7 @@ from tollhouse.storage.tables.accounting import generations
 from tollhouse.storage.urls import BUSY_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tollhouse.accounting.settlement.rows import Row
@@ -43,7 +43,7 @@ _POSTING = (
     *("id", "account_id", "kind", "source", "destination", "amount_nano", "generation_id"),
     "created_at",
 )
-_ADD_GENERATION = f"{_adding('generations', _GENERATION)} ON CONFLICT (id) DO NOTHING"
+ADD_GENERATION = f"{_adding('generations', _GENERATION)} ON CONFLICT (id) DO NOTHING"
 _ADD_POSTING = _adding("postings", _POSTING)
 _of_generation = _values(_GENERATION)
 _of_posting = _values(_POSTING)
@@ -90,6 +90,25 @@ _RAISE_USAGE_DAY = """
 _OF_THE_RECORD = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError, UnicodeError)
 
 
+def generation_values(record: GenerationRecord) -> tuple[object, ...]:
+    """Return what `ADD_GENERATION` adds."""
+    return _of_generation(generation_row(record))
+
+
+def steps(change: Booking) -> Iterator[tuple[str, Sequence[tuple[object, ...] | Row]]]:
+    """Return the statements that apply a change, each with its rows, in the order of the locks."""
+    for statement, rows in (
+        (_ADD_POSTING, [_of_posting(row) for row in change.postings]),
+        (_RAISE_ACCOUNT, change.account_totals),
+        (_RAISE_ACCOUNT_DAY, change.account_days),
+        (_RAISE_KEY, change.key_totals),
+        (_RAISE_KEY_DAY, change.key_days),
+        (_RAISE_USAGE_DAY, change.usage_days),
+    ):
+        if rows:
+            yield statement, rows
+
+
 class SqliteChargeWriter:
     """Books groups of generations in an SQLite file."""
 
@@ -123,7 +142,8 @@ class SqliteChargeWriter:
         connection = self._connect()
         connection.execute("BEGIN IMMEDIATE")
         try:
-            _apply(connection, booking(records, _add_new(connection, records)))
+            for statement, rows in steps(booking(records, _add_new(connection, records))):
+                connection.executemany(statement, rows)
             connection.execute("COMMIT")
         except BaseException as error:
             # SQLite ends it by itself where the disk is full or fails, say.
@@ -145,10 +165,10 @@ class SqliteChargeWriter:
 
 def _add_new(connection: sqlite3.Connection, records: Sequence[GenerationRecord]) -> set[str]:
     """Add the generations that are not there yet; return their ids."""
-    rows = [_of_generation(generation_row(record)) for record in records]
+    rows = [generation_values(record) for record in records]
     # One call for all costs half as much, and cannot say which were there: they hardly ever are.
     connection.execute("SAVEPOINT all_at_once")
-    if connection.executemany(_ADD_GENERATION, rows).rowcount == len(rows):
+    if connection.executemany(ADD_GENERATION, rows).rowcount == len(rows):
         connection.execute("RELEASE all_at_once")
         return {record.id for record in records}
     connection.execute("ROLLBACK TO all_at_once")
@@ -156,14 +176,5 @@ def _add_new(connection: sqlite3.Connection, records: Sequence[GenerationRecord]
     return {
         record.id
         for record, row in zip(records, rows, strict=True)
-        if connection.execute(_ADD_GENERATION, row).rowcount
+        if connection.execute(ADD_GENERATION, row).rowcount
     }
-
-
-def _apply(connection: sqlite3.Connection, change: Booking) -> None:
-    connection.executemany(_ADD_POSTING, map(_of_posting, change.postings))
-    connection.executemany(_RAISE_ACCOUNT, change.account_totals)
-    connection.executemany(_RAISE_ACCOUNT_DAY, change.account_days)
-    connection.executemany(_RAISE_KEY, change.key_totals)
-    connection.executemany(_RAISE_KEY_DAY, change.key_days)
-    connection.executemany(_RAISE_USAGE_DAY, change.usage_days)
