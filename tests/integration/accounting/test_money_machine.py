@@ -143,11 +143,40 @@ class OnDisk:
 
         self._run(change())
 
+    def reserve(self, batch: str, key: str, amount: int) -> str | None:
+        async def reserve() -> None:
+            async with self.database.writing() as write:
+                account_id = self.tenant.account.id
+                await self.accounting.reserve(write, batch, account_id, key, amount)
+
+        try:
+            self._run(reserve())
+        except PaymentRequired as error:
+            return reason_of(error)
+        return None
+
+    def charge(self, batch: str, ended: Ended, arrived: datetime, by: int) -> None:
+        record = record_of(ended, arrived, self.tenant.account.id)
+
+        async def charge() -> None:
+            async with self.database.writing() as write:
+                assert await self.accounting.book(write, [record]) == {record.id}
+                await self.accounting.lower_reservation(write, batch, by)
+
+        self._run(charge())
+
+    def end(self, batch: str) -> None:
+        async def end() -> None:
+            async with self.database.writing() as write:
+                await self.accounting.end_reservation(write, batch)
+
+        self._run(end())
+
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.counters()
 
-    def counters(self) -> tuple[int, int, int, int]:
+    def counters(self) -> tuple[int, ...]:
         claim = preview_claim(self.model, KEYS[0])
         claim.account_id = self.tenant.account.id
         seen = self._run(self.desk.preview(claim))

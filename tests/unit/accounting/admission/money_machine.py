@@ -71,12 +71,24 @@ class System(Protocol):
         """Change a key's limit."""
         ...
 
+    def reserve(self, batch: str, key: str, amount: int) -> str | None:
+        """Return why credits cannot be reserved for a batch; None where they are."""
+        ...
+
+    def charge(self, batch: str, ended: Ended, arrived: datetime, by: int) -> None:
+        """Book an item of a batch past the journal, and lower what the batch has reserved."""
+        ...
+
+    def end(self, batch: str) -> None:
+        """End a batch."""
+        ...
+
     def advance(self, seconds: float) -> None:
         """Let time pass, and expire what has to."""
         ...
 
-    def counters(self) -> tuple[int, int, int, int]:
-        """Return balance, what is held, the day's free requests, and the number of holds."""
+    def counters(self) -> tuple[int, ...]:
+        """Return what `counters_of` does."""
         ...
 
     def close(self) -> None:
@@ -85,10 +97,11 @@ class System(Protocol):
 
 
 class MoneyMachine(RuleBasedStateMachine):
-    """One account, two keys, any number of requests."""
+    """One account, two keys, any number of requests and batches."""
 
     requests = Bundle("requests")
     expired = Bundle("expired")
+    batches = Bundle("batches")
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,6 +140,11 @@ class MoneyMachine(RuleBasedStateMachine):
         if balance:
             self.credit(balance, paid=True)
 
+    def next_id(self) -> str:
+        """Return the id of another generation."""
+        self.number += 1
+        return f"gen-1773311400-{self.number:020x}"
+
     @rule(
         target=requests,
         key=st.sampled_from(KEYS),
@@ -135,11 +153,10 @@ class MoneyMachine(RuleBasedStateMachine):
         open_ended=st.booleans(),
     )
     def admit(self, key: str, estimate: int, free: bool, open_ended: bool) -> object:  # noqa: FBT001
-        self.number += 1
-        id_ = f"gen-1773311400-{self.number:020x}"
+        id_ = self.next_id()
         estimate = 0 if free else estimate
         open_ended = open_ended and not free
-        balance, held = self.model.balance, self.model.held
+        available, held = self.model.available, self.model.held
         expected = self.model.admit(id_, key, estimate, free=free, open_ended=open_ended)
         found = self.under_test.admit(id_, key, estimate, free=free, open_ended=open_ended)
         assert found == expected
@@ -147,9 +164,9 @@ class MoneyMachine(RuleBasedStateMachine):
         if expected is not None:
             return multiple()
         if not free:
-            assert balance > 0
-            if estimate and balance < self.model.rules.threshold_nano:
-                assert held + estimate <= balance, "more was held than there is"
+            assert available > 0
+            if estimate and available < self.model.rules.threshold_nano:
+                assert held + estimate <= available, "more was held than there is"
         self.arrived[id_] = self.model.now
         return id_
 
@@ -203,6 +220,30 @@ class MoneyMachine(RuleBasedStateMachine):
         self.model.limits[key] = limit
         self.under_test.limit(key, limit)
 
+    @rule(target=batches, key=st.sampled_from(KEYS), amount=AMOUNTS)
+    def reserve(self, key: str, amount: int) -> object:
+        # Whoever reserves waits for the charges before.
+        self.under_test.book()
+        batch = f"batch-{self.next_id()}"
+        expected = self.model.reserve(batch, key, amount)
+        found = self.under_test.reserve(batch, key, amount)
+        assert found == expected
+        event(f"reservation: {expected or 'begins'}")
+        if expected is not None:
+            return multiple()
+        assert self.model.balance >= 0
+        return batch
+
+    @rule(batch=batches, cost=AMOUNTS, by=AMOUNTS)
+    def charge(self, batch: str, cost: int, by: int) -> None:
+        ended = self.model.charge(batch, self.next_id(), cost, by)
+        self.under_test.charge(batch, ended, self.model.now, by)
+
+    @rule(batch=consumes(batches))
+    def end(self, batch: str) -> None:
+        del self.model.batches[batch]
+        self.under_test.end(batch)
+
     @rule(
         target=expired,
         seconds=st.sampled_from([0.001, 1.0, 4.999, 5.0, 30.0, 60.0, 700.0, 86_400.0, 604_800.0]),
@@ -231,7 +272,13 @@ class MoneyMachine(RuleBasedStateMachine):
     def counters_agree(self) -> None:
         if self.system is not None:
             model = self.model
-            expected = (model.balance, model.held, model.free_today, len(model.running))
+            expected = (
+                model.balance,
+                model.held,
+                model.promised,
+                model.free_today,
+                len(model.running),
+            )
             assert self.system.counters() == expected
 
     def teardown(self) -> None:

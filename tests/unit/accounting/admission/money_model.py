@@ -47,6 +47,14 @@ class Ended:
 
 
 @dataclass
+class Reserved:
+    """What a batch has reserved."""
+
+    key: str
+    amount: int
+
+
+@dataclass
 class Model:
     """One account with some keys."""
 
@@ -59,6 +67,7 @@ class Model:
     running: dict[str, Request] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
     minute: list[float] = field(default_factory=list)
+    batches: dict[str, Reserved] = field(default_factory=dict)
 
     # What there is
 
@@ -75,6 +84,22 @@ class Model:
         return self.purchased + self.granted - self.used
 
     @property
+    def reserved(self) -> int:
+        return sum(each.amount for each in self.batches.values())
+
+    def key_reserved(self, key: str) -> int:
+        return sum(each.amount for each in self.batches.values() if each.key == key)
+
+    @property
+    def available(self) -> int:
+        return self.balance - self.reserved
+
+    @property
+    def promised(self) -> int:
+        """What running requests and batches may cost."""
+        return self.reserved + sum(each.estimate for each in self.running.values())
+
+    @property
     def held(self) -> int:
         window = self.rules.settlement_seconds
         recent = (
@@ -86,7 +111,7 @@ class Model:
 
     @property
     def budget(self) -> int:
-        part = self.balance * self.rules.fraction.numerator // self.rules.fraction.denominator
+        part = self.available * self.rules.fraction.numerator // self.rules.fraction.denominator
         return max(0, min(part, self.rules.ceiling_nano))
 
     def key_used(self, key: str) -> int:
@@ -143,7 +168,7 @@ class Model:
         limit = self.limits.get(key, KeyLimit()).limit_nano
         if limit is None or not open_ended:
             return estimate
-        return max(0, min(estimate, limit - self.key_used(key)))
+        return max(0, min(estimate, limit - self.key_used(key) - self.key_reserved(key)))
 
     def _credits(  # noqa: PLR0911 - one for each reason
         self, key: str, estimate: int, *, free: bool, open_ended: bool
@@ -152,13 +177,13 @@ class Model:
         if free:
             return "negative_balance" if self.balance < 0 else None
         weight = self._weight(key, estimate, open_ended=open_ended)
-        used = self.key_used(key)
-        has_budget = estimate > 0 and self.balance < self.rules.threshold_nano
+        used = self.key_used(key) + self.key_reserved(key)
+        has_budget = estimate > 0 and self.available < self.rules.threshold_nano
         if limit is not None and used >= limit:
             return "key_limit_exhausted"
         if limit is not None and used + weight > limit:
             return "weight_exceeds_key_limit"
-        if self.balance <= 0:
+        if self.available <= 0:
             return "insufficient_credits"
         if has_budget and estimate > self.budget:
             return "weight_exceeds_budget"
@@ -181,6 +206,30 @@ class Model:
     def release(self, id_: str) -> None:
         """End a request without a charge."""
         del self.running[id_]
+
+    def reserve(self, id_: str, key: str, amount: int) -> str | None:
+        """Return why an amount cannot be reserved; None where it is."""
+        limit = self.limits.get(key, KeyLimit()).limit_nano
+        if not amount and self.balance < 0:
+            return "negative_balance"
+        if amount and limit is not None:
+            left = limit - self.key_used(key) - self.key_reserved(key)
+            if amount > left:
+                return "batch_exceeds_key_limit"
+        if amount and amount > self.available:
+            return "batch_exceeds_credits"
+        self.batches[id_] = Reserved(key, amount)
+        return None
+
+    def charge(self, batch: str, id_: str, cost: int, by: int) -> Ended:
+        """Charge an item of a batch, and lower what that has reserved."""
+        reserved = self.batches[batch]
+        reserved.amount = max(0, reserved.amount - by)
+        ended = Ended(
+            id_, reserved.key, cost, free=False, day=self.today, ended=0.0, had_hold=False
+        )
+        self.ended.append(ended)
+        return ended
 
     def forget(self) -> None:
         """Lose what only memory had: a process was killed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,18 +11,20 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.unit.accounting.admission.front_desk import ACCOUNT, FakeStanding
-from tests.unit.accounting.admission.money_machine import MoneyMachine, System
+from tests.unit.accounting.admission.money_machine import KEYS, MoneyMachine, System
 from tollhouse.accounting.admission.desk import Desk
+from tollhouse.accounting.admission.reserve import Means, refusal
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
     FREE_PER_MINUTE,
-    AccountFacts,
     Claim,
     KeyFacts,
     Preview,
     Rate,
 )
+from tollhouse.accounting.budgets import key_budget
 from tollhouse.accounting.days import utc_day
+from tollhouse.accounting.policy import key_usage
 from tollhouse.accounting.types import Credits, GenerationRecord, KeyLimit, Spend
 from tollhouse.kernel.errors import PaymentRequired, RateLimited
 from tollhouse.testing.builders import charge, generation_record
@@ -63,14 +66,19 @@ def preview_claim(model: Model, key: str) -> Claim:
     return claim
 
 
-def counters_of(seen: Preview, model: Model, holds: int) -> tuple[int, int, int, int]:
-    """Return the balance, what is held of the budget, the day's free requests, and the holds."""
+def counters_of(seen: Preview, model: Model, holds: int) -> tuple[int, ...]:
+    """Return what is counted.
+
+    That is the balance, what is held of the budget, what is held of the balance, the day's free
+    requests, and the number of holds.
+    """
     credit = next(cap for cap in seen.caps if cap.source == "credits")
     budget = [cap for cap in seen.caps if cap.source == "in_flight_budget"]
     # Above the threshold there is no budget to look at.
     held = budget[0].held_nano + budget[0].used_nano if budget else model.held
     free = next(cap for cap in seen.requests if cap.bucket == FREE_PER_DAY)
-    return credit.limit_nano - credit.used_nano, held, free.used + free.held, holds
+    balance = credit.limit_nano - credit.used_nano
+    return balance, held, credit.held_nano, free.used + free.held, holds
 
 
 def reason_of(error: PaymentRequired | RateLimited) -> str:
@@ -102,7 +110,7 @@ class InMemory:
         self.clock = FakeClock()
         self.standing = FakeStanding()
         self.pending: list[GenerationRecord] = []
-        self.limits: dict[str, KeyLimit] = {}
+        self.batches: dict[str, tuple[str, int]] = {}
         self.desk_type = desk
         self.desk = self._open()
         self.loop = asyncio.new_event_loop()
@@ -139,13 +147,13 @@ class InMemory:
         free: dict[date, int] = dict(account.free_requests)
         if record.free_limited:
             free[day] = free.get(day, 0) + 1
-        self.standing.account = AccountFacts(
-            credits=_with(account.credits, used=cost), free_requests=free
+        self.standing.account = replace(
+            account, credits=_with(account.credits, used=cost), free_requests=free
         )
         key = self.standing.keys.get(record.key_hash, KeyFacts())
         days = dict(key.days)
         days[day] = days.get(day, Spend()) + Spend(cost)
-        self.standing.keys[record.key_hash] = KeyFacts(key.limit, key.total + Spend(cost), days)
+        self.standing.keys[record.key_hash] = replace(key, total=key.total + Spend(cost), days=days)
 
     def kill(self) -> None:
         group, self.pending = self.pending, []
@@ -156,22 +164,59 @@ class InMemory:
     def credit(self, amount: int, *, paid: bool) -> None:
         account = self.standing.account
         more = _with(account.credits, purchased=amount * paid, granted=amount * (not paid))
-        self.standing.account = AccountFacts(credits=more, free_requests=account.free_requests)
+        self.standing.account = replace(account, credits=more)
         self.desk.stale(ACCOUNT)
 
     def limit(self, key: str, limit: KeyLimit) -> None:
         known = self.standing.keys.get(key, KeyFacts())
-        self.standing.keys[key] = KeyFacts(limit, known.total, known.days)
+        self.standing.keys[key] = replace(known, limit=limit)
+        self.desk.stale(ACCOUNT)
+
+    def reserve(self, batch: str, key: str, amount: int) -> str | None:
+        now, known = self.clock.now(), self.standing.keys.get(key, KeyFacts())
+        usage = key_usage(known.total, known.days, now, None)
+        means = Means(
+            self.standing.account.credits,
+            needs_credits=True,
+            reserved_nano=sum(amount for _, amount in self.batches.values()),
+            key_limit=key_budget(known.limit, usage, now.date()),
+            key_reserved_nano=known.reserved_nano,
+        )
+        refused = refusal(amount, means)
+        if refused is not None:
+            return refused.reason
+        self.batches[batch] = (key, amount)
+        self._reserved()
+        return None
+
+    def charge(self, batch: str, ended: Ended, arrived: datetime, by: int) -> None:
+        key, amount = self.batches[batch]
+        self.batches[batch] = (key, max(0, amount - by))
+        self._add(record_of(ended, arrived))
+        self._reserved()
+
+    def end(self, batch: str) -> None:
+        del self.batches[batch]
+        self._reserved()
+
+    def _reserved(self) -> None:
+        """Write what is reserved into the books."""
+        total = sum(amount for _, amount in self.batches.values())
+        self.standing.account = replace(self.standing.account, reserved_nano=total)
+        for key in KEYS:
+            known = self.standing.keys.get(key, KeyFacts())
+            own = sum(amount for owner, amount in self.batches.values() if owner == key)
+            self.standing.keys[key] = replace(known, reserved_nano=own)
         self.desk.stale(ACCOUNT)
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self._preview()
 
-    def counters(self) -> tuple[int, int, int, int]:
+    def counters(self) -> tuple[int, ...]:
         return self._preview()
 
-    def _preview(self) -> tuple[int, int, int, int]:
+    def _preview(self) -> tuple[int, ...]:
         claim = preview_claim(self.model, "k" * 64)
         seen = self.loop.run_until_complete(self.desk.preview(claim))
         return counters_of(seen, self.model, self.desk.holds)
@@ -196,10 +241,12 @@ class InMemoryMachine(MoneyMachine):
 
 
 class ForgetfulDesk(Desk):
-    """Drops the release of every request that failed."""
+    """Drops the release of every request that failed; a hold ends when it expires, at last."""
 
     def release(self, generation_id: str) -> None:
-        del generation_id
+        hold = self._holds.get(generation_id)
+        if hold is not None and hold.expires <= self._clock.monotonic():
+            super().release(generation_id)
 
 
 class ForgetfulMachine(MoneyMachine):
