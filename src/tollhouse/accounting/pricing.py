@@ -16,7 +16,7 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.types import Charge, Cost, CostState
 from tollhouse.kernel.money import MAX_NANO, divide_half_up
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Price, Rates, Units, Usage
 
-_ONE = Decimal(1)
+FULL_PRICE: Final = Decimal(1)
+"""The factor of what has no discount."""
 
 
 def rates_for(price: Price, usage: Usage) -> Rates:
@@ -38,7 +39,7 @@ def rates_for(price: Price, usage: Usage) -> Rates:
     return rates
 
 
-def cost(usage: Usage, price: Price, factor: Decimal = _ONE, images: int = 0) -> Cost:
+def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int = 0) -> Cost:
     """Return what a usage costs.
 
     Args:
@@ -76,7 +77,7 @@ def estimate(
     output_tokens: int | None,
     price: Price,
     cap_nano: int,
-    factor: Decimal = _ONE,
+    factor: Decimal = FULL_PRICE,
 ) -> int:
     """Return what a request's tokens may cost, for the hold while it runs.
 
@@ -133,7 +134,7 @@ def estimate_many(  # noqa: PLR0913 - each is a total of its own
     output_tokens: int,
     images: int,
     price: Price,
-    factor: Decimal = _ONE,
+    factor: Decimal = FULL_PRICE,
 ) -> int:
     """Return what many requests at one price may cost together, their fees and images included.
 
@@ -182,7 +183,7 @@ def _estimate(
 
 
 def _ratio(factor: Decimal) -> tuple[int, int]:
-    return (1, 1) if factor is _ONE else factor.as_integer_ratio()
+    return (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
 
 
 def no_charge(output_tokens: int, finish_reason: str | None) -> bool:
@@ -202,7 +203,7 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     finish_reason: str | None,
     broken_off: bool,
     images: int = 0,
-    factor: Decimal = _ONE,
+    factor: Decimal = FULL_PRICE,
 ) -> Charge:
     """Return what is booked for a reply.
 
@@ -225,7 +226,7 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     state = CostState.ESTIMATED if reported is None else CostState.EXACT
     usage = seen if reported is None else reported
     full = cost(usage, price, images=images)
-    owed = full if factor is _ONE else cost(usage, price, factor, images)
+    owed = full if factor is FULL_PRICE else cost(usage, price, factor, images)
     if no_charge(usage.output_tokens, finish_reason):
         owed = Cost(0, 0, 0)
     return Charge(state, usage, owed.total_nano, full.total_nano, owed)

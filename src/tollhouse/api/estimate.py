@@ -14,12 +14,14 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tollhouse.api.asgi import JSON, respond
-from tollhouse.api.hot_routes import read_call
 from tollhouse.api.limits import read_body
 from tollhouse.api.policy import api_path
 from tollhouse.identity.access import billed_to
+from tollhouse.inference.attribution import attribution
 from tollhouse.inference.estimate_wire import estimate_reply
 from tollhouse.inference.formats.registry import FORMATS, Arrived
+from tollhouse.inference.reading import read_call
+from tollhouse.kernel.clock import Now
 from tollhouse.kernel.envelope import envelope
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.findings import finding
@@ -79,10 +81,11 @@ class Estimate:
             TollhouseError: The request cannot be read, or names no model that there is.
         """
         subject = billed_to(scope)
-        now, monotonic = self._clock.now(), self._clock.monotonic()
+        now = Now.by(self._clock)
         asked = _read(await read_body(receive, headers, self._body_limit))
         arrived = Arrived(bytes(asked.body), headers, scope["query_string"])
-        call = read_call(format_of(asked.endpoint), arrived, subject, now, monotonic)
+        said = attribution(headers)
+        call = read_call(format_of(asked.endpoint), arrived, subject, said, now)
         found = await self._dry_run.estimate(call)
         await respond(send, 200, [JSON], _encode(estimate_reply(found, self._prefix)))
 

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tollhouse.accounting.types import Attribution
 from tollhouse.api.asgi import JSON, ON_GONE, SINK, respond
 from tollhouse.api.limits import read_body
 from tollhouse.identity.access import billed_to
 from tollhouse.inference import access
-from tollhouse.inference.attribution import attribute
-from tollhouse.inference.call import Call
+from tollhouse.inference.attribution import attribution
 from tollhouse.inference.formats.messages.request import parse_request as parse_messages
 from tollhouse.inference.formats.registry import (
     FORMATS,
@@ -25,15 +23,14 @@ from tollhouse.inference.formats.registry import (
     passed_headers,
     passed_query,
 )
-from tollhouse.inference.preferences import read_preferences
+from tollhouse.inference.reading import read_call
 from tollhouse.inference.types import Dialect
+from tollhouse.kernel.clock import Now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
     from tollhouse.api.asgi import Receive, Scope, Send
-    from tollhouse.identity.types import Subject
     from tollhouse.inference.exchange import Exchange, Sink
     from tollhouse.inference.formats.registry import Format
     from tollhouse.inference.guardrails.gate import Guardrails
@@ -49,7 +46,6 @@ _EVENT_STREAM = (
     # A reverse proxy that buffers would hold the stream back.
     (b"x-accel-buffering", b"no"),
 )
-_LONGEST_ATTRIBUTION = 512
 _KEEP_ALIVE = b": TOLLHOUSE PROCESSING\n\n"
 """A comment: every reader of event streams passes over it."""
 
@@ -103,10 +99,11 @@ class Inference:
             TollhouseError: The request is refused, or failed before its first byte.
         """
         subject = billed_to(scope)
-        received_at, received_monotonic = self._clock.now(), self._clock.monotonic()
+        now = Now.by(self._clock)
         body = await read_body(receive, headers, self._body_limit)
         arrived = Arrived(body, headers, scope["query_string"])
-        call = read_call(self._format, arrived, subject, received_at, received_monotonic)
+        said = attribution(headers)
+        call = read_call(self._format, arrived, subject, said, now)
         if subject.policies:
             access.require_unflagged(subject.policies, body)
         exchange = self._pipeline.begin(call)
@@ -121,30 +118,6 @@ class Inference:
         finally:
             # Does nothing after the end; without it a failing send would leave the call running.
             exchange.abandon()
-
-
-def read_call(
-    spoken: Format,
-    arrived: Arrived,
-    subject: Subject,
-    received_at: datetime,
-    received_monotonic: float,
-) -> Call:
-    """Return what a request asks for.
-
-    Raises:
-        Invalid: It is not of its format, or says of routing what makes no sense.
-    """
-    request, relays = spoken.read(arrived)
-    return Call(
-        request,
-        relays,
-        read_preferences(request.fields),
-        subject,
-        attribute(attribution(arrived.headers), request.fields, anthropic=spoken.anthropic),
-        received_at,
-        received_monotonic,
-    )
 
 
 class CountTokens:
@@ -180,25 +153,6 @@ class CountTokens:
             request, passed_query(arrived), passed_headers(arrived), subject.policies
         )
         await respond(send, 200, [JSON], msgspec.json.encode({"input_tokens": tokens}))
-
-
-def attribution(headers: Mapping[bytes, bytes]) -> Attribution:
-    """Return what a request's headers say of the program that sent it."""
-    return Attribution(
-        http_referer=_text(headers, b"http-referer") or _text(headers, b"referer"),
-        app_title=_text(headers, b"x-openrouter-title") or _text(headers, b"x-title"),
-        user_agent=_text(headers, b"user-agent"),
-        session_id=_text(headers, b"x-session-id"),
-        categories=_text(headers, b"x-openrouter-categories"),
-    )
-
-
-def _text(headers: Mapping[bytes, bytes], name: bytes) -> str | None:
-    value = headers.get(name)
-    if value is None:
-        return None
-    # A NUL is no text to PostgreSQL.
-    return value[:_LONGEST_ATTRIBUTION].decode("utf-8", "replace").replace("\0", "")
 
 
 async def _send_whole(exchange: Exchange, send: Send) -> None:

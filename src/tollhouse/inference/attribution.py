@@ -1,4 +1,4 @@
-"""What a request says of who asks, besides its headers: `user`, `session_id`, `trace`, `metadata`.
+"""What a request says of who asks: its headers, and `user`, `session_id`, `trace`, `metadata`.
 
 It is stored with the generation. The body's session goes before the header's.
 
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Optional, TypeVar
 import msgspec
 from msgspec import Meta, Raw
 
+from tollhouse.accounting.types import Attribution
 from tollhouse.inference.formats.wire import NULL
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tollhouse.accounting.types import Attribution
-
 T = TypeVar("T")
 _NAMES: Final = frozenset({"user", "session_id", "trace", "metadata"})
 _LARGEST_TRACE: Final = 16_384
 _LONGEST_USER: Final = 512
+_LONGEST_HEADER: Final = 512
 
 _text = msgspec.json.Decoder(str | None)
 _Session = Annotated[str, Meta(max_length=256)]
@@ -45,6 +45,25 @@ class _Anthropics(msgspec.Struct):
 
 
 _anthropics = msgspec.json.Decoder(_Anthropics | None)
+
+
+def attribution(headers: Mapping[bytes, bytes]) -> Attribution:
+    """Return what a request's headers say of the program that sent it."""
+    return Attribution(
+        http_referer=_header(headers, b"http-referer") or _header(headers, b"referer"),
+        app_title=_header(headers, b"x-openrouter-title") or _header(headers, b"x-title"),
+        user_agent=_header(headers, b"user-agent"),
+        session_id=_header(headers, b"x-session-id"),
+        categories=_header(headers, b"x-openrouter-categories"),
+    )
+
+
+def _header(headers: Mapping[bytes, bytes], name: bytes) -> str | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    # A NUL is no text to PostgreSQL.
+    return value[:_LONGEST_HEADER].decode("utf-8", "replace").replace("\0", "")
 
 
 def attribute(given: Attribution, fields: Mapping[str, Raw], *, anthropic: bool) -> Attribution:

@@ -26,3 +26,5 @@ class Call:
     attribution: Attribution
     received_at: datetime
     received_monotonic: float
+    in_batch: bool = False
+    """Whether it is an item of a batch, which has a price of its own."""

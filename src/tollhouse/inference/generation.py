@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.accounting.pricing import charge_for
+from tollhouse.accounting.pricing import FULL_PRICE, charge_for
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
 from tollhouse.inference import access, routing
@@ -43,6 +43,7 @@ from tollhouse.kernel.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from decimal import Decimal
 
     from tollhouse.inference.call import Call
     from tollhouse.inference.exchange import Exchange
@@ -383,7 +384,14 @@ class Generation:
             finish_reason=self._finish_reason(error),
             broken_off=error is not None,
             images=self._images() or 0,
+            factor=self._factor(),
         )
+
+    def _factor(self) -> Decimal:
+        """Return what token prices are multiplied with."""
+        if self._way is None or not self._call.in_batch:
+            return FULL_PRICE
+        return self._way.endpoint.batch_price_factor
 
     def _images(self) -> int | None:
         """Return how many images are charged for; None where they cost nothing."""

@@ -36,10 +36,18 @@ class Pipeline:
         self._ids = ids
         self._running: dict[asyncio.Task[None], Generation] = {}
         self._stopping = False
-        services.metrics.in_flight.set_function(lambda: len(self._running))
 
-    def begin(self, call: Call) -> Exchange:
+    @property
+    def running(self) -> int:
+        """How many generations are in flight."""
+        return len(self._running)
+
+    def begin(self, call: Call, generation_id: str | None = None) -> Exchange:
         """Start a generation; its reply is read from the exchange.
+
+        Args:
+            call: What is asked.
+            generation_id: What the generation is called; a new name unless given.
 
         Raises:
             NotFound: No such model.
@@ -49,7 +57,7 @@ class Pipeline:
             message = "The gateway is stopping; send the request again in a moment."
             raise Unavailable(message)
         models = self._catalog.wanted(call.request.model, call.preferences.models)
-        exchange = Exchange(self._ids.generation(unix_seconds(call.received_at)))
+        exchange = Exchange(generation_id or self._ids.generation(unix_seconds(call.received_at)))
         generation = Generation(call, models, exchange, self._services)
         task = generation.start()
         self._running[task] = generation

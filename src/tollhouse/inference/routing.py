@@ -22,7 +22,7 @@ from tollhouse.kernel.errors import (
     ProviderOverloaded,
     ProviderRateLimited,
     ProviderRefused,
-    Unavailable,
+    Unroutable,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def ways(  # noqa: PLR0913 - each decides in a way of its own
     Raises:
         NotFound: None of the models answers requests of this kind at all.
         Forbidden: Some do, but the policies allow none of them.
-        Unavailable: Some do, but none as the request wants it.
+        Unroutable: Some do, but none as the request wants it.
     """
     possible = [way for model in models for way in _possible(model, relays, spoken, left_out)]
     if not possible:
@@ -98,7 +98,7 @@ def ways(  # noqa: PLR0913 - each decides in a way of its own
             left_out(LeftOut(way.model, way.endpoint, "allow_fallbacks"))
     if not chosen:
         message = f"No provider of {models[0].id} meets the request's routing requirements."
-        raise Unavailable(message)
+        raise Unroutable(message)
     return chosen
 
 
@@ -132,9 +132,9 @@ def _objection(way: Way, wanted: Preferences) -> Reason | None:
     """Return the preference that speaks against an endpoint; None where none does."""
     endpoint = way.endpoint
     found: Reason | None = None
-    if wanted.only is not None and not _named(endpoint, wanted.only):
+    if wanted.only is not None and not is_named(endpoint, wanted.only):
         found = "only"
-    elif _named(endpoint, wanted.ignore):
+    elif is_named(endpoint, wanted.ignore):
         found = "ignore"
     elif wanted.unvouched:
         found = "unvouched"
@@ -155,7 +155,8 @@ def _loses(way: Way) -> bool:
         return True
 
 
-def _named(endpoint: Endpoint, names: Collection[str]) -> bool:
+def is_named(endpoint: Endpoint, names: Collection[str]) -> bool:
+    """Tell whether one of some names means an endpoint's provider."""
     return any(_is(endpoint, name) for name in names)
 
 

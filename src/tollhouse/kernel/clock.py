@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -21,6 +21,18 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return seconds from an arbitrary start; never goes back."""
         ...
+
+
+class Now(NamedTuple):
+    """An instant, by both clocks."""
+
+    at: datetime
+    monotonic: float
+
+    @classmethod
+    def by(cls, clock: Clock) -> Now:
+        """Return what a clock shows."""
+        return cls(clock.now(), clock.monotonic())
 
 
 class SystemClock:

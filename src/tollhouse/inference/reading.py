@@ -1,0 +1,46 @@
+"""From a request as it came to a call that the pipeline takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.inference.attribution import attribute
+from tollhouse.inference.call import Call
+from tollhouse.inference.preferences import read_preferences
+
+if TYPE_CHECKING:
+    from tollhouse.accounting.types import Attribution
+    from tollhouse.identity.types import Subject
+    from tollhouse.inference.formats.registry import Arrived, Format
+    from tollhouse.kernel.clock import Now
+
+
+def read_call(
+    spoken: Format,
+    arrived: Arrived,
+    subject: Subject,
+    said: Attribution,
+    now: Now,
+) -> Call:
+    """Return what a request asks for.
+
+    Args:
+        spoken: Its format.
+        arrived: The request.
+        subject: Who asks, and pays.
+        said: What its headers say of the program that sent it.
+        now: When it came.
+
+    Raises:
+        Invalid: It is not of its format, or says of routing what makes no sense.
+    """
+    request, relays = spoken.read(arrived)
+    return Call(
+        request,
+        relays,
+        read_preferences(request.fields),
+        subject,
+        attribute(said, request.fields, anthropic=spoken.anthropic),
+        now.at,
+        now.monotonic,
+    )
