@@ -181,7 +181,8 @@ class Splitter:
             while len(self._buffer) < self._window and not self._ended:
                 yield
             if not self._cut():
-                closed = yield from self._one_by_one(self._dropped + len(self._buffer))
+                # At least one: where nothing is left, that finds the end of the body.
+                closed = yield from self._one_by_one(self._dropped + max(1, len(self._buffer)))
 
     def _one_by_one(self, until: int) -> Generator[None, None, bool]:
         """Read items up to a byte of the body; tell whether the array ended."""

@@ -194,6 +194,15 @@ def test_what_is_wrong_is_said_with_its_place(document: bytes, message: str, win
     assert str(refused.value).startswith(message)
 
 
+@pytest.mark.parametrize("window", [1, 40, 1 << 20])
+def test_a_body_that_ends_anywhere_too_early_is_refused(window: int) -> None:
+    document = batch(entry("a"), entry("b"), before='"model": "m", ', after=', "x": [1]')
+    for end in range(len(document)):
+        for piece in (1, 1_000):
+            with pytest.raises(Malformed, match=r"the body ends|has to be|must be"):
+                split(document[:end], piece, window)
+
+
 def test_an_error_is_told_before_the_body_has_ended() -> None:
     splitter = Splitter(largest_body=LARGEST_BODY, window=100)
     splitter.feed(b'{"requests": [' + entry().encode())
