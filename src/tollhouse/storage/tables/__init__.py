@@ -4,7 +4,7 @@ Importing this package registers every table on `METADATA`, which the migrations
 with what the migrations make.
 """
 
-from tollhouse.storage.tables import accounting, identity
+from tollhouse.storage.tables import accounting, batches, identity
 from tollhouse.storage.tables.base import METADATA
 
-__all__ = ["METADATA", "accounting", "identity"]
+__all__ = ["METADATA", "accounting", "batches", "identity"]

@@ -1,0 +1,29 @@
+"""Batches that tests need and are not about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from tollhouse.batches.types import Batch, Endpoint, ProviderWish, Status
+from tollhouse.testing.clock import START
+
+
+def batch(**fields: Any) -> Batch:  # noqa: ANN401 - any field of the batch
+    """Return a batch of ten chats that was just submitted."""
+    plain = Batch(
+        id="batch_00000000000000000000000000000001",
+        account_id="account",
+        workspace_id="workspace",
+        key_hash="a" * 64,
+        endpoint=Endpoint.CHAT_COMPLETIONS,
+        model="acme/large",
+        wish=ProviderWish(),
+        status=Status.VALIDATING,
+        created_at=START,
+        expires_at=START + timedelta(hours=24),
+        total=10,
+        digest="0" * 64,
+    )
+    return replace(plain, **fields)
