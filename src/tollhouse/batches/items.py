@@ -1,0 +1,102 @@
+"""An item's line, read: what the pipeline is to be asked for it. Pure.
+
+An item says what a request to its endpoint says. The model may be left out; the whole batch is for
+one. Who may answer is the batch's wish, narrowed by the item's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.batches.policy import MODEL_SUFFIX
+from tollhouse.inference import access
+from tollhouse.inference.formats.fields import read_object
+from tollhouse.inference.formats.registry import FORMATS, Arrived
+from tollhouse.inference.reading import read_call
+from tollhouse.kernel.errors import Invalid
+
+if TYPE_CHECKING:
+    from tollhouse.batches.types import Batch, ProviderWish
+    from tollhouse.identity.types import Subject
+    from tollhouse.inference.call import Call
+    from tollhouse.inference.types import Preferences
+    from tollhouse.kernel.clock import Now
+
+_VERSION: Final = "/v1"
+_FURTHER_MODELS: Final = ("models", "fallbacks")
+_HEAD: Final = b'{"custom_id":'
+_BODY: Final = b',"body":'
+_encode = msgspec.json.Encoder().encode
+_read_text = msgspec.json.Decoder(str).decode
+
+
+class Line(NamedTuple):
+    """An item as it is stored."""
+
+    custom_id: str
+    body: bytes
+
+
+def read_line(line: bytes) -> Line:
+    """Return an item that `chunks.item_line` wrote, its body unread: it may be nested too deeply.
+
+    The name of the second field cannot stand in the first one, where quotes are escaped.
+    """
+    head, _, rest = line.partition(_BODY)
+    return Line(_read_text(head.removeprefix(_HEAD)), rest.removesuffix(b"}"))
+
+
+def call_of(batch: Batch, model: str, subject: Subject, body: bytes, now: Now) -> Call:
+    """Return what an item asks for.
+
+    Args:
+        batch: Its batch.
+        model: The catalogue's name of the batch's model.
+        subject: Whose request it is.
+        body: As it was submitted.
+        now: When it is run.
+
+    Raises:
+        Invalid: It is no request to the batch's endpoint, wants a stream or another model.
+        Forbidden: It holds what a policy does not let pass.
+    """
+    spoken = FORMATS[batch.endpoint.removeprefix(_VERSION)]
+    whole = _with_model(body, model)
+    arrived = Arrived(whole, {}, b"")
+    call = read_call(spoken, arrived, subject, batch.attribution, now)
+    if call.request.stream:
+        message = "stream: a request of a batch cannot be streamed; leave it out."
+        raise Invalid(message)
+    if subject.policies:
+        access.require_unflagged(subject.policies, whole)
+    return replace(call, preferences=_narrowed(call.preferences, batch.wish), in_batch=True)
+
+
+def _with_model(body: bytes, model: str) -> bytes:
+    fields = read_object(body)
+    for name in _FURTHER_MODELS:
+        if name in fields:
+            raise Invalid(f"{name}: a batch has one model; leave it out.")
+    named = fields.get("model")
+    own = Raw(_encode(model))
+    if named == own:
+        return body
+    if named is not None and named != Raw(_encode(model + MODEL_SUFFIX)):
+        raise Invalid(f"model: has to be the batch's, {model!r}, or left out.")
+    return _encode({**fields, "model": own})
+
+
+def _narrowed(own: Preferences, wish: ProviderWish) -> Preferences:
+    """Return an item's preferences within its batch's: both lists of providers hold."""
+    if wish.only is None and wish.allow_fallbacks is None:
+        return own
+    only = own.only
+    if wish.only is not None:
+        named = {each.lower() for each in own.only or wish.only}
+        only = tuple(each for each in wish.only if each.lower() in named)
+    fallbacks = own.allow_fallbacks and wish.allow_fallbacks is not False
+    return replace(own, only=only, allow_fallbacks=fallbacks)
