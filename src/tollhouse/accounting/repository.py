@@ -184,16 +184,23 @@ async def add_reservation(write: Write, reservation: Reservation) -> None:
     await write.execute(sa.insert(reservations).values(**asdict(reservation)))
 
 
-async def lower_reservation(write: Write, reservation_id: str, by_nano: int) -> str | None:
-    """Take from a reservation, down to nothing; return its account, or None where it has ended."""
+async def lower_reservation(
+    write: Write, reservation_id: str, by_nano: int
+) -> tuple[str, int] | None:
+    """Take from a reservation, down to nothing.
+
+    Returns:
+        Its account and what is left; None where it has ended.
+    """
     amount = reservations.c.amount_nano
     lowered = (
         sa.update(reservations)
         .where(reservations.c.id == reservation_id)
         .values(amount_nano=sa.case((amount > by_nano, amount - by_nano), else_=0))
-        .returning(reservations.c.account_id)
+        .returning(reservations.c.account_id, reservations.c.amount_nano)
     )
-    return (await write.execute(lowered)).scalar_one_or_none()
+    row = (await write.execute(lowered)).one_or_none()
+    return None if row is None else (row.account_id, row.amount_nano)
 
 
 async def end_reservation(write: Write, reservation_id: str) -> str | None:

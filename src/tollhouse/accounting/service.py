@@ -61,6 +61,7 @@ class AccountingService:
         *,
         rules: Rules | None = None,
         stale: Callable[[str], None] = _nothing,
+        outdated: Callable[[str], None] | None = None,
     ) -> None:
         """Take what the use cases need.
 
@@ -70,11 +71,15 @@ class AccountingService:
             rules: The operator's limits; the defaults unless given.
             stale: Called with an account's id once a change to its money or limits is durable;
                 must not raise.
+            outdated: The same for a change that leaves no less to spend than was known: charges
+                within a reservation, and its end. Nobody has to wait until it is known. Unless
+                given, `stale` is called.
         """
         self._clock = clock
         self._ids = ids
         self._rules = Rules() if rules is None else rules
         self._stale = stale
+        self._outdated = stale if outdated is None else outdated
 
     async def add_credits(  # noqa: PLR0913 - each is a fact of the posting
         self,
@@ -136,6 +141,13 @@ class AccountingService:
             message = "generation_id: no such generation in this account."
             raise Invalid(message)
 
+    async def alone_with(self, write: Write, account_id: str) -> None:
+        """Keep others from reserving or bringing in credits until this transaction ends.
+
+        Whoever counts what an account has, before it reserves, is sure of the count then.
+        """
+        await repository.alone_with(write, account_id)
+
     async def reserve(
         self, write: Write, reservation_id: str, account_id: str, key_hash: str, amount_nano: int
     ) -> None:
@@ -193,23 +205,27 @@ class AccountingService:
             reservation_id: The reservation.
             by_nano: Nano-credits, 0 or more; no more than is left is given back.
         """
-        self._changed(write, await repository.lower_reservation(write, reservation_id, by_nano))
+        lowered = await repository.lower_reservation(write, reservation_id, by_nano)
+        if lowered is None:
+            return
+        account_id, left_nano = lowered
+        # Where nothing is left, more may have been charged than was reserved.
+        write.after_commit(partial(self._outdated if left_nano else self._stale, account_id))
 
     async def end_reservation(self, write: Write, reservation_id: str) -> None:
         """Give back all that is left of what is reserved; harmless twice.
 
         A transaction that books, too, books first.
         """
-        self._changed(write, await repository.end_reservation(write, reservation_id))
-
-    def _changed(self, write: Write, account_id: str | None) -> None:
+        account_id = await repository.end_reservation(write, reservation_id)
         if account_id is not None:
-            write.after_commit(partial(self._stale, account_id))
+            write.after_commit(partial(self._outdated, account_id))
 
     async def book(self, write: Write, records: Collection[GenerationRecord]) -> Collection[str]:
         """Book generations in a transaction that changes other things with them.
 
-        For what has no hold and waits for nobody; a request's charge goes through the journal.
+        For what has a reservation, which the caller lowers in the same transaction; a request's
+        charge goes through the journal.
 
         Args:
             write: The transaction.
@@ -224,7 +240,7 @@ class AccountingService:
         """
         new = await book(write, records)
         for account_id in {record.account_id for record in records if record.id in new}:
-            self._changed(write, account_id)
+            write.after_commit(partial(self._outdated, account_id))
         return new
 
     async def covers(self, read: Read, account_id: str) -> bool:

@@ -69,11 +69,17 @@ class Changes:
     def __init__(self) -> None:
         """Start with nobody."""
         self.heard_by: Callable[[str], None] | None = None
+        self.hinted_to: Callable[[str], None] | None = None
 
     def tell(self, account_id: str) -> None:
         """Pass it on."""
         if self.heard_by is not None:
             self.heard_by(account_id)
+
+    def hint(self, account_id: str) -> None:
+        """Pass on a change that nobody has to wait for."""
+        if self.hinted_to is not None:
+            self.hinted_to(account_id)
 
 
 def build_core(url: sa.URL, settings: Settings) -> Core:
@@ -101,7 +107,9 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
             [each.slug for each in settings.guardrails],
             account_changed=changes.tell,
         ),
-        accounting=AccountingService(clock, ids, rules=rules, stale=changes.tell),
+        accounting=AccountingService(
+            clock, ids, rules=rules, stale=changes.tell, outdated=changes.hint
+        ),
         ledger=LedgerService(clock),
         rules=rules,
         changes=changes,

@@ -15,7 +15,7 @@ import msgspec
 from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 LARGEST_CHUNK: Final = 4 * 1024 * 1024
 """Bytes of lines, before they are compressed, from which on a chunk is full."""
@@ -60,9 +60,7 @@ class ChunkWriter:
         Args:
             line: JSON, without a line break at its end.
         """
-        if b"\n" in line or b"\r" in line:  # to look costs far less than to translate
-            line = line.translate(_NO_BREAKS)
-        self._pieces.append(self._compressor.compress(line + _LINE_BREAK))
+        self._pieces.append(self._compressor.compress(_closed(line)))
         self._lines += 1
         self._size += len(line)
         is_full = self._lines >= MOST_LINES or self._size >= LARGEST_CHUNK
@@ -110,6 +108,32 @@ def item_line(custom_id: str, body: bytes) -> bytes:
         body: JSON.
     """
     return b'{"custom_id":%b,"body":%b}' % (_encode(custom_id), body)
+
+
+def pack(lines: Iterable[bytes]) -> bytes:
+    """Return lines as one chunk, however many they are."""
+    compressor = zstd.ZstdCompressor(LEVEL)
+    pieces = [compressor.compress(_closed(line)) for line in lines]
+    return b"".join((*pieces, compressor.flush()))
+
+
+def _closed(line: bytes) -> bytes:
+    """Return a line with its break, and with no other one."""
+    if b"\n" in line or b"\r" in line:  # to look costs far less than to translate
+        line = line.translate(_NO_BREAKS)
+    return line + _LINE_BREAK
+
+
+def unpack(data: bytes) -> bytes:
+    """Return a chunk's lines as they stand, each with its break, all of them at once.
+
+    Raises:
+        Damaged: It is no chunk, or not a whole one.
+    """
+    try:
+        return zstd.decompress(data)
+    except zstd.ZstdError as error:
+        raise Damaged(str(error)) from None
 
 
 def read_lines(data: bytes) -> Iterator[bytes]:

@@ -275,3 +275,40 @@ class TestCovering:
         for account_type in AccountType:
             await bank.pays(acme, account_type)
             assert await bank.covers(acme) is not account_type.needs_credits
+
+
+class TestWhoIsTold:
+    @pytest.fixture
+    def told(self, bank: Bank, clock: FakeClock, ids: SequentialIds) -> dict[str, list[str]]:
+        told: dict[str, list[str]] = {"stale": [], "outdated": []}
+        bank.service = AccountingService(
+            clock, ids, stale=told["stale"].append, outdated=told["outdated"].append
+        )
+        return told
+
+    async def test_a_reservation_is_known_before_the_next_request(
+        self, acme: Tenant, bank: Bank, told: dict[str, list[str]]
+    ) -> None:
+        await bank.credit(acme, 100)
+        told["stale"].clear()
+        await bank.reserve(acme, 60)
+        assert told == {"stale": [acme.account.id], "outdated": []}
+
+    async def test_charges_within_it_and_its_end_keep_nobody_waiting(
+        self, acme: Tenant, bank: Bank, told: dict[str, list[str]]
+    ) -> None:
+        await bank.credit(acme, 100)
+        await bank.reserve(acme, 60)
+        told["stale"].clear()
+        await bank.lower(20)
+        await bank.end()
+        assert told == {"stale": [], "outdated": [acme.account.id] * 2}
+
+    async def test_charges_beyond_it_are_known_before_the_next_request(
+        self, acme: Tenant, bank: Bank, told: dict[str, list[str]]
+    ) -> None:
+        await bank.credit(acme, 100)
+        await bank.reserve(acme, 60)
+        told["stale"].clear()
+        await bank.lower(70)
+        assert told == {"stale": [acme.account.id], "outdated": []}

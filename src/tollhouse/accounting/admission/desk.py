@@ -143,6 +143,10 @@ class Desk:
         """Have an account read again before its next request: something of it has changed."""
         self._roster.stale(account_id)
 
+    def outdated(self, account_id: str) -> None:
+        """Have an account read again beside its requests, which need not wait for it."""
+        self._roster.outdated(account_id)
+
     # One step each, without waiting
 
     def _case(self, account: AccountState, claim: Claim) -> Case:

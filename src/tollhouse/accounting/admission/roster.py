@@ -4,6 +4,7 @@
     taken(record)         a charge is in the journal: it counts from now on
     booked(records)       charges are in the database, where the next reading finds them
     stale(account)        its credits, limits or type changed: read it before its next request
+    outdated(account)     something changed and left no less to spend: read it beside requests
 
 What is read is exact, since it is read while no group of charges is half way into the database.
 """
@@ -36,7 +37,7 @@ _log = structlog.get_logger(__name__)
 class Entry:
     """An account and how much of it was read since the latest change."""
 
-    __slots__ = ("changed", "loading", "read", "refreshing", "state", "users")
+    __slots__ = ("changed", "loading", "outdated", "read", "refreshing", "state", "users")
 
     def __init__(self, today: date) -> None:
         """Know nothing yet."""
@@ -48,6 +49,8 @@ class Entry:
         self.users = 0
         """Who waits for it to be read, or reads it."""
         self.loading = asyncio.Lock()
+        self.outdated: set[str] = set()
+        """Keys that are to be read again beside the next request of theirs."""
         self.refreshing: dict[str, asyncio.Task[None]] = {}
         """Keys that are read again beside the requests."""
 
@@ -90,6 +93,9 @@ class Roster:
         entry = self._entries.get(account_id)
         if entry is None or not entry.knows(key_hash):
             return None
+        if key_hash in entry.outdated and key_hash not in entry.refreshing:
+            entry.outdated.discard(key_hash)
+            self._refresh(entry, account_id, key_hash)
         if self._max_age is not None:
             _, read_at = entry.read[key_hash]
             if self._clock.monotonic() - read_at > self._max_age:
@@ -145,6 +151,12 @@ class Roster:
         if entry is not None:
             entry.changed += 1
             self._on_change(account_id)
+
+    def outdated(self, account_id: str) -> None:
+        """Have an account read again beside the next request of each of its keys."""
+        entry = self._entries.get(account_id)
+        if entry is not None:
+            entry.outdated.update(entry.read)
 
     def _entry(self, account_id: str) -> Entry:
         entry = self._entries.get(account_id)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from tests.unit.accounting.admission.front_desk import CREDIT, KEY, FrontDesk, limits
-from tollhouse.accounting.admission.types import KeyFacts
+from tests.unit.accounting.admission.front_desk import ACCOUNT, CREDIT, KEY, FrontDesk, limits
+from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import Credits, KeyLimit, Reset, Spend
 from tollhouse.identity.types import AccountType
@@ -155,3 +156,53 @@ class TestOfAKeysLimit:
     async def test_without_a_limit_refuses_nothing(self) -> None:
         front = with_key(KeyLimit(), reserved=5 * CREDIT)
         await front.admit(2 * CREDIT)
+
+
+async def settled(front: FrontDesk, reads: int) -> None:
+    """Wait until the books were read so often."""
+    while front.standing.reads < reads:
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class TestChargedOutOfAReservation:
+    async def test_keeps_no_request_waiting_for_the_books(self) -> None:
+        front = FrontDesk(balance=9_000 * CREDIT)
+        await front.admit(1)
+        gate = asyncio.Event()
+
+        async def wait() -> None:
+            await gate.wait()
+
+        front.standing.before = wait
+        front.desk.outdated(ACCOUNT)
+        await front.admit(1)
+        assert front.standing.reads == 1
+        gate.set()
+        await settled(front, 2)
+
+    async def test_is_known_soon_after_the_next_request(self) -> None:
+        front = FrontDesk(balance=10 * CREDIT)
+        await front.admit(1)
+        front.standing.account = AccountFacts(credits=Credits(purchased_nano=0))
+        front.desk.outdated(ACCOUNT)
+        await front.admit(1)
+        await settled(front, 2)
+        assert (await refused(front, 1)).metadata["reason"] == "insufficient_credits"
+
+    async def test_is_read_once_for_each_key_however_often_it_is_told(self) -> None:
+        front = FrontDesk(balance=9_000 * CREDIT)
+        await front.admit(1)
+        for _ in range(5):
+            front.desk.outdated(ACCOUNT)
+        for _ in range(5):
+            await front.admit(1)
+        await settled(front, 2)
+        assert front.standing.reads == 2
+
+    async def test_is_nothing_to_an_account_that_nobody_knows(self) -> None:
+        front = FrontDesk(balance=9_000 * CREDIT)
+        front.desk.outdated(ACCOUNT)
+        await front.admit(1)
+        assert front.standing.reads == 1

@@ -1,0 +1,437 @@
+"""The SQL of batches. Every change of a status or a lease is a compare-and-set.
+
+A row that did not fit any more is a lost race: the functions say so by what they return.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from tollhouse.accounting.types import Attribution, Usage
+from tollhouse.batches.lifecycle import OPEN, RUNNING, before, shown_as
+from tollhouse.batches.types import (
+    Batch,
+    Endpoint,
+    Lease,
+    Part,
+    Progress,
+    ProviderWish,
+    Status,
+    StoredChunk,
+)
+from tollhouse.storage.tables.batches import batch_chunks, batch_parts, batch_uploads, batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from tollhouse.batches.types import BatchFilter
+    from tollhouse.storage.transaction import Read, Write
+
+_USAGE = tuple(each.name for each in fields(Usage))
+
+
+# Submitting
+
+
+async def begin_upload(write: Write, batch_id: str, now: datetime) -> None:
+    """Note that blobs of a batch are about to be written that has no row yet."""
+    await write.execute(sa.insert(batch_uploads).values(batch_id=batch_id, started_at=now))
+
+
+async def end_upload(write: Write, batch_id: str) -> bool:
+    """Forget it: the batch has a row now; false where the upload was given up meanwhile."""
+    ended = sa.delete(batch_uploads).where(
+        batch_uploads.c.batch_id == batch_id, sa.not_(batch_uploads.c.given_up)
+    )
+    return (await write.execute(ended)).rowcount > 0
+
+
+async def give_up_uploads(write: Write, before: datetime) -> Sequence[str]:
+    """Return uploads that were given up: those that began before an instant are from now on."""
+    given_up = sa.update(batch_uploads).where(batch_uploads.c.started_at < before)
+    await write.execute(given_up.values(given_up=True))
+    query = sa.select(batch_uploads.c.batch_id).where(batch_uploads.c.given_up)
+    return list((await write.execute(query)).scalars())
+
+
+async def give_up_upload(write: Write, batch_id: str) -> bool:
+    """Give one upload up: its blobs are to be removed; false where it became a batch meanwhile."""
+    given_up = sa.update(batch_uploads).where(batch_uploads.c.batch_id == batch_id)
+    return (await write.execute(given_up.values(given_up=True))).rowcount > 0
+
+
+async def forget_upload(write: Write, batch_id: str) -> None:
+    """Forget an upload whose blobs are gone."""
+    await write.execute(sa.delete(batch_uploads).where(batch_uploads.c.batch_id == batch_id))
+
+
+async def add(write: Write, batch: Batch, chunks: Iterable[StoredChunk]) -> None:
+    """Store a batch and its chunks, all of them ready to be run."""
+    await write.execute(sa.insert(batches).values(**_row(batch)))
+    rows = [
+        {
+            "batch_id": batch.id,
+            "number": chunk.number,
+            "first_item": chunk.first,
+            "lines": chunk.lines,
+            "state": "waiting",
+            "ready_at": batch.created_at,
+        }
+        for chunk in chunks
+    ]
+    await write.execute(sa.insert(batch_chunks).values(rows))
+
+
+async def submitted_since(
+    read: Read, account_id: str, since: datetime
+) -> tuple[int, datetime | None]:
+    """Return how many batches an account submitted since an instant, and when the first was."""
+    query = sa.select(
+        sa.func.count().label("submitted"), sa.func.min(batches.c.created_at).label("first")
+    ).where(batches.c.account_id == account_id, batches.c.created_at > since)
+    found = (await read.execute(query)).mappings().one()
+    return found["submitted"], found["first"]
+
+
+async def count_open(read: Read, account_id: str) -> int:
+    """Return how many batches of an account have not ended."""
+    query = sa.select(sa.func.count()).where(
+        batches.c.account_id == account_id, batches.c.finalized_at.is_(None)
+    )
+    return (await read.execute(query)).scalar_one()
+
+
+# Reading
+
+
+async def get(read: Read, batch_id: str) -> Batch | None:
+    """Return a batch, deleted or not."""
+    return await _one(read, sa.select(batches).where(batches.c.id == batch_id))
+
+
+async def with_idempotency_key(read: Read, workspace_id: str, key: str) -> Batch | None:
+    """Return the batch of a workspace that was submitted under a key."""
+    query = sa.select(batches).where(
+        batches.c.workspace_id == workspace_id, batches.c.idempotency_key == key
+    )
+    return await _one(read, query)
+
+
+async def page(read: Read, wanted: BatchFilter, after: Batch | None, limit: int) -> Sequence[Batch]:
+    """Return batches of a workspace, newest first.
+
+    Args:
+        read: The transaction.
+        wanted: Which.
+        after: The last one of the page before.
+        limit: How many at most.
+    """
+    at, key = batches.c.created_at, batches.c.id
+    query = sa.select(batches).where(
+        batches.c.workspace_id == wanted.workspace_id, batches.c.deleted_at.is_(None)
+    )
+    if wanted.statuses:
+        query = query.where(batches.c.status.in_(_stored_as(wanted.statuses)))
+    if wanted.created_after is not None:
+        query = query.where(at > wanted.created_after)
+    if wanted.created_before is not None:
+        query = query.where(at < wanted.created_before)
+    if wanted.kept_since is not None:
+        query = query.where(at > wanted.kept_since)
+    if after is not None:
+        older = sa.and_(at == after.created_at, key < after.id)
+        query = query.where(sa.or_(at < after.created_at, older))
+    rows = await read.execute(query.order_by(at.desc(), key.desc()).limit(limit))
+    return [_batch(row) for row in rows.mappings()]
+
+
+async def parts(read: Read, batch_id: str) -> Sequence[Part]:
+    """Return where the results of a batch are, in the order of its chunks."""
+    query = (
+        sa.select(batch_parts.c.chunk, batch_parts.c.blob)
+        .where(batch_parts.c.batch_id == batch_id)
+        .order_by(batch_parts.c.chunk, batch_parts.c.blob)
+    )
+    return [Part(row.chunk, row.blob) for row in await read.execute(query)]
+
+
+# Statuses
+
+
+async def move(write: Write, batch_id: str, target: Status, **facts: object) -> Batch | None:
+    """Take a batch to another status, with further facts.
+
+    Returns:
+        The batch; None where it is in no status from which it may come there.
+    """
+    moved = (
+        sa.update(batches)
+        .where(batches.c.id == batch_id, batches.c.status.in_(before(target)))
+        .values(status=target.value, **facts)
+        .returning(batches)
+    )
+    return await _one(write, moved)
+
+
+async def overdue(read: Read, now: datetime) -> Sequence[str]:
+    """Return the batches whose time is over while items may still be begun."""
+    query = sa.select(batches.c.id).where(
+        batches.c.finalized_at.is_(None),
+        batches.c.expires_at <= now,
+        batches.c.status.in_(RUNNING),
+    )
+    return list((await read.execute(query)).scalars())
+
+
+async def without_open_chunks(read: Read) -> Sequence[str]:
+    """Return the batches that have not ended though every chunk is done."""
+    is_open = sa.exists().where(
+        batch_chunks.c.batch_id == batches.c.id, batch_chunks.c.state != "done"
+    )
+    query = sa.select(batches.c.id).where(batches.c.finalized_at.is_(None), ~is_open)
+    return list((await read.execute(query)).scalars())
+
+
+async def has_open_chunks(read: Read, batch_id: str) -> bool:
+    """Tell whether some chunk of a batch is not done."""
+    query = sa.select(
+        sa.exists().where(batch_chunks.c.batch_id == batch_id, batch_chunks.c.state != "done")
+    )
+    return bool((await read.execute(query)).scalar_one())
+
+
+async def release(write: Write, batch_id: str) -> None:
+    """Let the results of a batch be read for ever."""
+    await write.execute(sa.update(batches).where(batches.c.id == batch_id).values(released=True))
+
+
+# Leases
+
+
+async def lease(write: Write, now: datetime, until: datetime, token: str) -> Lease | None:
+    """Take the next chunk: of the batch with the fewest chunks at work, and of those the oldest.
+
+    Returns:
+        None where nothing is ready, or somebody else was faster.
+    """
+    is_ready = _ready(now)
+    at_work = sa.func.sum(sa.case((sa.not_(is_ready), 1), else_=0))
+    first = (
+        sa.select(batch_chunks.c.batch_id)
+        .join(batches, batches.c.id == batch_chunks.c.batch_id)
+        .where(batch_chunks.c.state != "done", batches.c.status.in_(OPEN))
+        .group_by(batch_chunks.c.batch_id)
+        .having(sa.func.sum(sa.case((is_ready, 1), else_=0)) > 0)
+        .order_by(at_work, sa.func.min(batches.c.created_at), batch_chunks.c.batch_id)
+        .limit(1)
+    )
+    batch_id = (await write.execute(first)).scalar_one_or_none()
+    if batch_id is None:
+        return None
+    number = (
+        sa.select(batch_chunks.c.number)
+        .where(batch_chunks.c.batch_id == batch_id, is_ready)
+        .order_by(batch_chunks.c.number)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+        .scalar_subquery()
+    )
+    taken = (
+        sa.update(batch_chunks)
+        .where(batch_chunks.c.batch_id == batch_id, batch_chunks.c.number == number, is_ready)
+        .values(
+            state="running",
+            token=token,
+            lease_until=until,
+            attempts=batch_chunks.c.attempts + 1,
+        )
+        .returning(batch_chunks)
+    )
+    row = (await write.execute(taken)).one_or_none()
+    if row is None:
+        return None
+    return Lease(
+        batch_id=batch_id,
+        chunk=StoredChunk(row.number, row.first_item, row.lines),
+        token=token,
+        attempts=row.attempts,
+        suspect=row.suspect,
+        done=await _done(write, batch_id, row.number),
+    )
+
+
+async def extend(write: Write, leased: Lease, until: datetime, **facts: object) -> bool:
+    """Keep a chunk for longer, with further facts; false where the lease was lost."""
+    held = _held(leased).values(lease_until=until, **facts)
+    return (await write.execute(held)).rowcount > 0
+
+
+async def hand_back(write: Write, leased: Lease, ready_at: datetime) -> bool:
+    """Give a chunk back that is not done; nothing is held against it."""
+    given = _held(leased).values(
+        state="waiting", token=None, lease_until=None, ready_at=ready_at, attempts=0
+    )
+    return (await write.execute(given)).rowcount > 0
+
+
+async def finish_chunk(write: Write, leased: Lease) -> bool:
+    """Say that every item of a chunk has its result; false where the lease was lost."""
+    done = _held(leased).values(state="done", token=None, lease_until=None, suspect=None)
+    return (await write.execute(done)).rowcount > 0
+
+
+async def drop_leases(write: Write) -> int:
+    """Free every chunk: for a start on a database that nobody else uses."""
+    freed = (
+        sa.update(batch_chunks)
+        .where(batch_chunks.c.state == "running")
+        .values(state="waiting", token=None, lease_until=None)
+    )
+    return (await write.execute(freed)).rowcount
+
+
+async def add_part(write: Write, leased: Lease, blob: str, numbers: Sequence[int]) -> None:
+    """Note that the results of some items of a chunk are in a blob."""
+    row = {
+        "batch_id": leased.batch_id,
+        "chunk": leased.chunk.number,
+        "blob": blob,
+        "numbers": list(numbers),
+    }
+    await write.execute(sa.insert(batch_parts).values(row))
+
+
+async def has_part(read: Read, batch_id: str, blob: str) -> bool:
+    """Tell whether the results in a blob are noted."""
+    noted = sa.exists().where(batch_parts.c.batch_id == batch_id, batch_parts.c.blob == blob)
+    return bool((await read.execute(sa.select(noted))).scalar_one())
+
+
+async def advance(write: Write, batch_id: str, progress: Progress) -> Batch:
+    """Add what became of some items to their batch."""
+    usage = asdict(progress.usage)
+    columns = {
+        "completed": progress.completed,
+        "failed": progress.failed,
+        "unrun": progress.unrun,
+        "cost_nano": progress.cost_nano,
+        **{name: usage[name] for name in _USAGE},
+    }
+    raised: dict[str, Any] = {name: batches.c[name] + by for name, by in columns.items() if by}
+    advanced = (
+        sa.update(batches)
+        .where(batches.c.id == batch_id)
+        .values(
+            **raised,
+            provider=sa.func.coalesce(batches.c.provider, progress.provider),
+            error=sa.func.coalesce(batches.c.error, progress.error),
+        )
+        .returning(batches)
+    )
+    return _batch((await write.execute(advanced)).mappings().one())
+
+
+# The end
+
+
+async def mark_deleted(write: Write, batch_id: str, now: datetime) -> Batch | None:
+    """Delete a batch that has ended, for its callers; None where it has not, or is deleted."""
+    gone = (
+        sa.update(batches)
+        .where(
+            batches.c.id == batch_id,
+            batches.c.deleted_at.is_(None),
+            batches.c.finalized_at.is_not(None),
+        )
+        .values(deleted_at=now)
+        .returning(batches)
+    )
+    return await _one(write, gone)
+
+
+async def to_purge(read: Read, created_before: datetime, limit: int) -> Sequence[str]:
+    """Return batches whose blobs nobody will read again: deleted, or past their retention."""
+    query = (
+        sa.select(batches.c.id)
+        .where(
+            batches.c.purged_at.is_(None),
+            batches.c.finalized_at.is_not(None),
+            sa.or_(batches.c.deleted_at.is_not(None), batches.c.created_at < created_before),
+        )
+        .limit(limit)
+    )
+    return list((await read.execute(query)).scalars())
+
+
+async def mark_purged(write: Write, batch_id: str, now: datetime) -> None:
+    """Note that a batch's blobs are gone, and forget where they were."""
+    await write.execute(sa.update(batches).where(batches.c.id == batch_id).values(purged_at=now))
+    for table in (batch_parts, batch_chunks):
+        await write.execute(sa.delete(table).where(table.c.batch_id == batch_id))
+
+
+# Rows
+
+
+def _ready(now: datetime) -> sa.ColumnElement[bool]:
+    waiting = sa.and_(batch_chunks.c.state == "waiting", batch_chunks.c.ready_at <= now)
+    left = sa.and_(batch_chunks.c.state == "running", batch_chunks.c.lease_until <= now)
+    return sa.or_(waiting, left)
+
+
+def _held(leased: Lease) -> sa.Update:
+    return sa.update(batch_chunks).where(
+        batch_chunks.c.batch_id == leased.batch_id,
+        batch_chunks.c.number == leased.chunk.number,
+        batch_chunks.c.token == leased.token,
+    )
+
+
+async def _done(read: Read, batch_id: str, chunk: int) -> frozenset[int]:
+    query = sa.select(batch_parts.c.numbers).where(
+        batch_parts.c.batch_id == batch_id, batch_parts.c.chunk == chunk
+    )
+    found = (await read.execute(query)).scalars()
+    return frozenset(number for numbers in found for number in numbers)
+
+
+def _stored_as(statuses: Sequence[Status]) -> list[str]:
+    return [each.value for each in Status if shown_as(each) in statuses]
+
+
+async def _one(read: Read, statement: sa.Executable) -> Batch | None:
+    row = (await read.execute(statement)).mappings().one_or_none()
+    return None if row is None else _batch(row)
+
+
+def _row(batch: Batch) -> dict[str, object]:
+    row = {each.name: getattr(batch, each.name) for each in fields(Batch)}
+    wish, usage = row.pop("wish"), row.pop("usage")
+    only = None if wish.only is None else list(wish.only)
+    return {
+        **row,
+        **asdict(usage),
+        "status": batch.status.value,
+        "endpoint": batch.endpoint.value,
+        "ending": None if batch.ending is None else batch.ending.value,
+        "only_providers": only,
+        "allow_fallbacks": wish.allow_fallbacks,
+        "attribution": asdict(batch.attribution),
+    }
+
+
+def _batch(row: sa.RowMapping) -> Batch:
+    facts: dict[str, Any] = dict(row)
+    del facts["purged_at"]
+    only = facts.pop("only_providers")
+    wish = ProviderWish(None if only is None else tuple(only), facts.pop("allow_fallbacks"))
+    usage = Usage(**{name: facts.pop(name) for name in _USAGE})
+    facts["endpoint"] = Endpoint(facts["endpoint"])
+    facts["status"] = Status(facts["status"])
+    facts["ending"] = None if facts["ending"] is None else Status(facts["ending"])
+    facts["attribution"] = Attribution(**facts["attribution"])
+    return Batch(**facts, wish=wish, usage=usage)
