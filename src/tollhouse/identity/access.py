@@ -56,6 +56,13 @@ async def _holding_key(request: Request) -> Subject:
     return policy.key_holder(caller_of(request.scope))
 
 
+async def _billed(request: Request) -> Subject:
+    return billed_to(request.scope)
+
+
+Billed = Annotated[Subject, Depends(_billed)]
+"""A caller whose key runs inference, and pays for it."""
+
 Managing = Annotated[Manager, Depends(_managing)]
 """A caller that may manage; anybody else gets a 403."""
 

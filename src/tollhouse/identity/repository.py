@@ -161,6 +161,11 @@ async def get_key(read: Read, key_hash: str) -> ApiKey | None:
     return await _one(read, query, _key)
 
 
+async def get_key_ever(read: Read, key_hash: str) -> ApiKey | None:
+    """Return a key, deleted or not, or None."""
+    return await _one(read, sa.select(api_keys).where(api_keys.c.hash == key_hash), _key)
+
+
 async def list_keys(read: Read, wanted: KeyFilter, window: Window) -> Page[ApiKey]:
     """Return keys, newest first."""
     query = (

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from tollhouse.identity import repository
 from tollhouse.identity.keys import hash_key, mask_key, new_key_text
-from tollhouse.identity.policy import account_for, check_guardrails, sees_account
+from tollhouse.identity.policy import (
+    account_for,
+    check_guardrails,
+    policy_owners,
+    sees_account,
+    subject_of,
+)
 from tollhouse.identity.types import (
     AccessPolicy,
     Account,
@@ -374,6 +380,21 @@ class IdentityService:
             message = "No such key."
             raise NotFound(message)
         return found
+
+    async def owner(self, read: Read, key_hash: str) -> Subject:
+        """Return the subject of a key with its policies as they are now, also if it is revoked.
+
+        What was begun with a key goes on under it.
+
+        Raises:
+            NotFound: There never was such a key.
+        """
+        found = await repository.get_key_ever(read, key_hash)
+        if found is None:
+            message = "No such key."
+            raise NotFound(message)
+        policies = await repository.get_policies(read, policy_owners(found))
+        return subject_of(found, policies)
 
     async def keys(self, read: Read, wanted: KeyFilter, window: Window) -> Page[ApiKey]:
         """Return keys, newest first."""

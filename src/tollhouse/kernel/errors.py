@@ -21,7 +21,8 @@
      │   ├─ ProviderUnavailable  refused, reset, cut, garbage, 5xx
      │   ├─ ProviderOverloaded
      │   └─ ProviderTimeout
-     ├─ Unavailable              we cannot serve now (starting, stopping, no endpoint)
+     ├─ Unavailable              we cannot serve now (starting, stopping)
+     │   └─ Unroutable           no endpoint is as the request wants it
      └─ Bug                      our own fault; its text is never shown
 
 An error carries its facts as attributes. `kind` decides the HTTP status (in `api/errors.py`
@@ -332,6 +333,10 @@ class Unavailable(TollhouseError):
 
     kind = "unavailable"
     code = "provider_overloaded"
+
+
+class Unroutable(Unavailable):
+    """No provider is as the request wants one; trying again does not change that."""
 
 
 class Bug(TollhouseError):

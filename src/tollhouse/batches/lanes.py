@@ -1,0 +1,171 @@
+"""How many items of batches a provider is asked for at once, and when it is left alone.
+
+    429             half as many, and a pause: the provider's own hint, or one that doubles
+    an outage       nobody answered since the last answer: a pause that doubles
+    an answer       a little more: one more for each round of answers (AIMD)
+
+While requests that somebody waits for are under way a lane has a quarter of its places.
+
+Source: Chiu and Jain, "Analysis of the increase and decrease algorithms for congestion avoidance"
+(1989), for additive increase and multiplicative decrease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from tollhouse.kernel.waiting import happens_within
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.errors import TollhouseError
+
+FIRST_PLACES: Final = 8.0
+_OUTAGE: Final = 3
+"""Failures without an answer between them from which on a provider counts as away."""
+_SHORTEST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+_LONGEST_HINT: Final = 600.0
+_POLITE_SHARE: Final = 4
+_LOOK_SECONDS: Final = 0.05
+_LONGEST_LOOK: Final = 1.0
+
+
+class Lane:
+    """The places for items at one provider."""
+
+    def __init__(self, most: int, clock: Clock, is_busy: Callable[[], bool]) -> None:
+        """Begin with few places.
+
+        Args:
+            most: How many places there are at most.
+            clock: The time.
+            is_busy: Whether requests are under way that somebody waits for.
+        """
+        self._most = float(most)
+        self._clock = clock
+        self._is_busy = is_busy
+        self._places = min(FIRST_PLACES, self._most)
+        self._taken = 0
+        self._pause_ends = 0.0
+        self._next_pause = _SHORTEST_PAUSE
+        self._failures = 0
+        self._changed = asyncio.Event()
+        self.answers = 0
+        """How often the provider answered; who failed asks whether others did not."""
+
+    @property
+    def places(self) -> int:
+        """How many items may be under way now."""
+        share = _POLITE_SHARE if self._is_busy() else 1
+        return max(1, int(self._places / share))
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long the provider is left alone from now on; 0 where it may be asked."""
+        return max(0.0, self._pause_ends - self._clock.monotonic())
+
+    async def enter(self, patience: float, is_wanted: Callable[[], bool]) -> bool:
+        """Take a place.
+
+        Args:
+            patience: Seconds; a longer pause of the provider is not waited for.
+            is_wanted: Whether a place is still wanted; asked again after each `wake`.
+
+        Returns:
+            False where there is none for so long, or it is not wanted any more.
+        """
+        while is_wanted():
+            pause = self.pause_seconds
+            if not pause and self._taken < self.places:
+                self._taken += 1
+                return True
+            if pause > patience:
+                return False
+            self._changed.clear()
+            # Places come back as requests end that this lane knows nothing of.
+            await happens_within(self._changed, min(pause or patience, patience))
+        return False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no item is under way."""
+        return not self._taken
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._taken -= 1
+        self.wake()
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        self._changed.set()
+
+    def answered(self) -> None:
+        """Learn that the provider did what it was asked, or refused it with reason."""
+        self.answers += 1
+        self._failures = 0
+        self._next_pause = _SHORTEST_PAUSE
+        self._places = min(self._most, self._places + 1 / self._places)
+
+    def failed(self, error: TollhouseError) -> None:
+        """Learn that it did not."""
+        if error.kind == "rate_limited":
+            self._slow_down(error.retry_after)
+            return
+        self._failures += 1
+        if self._failures >= _OUTAGE or error.retry_after is not None:
+            self._slow_down(error.retry_after)
+
+    def _slow_down(self, hint: int | None) -> None:
+        if self.pause_seconds:
+            # One of those that were under way when it began: nothing new.
+            return
+        self._places = max(1.0, self._places / 2)
+        pause = self._next_pause if hint is None else min(float(hint), _LONGEST_HINT)
+        self._next_pause = min(2 * self._next_pause, _LONGEST_PAUSE)
+        self._pause_ends = self._clock.monotonic() + pause
+
+
+class Lanes:
+    """A lane for each provider."""
+
+    def __init__(self, most: int, clock: Clock, is_busy: Callable[[], bool]) -> None:
+        """See `Lane`."""
+        self._make = lambda: Lane(most, clock, is_busy)
+        self._lanes: dict[str, Lane] = {}
+        self._alone = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    @property
+    def is_somebody_alone(self) -> bool:
+        """Whether somebody is, or waits to be."""
+        return self._alone.locked()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncGenerator[None]:
+        """Wait until no item is under way in this process, and let no other one begin meanwhile."""
+        async with self._alone:
+            while not all(lane.is_empty for lane in self._lanes.values()):  # noqa: ASYNC110 - rare
+                await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                yield
+            finally:
+                self._changed.set()
+
+    async def nobody_alone(self, is_wanted: Callable[[], bool]) -> None:
+        """Wait until nobody is alone, or that is not wanted any more."""
+        while self._alone.locked() and is_wanted():
+            self._changed.clear()
+            await happens_within(self._changed, _LONGEST_LOOK)
+
+    def of(self, provider: str) -> Lane:
+        """Return the lane of a provider, by its slug."""
+        found = self._lanes.get(provider)
+        if found is None:
+            found = self._lanes[provider] = self._make()
+        return found

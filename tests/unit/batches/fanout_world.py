@@ -1,0 +1,197 @@
+"""A driver on books and a provider that the test leads; time stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.unit.inference.fakes import SUBJECT
+from tollhouse.batches import outcomes
+from tollhouse.batches.books import CAREFUL_FROM, Leased
+from tollhouse.batches.chunks import item_line, pack
+from tollhouse.batches.drivers.fanout import Fanout, Tools
+from tollhouse.batches.lanes import Lanes
+from tollhouse.batches.ports import Answer
+from tollhouse.batches.types import Batch, Lease, Outcome, Status, StoredChunk
+from tollhouse.inference.catalog import Catalog
+from tollhouse.storage.blobs.port import BlobMissing
+from tollhouse.testing.batches import batch
+from tollhouse.testing.builders import generation_record
+from tollhouse.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tollhouse.identity.types import Subject
+    from tollhouse.inference.call import Call
+
+ITEMS = 10
+Behaviour = Callable[[str], Answer]
+"""What a provider answers to what it was asked, in the item's own words."""
+
+
+def echo(text: str) -> Answer:
+    return Answer(json.dumps({"said": text}).encode(), generation_record(id=f"gen-{text}"))
+
+
+def lines(count: int = ITEMS) -> list[bytes]:
+    said = [{"messages": [{"role": "user", "content": f"item {at}"}]} for at in range(count)]
+    return [item_line(f"c-{at}", json.dumps(body).encode()) for at, body in enumerate(said)]
+
+
+class FakeBooks:
+    """Keeps what was committed."""
+
+    def __init__(self, items: Sequence[bytes]) -> None:
+        self.batch: Batch = batch(status=Status.IN_PROGRESS, total=len(items))
+        self.items = list(items)
+        self.input: bytes | Exception | None = pack(items)
+        self.committed: list[Outcome] = []
+        self.parts: list[int] = []
+        self.finished = False
+        self.handed_back: datetime | None = None
+        self.given_up = False
+        self.suspects: list[int] = []
+        self.lost = False
+        self.kept = 0
+        self.failures: list[Exception] = []
+
+    async def input_of(self, leased: Leased) -> bytes:
+        if isinstance(self.input, Exception):
+            raise self.input
+        if self.input is None:
+            raise BlobMissing(leased.batch.id)
+        return self.input
+
+    async def excuse(self, leased: Leased) -> bool:
+        self._check(leased)
+        return not self.lost
+
+    async def suspect(self, leased: Leased, number: int, attempts: int) -> bool:
+        self._check(leased)
+        assert attempts >= CAREFUL_FROM - 1
+        self.suspects.append(number)
+        return not self.lost
+
+    async def commit(
+        self, leased: Leased, results: Sequence[Outcome], part: int, *, finished: bool
+    ) -> Batch | None:
+        self._check(leased)
+        self.parts.append(part)
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.lost:
+            return None
+        self.committed += results
+        self.finished = self.finished or finished
+        return self.batch
+
+    async def keep(self, leased: Leased) -> bool:
+        self._check(leased)
+        self.kept += 1
+        return not self.lost
+
+    async def hand_back(self, leased: Leased, ready_at: datetime) -> None:
+        self._check(leased)
+        self.handed_back = ready_at
+
+    async def give_up(self, leased: Leased) -> None:
+        self._check(leased)
+        self.given_up = True
+
+    def _check(self, leased: Leased) -> None:
+        assert leased.lease.token == "token"
+
+    @property
+    def results(self) -> dict[int, dict[str, Any]]:
+        return {each.number: json.loads(each.line) for each in self.committed}
+
+
+class FakeProvider:
+    """Answers at once, or when the test lets it."""
+
+    def __init__(self, behaviour: Behaviour = echo) -> None:
+        self.behaviour = behaviour
+        self.asked: Counter[str] = Counter()
+        self.names: dict[str, set[str]] = {}
+        self.under_way = 0
+        self.most_under_way = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def ask(self, call: Call, generation_id: str) -> Answer:
+        text = json.loads(call.request.body)["messages"][0]["content"]
+        self.asked[text] += 1
+        self.names.setdefault(text, set()).add(generation_id)
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            await asyncio.sleep(0)
+            await self.gate.wait()
+        finally:
+            self.under_way -= 1
+        answer = self.behaviour(text)
+        record = answer.record
+        named = None if record is None else replace(record, id=generation_id)
+        return replace(answer, record=named)
+
+
+class _Owners:
+    async def owner(self, key_hash: str) -> Subject:
+        del key_hash
+        return SUBJECT
+
+
+@dataclass
+class World:
+    """Everything around a driver."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    provider: FakeProvider = field(default_factory=FakeProvider)
+    books: FakeBooks = field(default_factory=lambda: FakeBooks(lines()))
+    part_seconds: float = 60.0
+    places: int = 64
+
+    def __post_init__(self) -> None:
+        self.lanes = Lanes(self.places, self.clock, lambda: False)
+        self.fanout = Fanout(
+            Tools(
+                books=self.books,  # type: ignore[arg-type]
+                lanes=self.lanes,
+                asker=self.provider,
+                owners=_Owners(),
+                catalog=Catalog([]),
+                clock=self.clock,
+                part_seconds=self.part_seconds,
+            )
+        )
+
+    def leased(self, *done: int, attempts: int = 1, suspect: int | None = None) -> Leased:
+        """Return the lease of the one chunk."""
+        chunk = StoredChunk(0, 0, len(self.books.items))
+        lease = Lease(self.books.batch.id, chunk, "token", attempts, suspect, frozenset(done))
+        return Leased(self.books.batch, lease)
+
+    def start(
+        self, *done: int, attempts: int = 1, suspect: int | None = None
+    ) -> asyncio.Task[None]:
+        """Begin to work on the chunk."""
+        leased = self.leased(*done, attempts=attempts, suspect=suspect)
+        return asyncio.create_task(self.fanout.run(leased))
+
+    async def run(self, *done: int, attempts: int = 1, suspect: int | None = None) -> None:
+        """Work on the chunk until it is finished or handed back."""
+        await asyncio.wait_for(self.start(*done, attempts=attempts, suspect=suspect), 30)
+
+    @property
+    def lane(self) -> Any:
+        return self.lanes.of("")
+
+    def name_of(self, number: int) -> str:
+        """Return what the reply to an item is called."""
+        return outcomes.generation_id(self.books.batch, number)

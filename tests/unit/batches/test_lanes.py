@@ -1,0 +1,172 @@
+import asyncio
+
+import pytest
+
+from tollhouse.batches.lanes import FIRST_PLACES, Lane, Lanes
+from tollhouse.kernel.errors import ProviderRateLimited, ProviderUnavailable
+from tollhouse.testing.clock import FakeClock
+
+BUSY = ProviderRateLimited("Too many.", provider_name="acme")
+AWAY = ProviderUnavailable("Away.", provider_name="acme")
+
+
+def lane(clock: FakeClock, most: int = 64, *, busy: bool = False) -> Lane:
+    return Lane(most, clock, lambda: busy)
+
+
+async def enters(one: Lane, patience: float = 0.01) -> bool:
+    return await one.enter(patience, lambda: True)
+
+
+def limited(retry_after: int) -> ProviderRateLimited:
+    return ProviderRateLimited("Too many.", provider_name="acme", retry_after=retry_after)
+
+
+def test_it_begins_with_few_places(clock: FakeClock) -> None:
+    assert lane(clock).places == FIRST_PLACES
+
+
+def test_there_are_never_more_places_than_the_operator_allows(clock: FakeClock) -> None:
+    one = lane(clock, most=10)
+    for _ in range(1_000):
+        one.answered()
+    assert one.places == 10
+
+
+def test_a_round_of_answers_makes_one_more_place(clock: FakeClock) -> None:
+    one = lane(clock)
+    for _ in range(9):
+        one.answered()
+    assert one.places == FIRST_PLACES + 1
+
+
+def test_a_rate_limit_halves_the_places(clock: FakeClock) -> None:
+    one = lane(clock)
+    one.failed(BUSY)
+    assert one.places == FIRST_PLACES / 2
+
+
+def test_those_that_were_under_way_when_a_pause_began_count_once(clock: FakeClock) -> None:
+    one = lane(clock)
+    for _ in range(FIRST_PLACES.__int__()):
+        one.failed(BUSY)
+    assert one.places == FIRST_PLACES / 2
+
+
+def test_one_place_is_always_left(clock: FakeClock) -> None:
+    one = lane(clock, busy=True)
+    for _ in range(20):
+        one.failed(BUSY)
+        clock.advance(1_000)
+    assert one.places == 1
+
+
+def test_the_providers_hint_is_how_long_it_is_left_alone(clock: FakeClock) -> None:
+    one = lane(clock)
+    one.failed(limited(30))
+    assert one.pause_seconds == 30
+    clock.advance(30)
+    assert one.pause_seconds == 0
+
+
+def test_a_hint_of_days_is_cut(clock: FakeClock) -> None:
+    one = lane(clock)
+    one.failed(limited(1_000_000))
+    assert one.pause_seconds == 600
+
+
+def test_pauses_without_a_hint_double_up_to_a_minute_until_there_is_an_answer(
+    clock: FakeClock,
+) -> None:
+    one, pauses = lane(clock), []
+    for _ in range(8):
+        one.failed(BUSY)
+        pauses.append(one.pause_seconds)
+        clock.advance(one.pause_seconds)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    one.answered()
+    one.failed(BUSY)
+    assert one.pause_seconds == 1
+
+
+def test_a_failure_between_answers_is_no_outage(clock: FakeClock) -> None:
+    one = lane(clock)
+    for _ in range(50):
+        one.failed(AWAY)
+        one.failed(AWAY)
+        one.answered()
+    assert one.pause_seconds == 0
+
+
+def test_three_failures_without_an_answer_are_an_outage(clock: FakeClock) -> None:
+    one = lane(clock)
+    for _ in range(3):
+        one.failed(AWAY)
+    assert one.pause_seconds == 1
+
+
+def test_while_somebody_waits_for_other_requests_a_quarter_of_the_places_is_left(
+    clock: FakeClock,
+) -> None:
+    assert lane(clock, busy=True).places == FIRST_PLACES / 4
+
+
+async def test_who_finds_no_place_gets_the_next_that_is_given_back(clock: FakeClock) -> None:
+    one = lane(clock, most=1)
+    assert await enters(one)
+    second = asyncio.create_task(enters(one, patience=30))
+    await asyncio.sleep(0)
+    assert not second.done()
+    one.leave()
+    assert await second
+
+
+async def test_nobody_waits_for_a_pause_that_is_longer_than_his_patience(clock: FakeClock) -> None:
+    one = lane(clock)
+    one.failed(limited(30))
+    assert not await enters(one)
+
+
+async def test_who_does_not_want_a_place_any_more_leaves_the_queue(clock: FakeClock) -> None:
+    one, wanted = lane(clock, most=1), [True]
+    assert await enters(one)
+    waiting = asyncio.create_task(one.enter(30, lambda: wanted[0]))
+    await asyncio.sleep(0)
+    wanted.clear()
+    wanted.append(False)
+    one.wake()
+    assert not await waiting
+
+
+async def test_no_more_are_in_a_lane_than_it_has_places(clock: FakeClock) -> None:
+    one, inside, most = lane(clock, most=3), 0, 0
+
+    async def one_item() -> None:
+        nonlocal inside, most
+        while not await enters(one):
+            pass
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        inside -= 1
+        one.leave()
+
+    await asyncio.gather(*(one_item() for _ in range(50)))
+    assert most == 3
+
+
+def test_each_provider_has_a_lane_of_its_own(clock: FakeClock) -> None:
+    lanes = Lanes(64, clock, lambda: False)
+    lanes.of("acme").failed(BUSY)
+    assert lanes.of("acme") is lanes.of("acme")
+    assert lanes.of("other").pause_seconds == 0
+
+
+@pytest.mark.parametrize("error", [BUSY, AWAY])
+def test_an_answer_is_counted_and_a_failure_is_none(
+    clock: FakeClock, error: ProviderUnavailable
+) -> None:
+    one = lane(clock)
+    one.answered()
+    one.failed(error)
+    assert one.answers == 1
