@@ -47,6 +47,7 @@ PLANTED = {
             ("identity", "repository"),
             ("accounting", "policy"),
             ("inference", "ports"),
+            ("batches", "repository"),
         ]
     },
 }

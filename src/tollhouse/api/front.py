@@ -36,7 +36,7 @@ from tollhouse.kernel.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from tollhouse.api.asgi import App, Message, Receive, Scope, Send
     from tollhouse.api.hot_routes import HotRoute
@@ -63,6 +63,8 @@ class Routes:
     """Path below the version segment -> its route."""
     control: App
     system: SystemRoutes
+    unread: Container[tuple[str, str]] = ()
+    """Methods and paths of the control plane's that read their bodies themselves, as they come."""
 
 
 class Front:
@@ -149,9 +151,11 @@ class Front:
                 raise MethodNotAllowed(message, allow=(hot.method,))
             await hot(scope, headers, receive, send)
             return
-        body = await read_body(receive, headers, self._settings.control_body_limit_bytes)
         inner: Scope = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
-        await self._routes.control(inner, _replay(body, receive), send)
+        if (scope["method"], path) not in self._routes.unread:
+            body = await read_body(receive, headers, self._settings.control_body_limit_bytes)
+            receive = _replay(body, receive)
+        await self._routes.control(inner, receive, send)
 
     # The gates
 

@@ -46,6 +46,7 @@ _TAGS: Final = {
     "Messages": "Inference in the format of Anthropic's messages.",
     "Completions": "Texts that are continued.",
     "Embeddings": "Texts to vectors.",
+    "Batches": "Many requests at once, run in the background.",
     "Estimates": "What a request would cost, and whether it would be let through.",
     "Models": "What this installation offers.",
     "Keys": "The calling key, and the keys of an account.",

@@ -24,6 +24,8 @@ from tollhouse.api.openapi import render_openapi
 from tollhouse.api.operations import HOT_OPERATIONS
 from tollhouse.api.readiness import Readiness
 from tollhouse.api.system import SystemRoutes
+from tollhouse.apps.batching import build_batching, open_blobs
+from tollhouse.batches import endpoints as batch_endpoints
 from tollhouse.identity import endpoints as identity_endpoints
 from tollhouse.inference import endpoints as inference_endpoints
 from tollhouse.inference.dry_run import DryRun
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.ports import ChargeWriter
     from tollhouse.api.hot_routes import HotRoute
+    from tollhouse.apps.batching import Batching
     from tollhouse.apps.core import Core
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.guardrails.gate import Guardrails
@@ -61,6 +64,7 @@ class Gateway:
     local: Front
     """For the control socket: the caller is the operator."""
     pipeline: Pipeline
+    batching: Batching
     settler: Settler
     providers: Mapping[str, Provider]
     guardrails: Guardrails
@@ -103,6 +107,16 @@ def build_gateway(
         providers, desk, settler, core.clock, metrics, guardrails, health, core.rules
     )
     pipeline = Pipeline(catalog, services, core.ids)
+    batching = build_batching(
+        settings.batches,
+        core,
+        catalog,
+        services,
+        open_blobs(settings.blobs, folder, core.ids),
+        is_busy=lambda: pipeline.running > 0,
+        settled=settler.settled,
+    )
+    metrics.in_flight.set_function(lambda: pipeline.running + batching.asker.pipeline.running)
     readiness = Readiness(core.database)
     control = control_app(
         identity_endpoints.router(core.identity, core.database),
@@ -116,6 +130,13 @@ def build_gateway(
         ),
         inference_endpoints.router(
             catalog, {slug: provider.name for slug, provider in providers.items()}
+        ),
+        batch_endpoints.router(
+            batching.service,
+            core.database,
+            batching.blobs,
+            largest_body=settings.batches.body_limit_bytes,
+            settled=settler.settled,
         ),
     )
     hot: dict[str, HotRoute] = {
@@ -131,6 +152,7 @@ def build_gateway(
     routes = Routes(
         hot=hot,
         control=control,
+        unread=frozenset({("POST", "/batches")}),
         system=SystemRoutes(
             version=__version__,
             openapi=partial(render_openapi, control, HOT_OPERATIONS),
@@ -148,6 +170,7 @@ def build_gateway(
         public=front(local=False),
         local=front(local=True),
         pipeline=pipeline,
+        batching=batching,
         settler=settler,
         providers=providers,
         guardrails=guardrails,
@@ -173,6 +196,7 @@ def _desk(core: Core, settler: Settler) -> Desk:
     )
     settler.observer = desk
     core.changes.heard_by = desk.stale
+    core.changes.hinted_to = desk.outdated
     return desk
 
 

@@ -26,6 +26,7 @@ import structlog
 import uvloop
 
 from tollhouse.api.server import GatewayServer, make_server
+from tollhouse.apps.batching import ready_blobs
 from tollhouse.apps.bootstrap import Bootstrapped, bootstrap_if_empty, is_empty
 from tollhouse.apps.core import Core, bring_up_to_date, build_core
 from tollhouse.apps.gateway import Gateway, build_gateway
@@ -97,6 +98,9 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
         first = await _first_start(core, settings)
         gateway = build_gateway(settings, core, catalog, folder)
         await _recover(gateway)
+        await ready_blobs(gateway.batching.blobs)
+        if core.database.dialect == "sqlite":
+            await gateway.batching.sweeper.begin_alone()
         models = [model.id for model in catalog.models]
         started = Started(ground.address, folder, first, models[0] if models else None)
         await _serve_until_stopped(settings, gateway, listener, lambda: announce(started))
@@ -143,6 +147,7 @@ async def _serve_until_stopped(
         _calm_the_collector()
         announce()
         gateway.invariants.start()
+        gateway.batching.engine.start()
         await stop.wait()
         _log.info("stopping", seconds=seconds)
         await _stop(gateway, servers, running, seconds)
@@ -172,7 +177,13 @@ async def _stop(
     gateway.readiness.stopping = True
     for server in servers:
         server.should_exit = True
-    await gateway.pipeline.drain(max(0.0, seconds - _ENDING_SECONDS))
+    for_requests = max(0.0, seconds - _ENDING_SECONDS)
+    await asyncio.gather(
+        gateway.pipeline.drain(for_requests),
+        # Items that do not end in time are run again.
+        gateway.batching.engine.stop(for_requests / 2),
+    )
+    await gateway.batching.asker.pipeline.drain(0)
     await asyncio.gather(*running)
 
 

@@ -2,6 +2,7 @@
 
     <data>/tollhouse.db      the SQLite database
     <data>/journal/          charges on their way to the database
+    <data>/blobs/            requests and results of batches
     <data>/.lock             flock'd by the owner; holds its pid and address as JSON
     <data>/control.sock      the owner's door for commands on this machine, mode 0600
 
@@ -70,6 +71,11 @@ class DataFolder:
     def journal(self) -> Path:
         """The folder of charges that are on their way to the database."""
         return self.path / "journal"
+
+    @property
+    def blobs(self) -> Path:
+        """The folder of blobs."""
+        return self.path / "blobs"
 
     @property
     def control_socket(self) -> Path:

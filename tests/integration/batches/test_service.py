@@ -1,0 +1,316 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.integration.batches.desk import BatchDesk
+from tollhouse.accounting.types import KeyLimit
+from tollhouse.batches import repository
+from tollhouse.batches.ingest.intake import IntakeLimits
+from tollhouse.batches.ingest.receiver import Receiver
+from tollhouse.batches.service import BatchesUnavailable, BatchService, Market, Sender
+from tollhouse.batches.types import Batch, BatchFilter, Status
+from tollhouse.identity.policy import subject_of
+from tollhouse.identity.types import AccessPolicy, Subject
+from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.providers.simulated.models import models
+from tollhouse.inference.types import Dialect
+from tollhouse.kernel.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    PaymentRequired,
+    RateLimited,
+    TollhouseError,
+    Unprocessable,
+)
+from tollhouse.storage.blobs.port import BlobsFull
+
+MODEL = "simulated/echo"
+
+
+def body(items: int = 3, **fields: Any) -> dict[str, Any]:
+    said = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 10}
+    return {
+        "endpoint": "/v1/chat/completions",
+        "model": MODEL,
+        "requests": [{"custom_id": f"c-{at}", "body": said} for at in range(items)],
+        **fields,
+    }
+
+
+async def pieces(sent: dict[str, Any] | bytes) -> AsyncIterator[bytes]:
+    raw = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
+    for start in range(0, len(raw), 100):
+        yield raw[start : start + 100]
+
+
+class Office:
+    """The service, as one tenant's key sees it."""
+
+    def __init__(self, desk: BatchDesk) -> None:
+        self.desk = desk
+        self.settled = 0
+
+        async def settled() -> None:
+            self.settled += 1
+
+        market = Market(Catalog(models()), lambda _: {Dialect.CHAT, Dialect.EMBEDDINGS})
+        receiver = Receiver(desk.blobs, IntakeLimits())
+        self.service = BatchService(desk.context, receiver, market, settled=settled)
+        self.subject: Subject = subject_of(desk.tenant.key)
+
+    async def submit(
+        self, sent: dict[str, Any] | bytes | None = None, key: str | None = None
+    ) -> Batch:
+        sender = Sender(self.subject, self.desk.attribution, key)
+        return await self.service.submit(sender, pieces(body() if sent is None else sent))
+
+    async def get(self, batch_id: str, subject: Subject | None = None) -> Batch:
+        async with self.desk.database.reading() as read:
+            return await self.service.get(read, subject or self.subject, batch_id)
+
+    async def cancel(self, batch_id: str) -> Batch:
+        async with self.desk.database.writing() as write:
+            return await self.service.cancel(write, self.subject, batch_id)
+
+    async def count(self) -> int:
+        async with self.desk.database.reading() as read:
+            found, _ = await self.service.page(
+                read, self.subject, BatchFilter(self.subject.workspace_id), None, 100
+            )
+        return len(found)
+
+    async def nothing_is_left(self) -> bool:
+        async with self.desk.database.writing() as write:
+            uploads = await repository.give_up_uploads(write, self.desk.clock.now())
+        return not (
+            uploads
+            or self.desk.blobs.blobs
+            or await self.desk.reserved_nano()
+            or await self.count()
+        )
+
+
+@pytest.fixture
+def office(desk: BatchDesk) -> Office:
+    return Office(desk)
+
+
+async def test_a_batch_is_durable_once_it_is_submitted(office: Office) -> None:
+    made = await office.submit()
+    assert await office.get(made.id) == made
+    assert (made.status, made.total) == (Status.VALIDATING, 3)
+    assert made.expires_at - made.created_at == office.desk.rules.window
+    leased = await office.desk.lease()
+    assert leased.lease.chunk.lines == 3
+
+
+async def test_workers_hear_of_a_batch(office: Office) -> None:
+    made = await office.submit()
+    assert made.id in await office.desk.doorbell.rung(0)
+
+
+async def test_what_a_batch_may_cost_is_reserved_once_the_books_are_up_to_date(
+    office: Office,
+) -> None:
+    await office.submit()
+    assert await office.desk.reserved_nano() > 3 * 10 * 2_000
+    assert office.settled == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "refusal"),
+    [
+        (body(model="simulated/nobody"), Invalid),
+        (body(model="simulated/echo:online"), Unprocessable),
+        (body(model="simulated/echo:free"), Unprocessable),
+        (body(endpoint="/v1/embeddings", model="simulated/nobody"), Invalid),
+        (body(provider={"only": ["nobody"]}), Invalid),
+        (body(provider={"order": ["acme"]}), Invalid),
+        (body(callback_url="https://acme.example/hook"), Invalid),
+        (body(requests=[]), Invalid),
+        (body()["requests"][:1] and b'{"requests": [', Invalid),
+    ],
+)
+async def test_nothing_is_left_of_what_is_refused(
+    office: Office, sent: dict[str, Any] | bytes, refusal: type[TollhouseError]
+) -> None:
+    with pytest.raises(refusal):
+        await office.submit(sent)
+    assert await office.nothing_is_left()
+
+
+async def test_a_policy_holds_before_anything_is_run(office: Office) -> None:
+    office.subject = replace(office.subject, policies=(AccessPolicy("key", allowed_models=()),))
+    with pytest.raises(Forbidden):
+        await office.submit()
+    assert await office.nothing_is_left()
+
+
+async def test_a_batch_that_may_cost_more_than_there_is_is_refused(office: Office) -> None:
+    costly = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2**30}
+    items = [{"custom_id": str(at), "body": costly} for at in range(2)]
+    with pytest.raises(PaymentRequired) as refused:
+        await office.submit(body(requests=items))
+    assert refused.value.metadata["limit_source"] == "service_credits"
+    assert await office.nothing_is_left()
+
+
+async def test_a_key_without_enough_left_of_its_limit_is_refused(office: Office) -> None:
+    tenant = office.desk.tenant
+    async with office.desk.database.writing() as write:
+        limit = KeyLimit(limit_nano=10)
+        await office.desk.accounting.set_key_limit(write, tenant.account.id, tenant.key.hash, limit)
+    with pytest.raises(PaymentRequired) as refused:
+        await office.submit()
+    assert refused.value.metadata["limit_source"] == "service_key_limit"
+
+
+async def test_a_store_without_room_refuses_and_keeps_nothing(office: Office) -> None:
+    office.desk.blobs.failures[0] = BlobsFull("full")
+    with pytest.raises(BatchesUnavailable):
+        await office.submit()
+    assert await office.nothing_is_left()
+
+
+async def test_a_sender_that_goes_away_leaves_nothing(office: Office) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b'{"requests": ['
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        await office.service.submit(Sender(office.subject, office.desk.attribution), broken())
+    assert await office.nothing_is_left()
+
+
+async def test_an_account_has_so_many_batches_open(office: Office) -> None:
+    office.desk.with_rules(most_open=2)
+    limited = Office(office.desk)
+    for _ in range(2):
+        await limited.submit()
+    with pytest.raises(RateLimited, match="open-batches"):
+        await limited.submit()
+    await office.desk.run()
+    await limited.submit()
+
+
+async def test_many_submits_at_once_do_not_pass_the_limit(office: Office) -> None:
+    office.desk.with_rules(most_open=3)
+    limited = Office(office.desk)
+    results = await asyncio.gather(*(limited.submit() for _ in range(8)), return_exceptions=True)
+    made = [each for each in results if isinstance(each, Batch)]
+    assert len(made) == 3
+    assert sum(isinstance(each, RateLimited) for each in results) == 5
+    assert len({key.split("/")[1] for key in office.desk.blobs.blobs}) == 3
+
+
+async def test_the_same_again_under_the_same_key_is_the_same_batch(office: Office) -> None:
+    made = await office.submit(key="nightly")
+    await office.desk.run()
+    assert await office.submit(key="nightly") == made
+    assert await office.count() == 1
+
+
+async def test_something_else_under_the_same_key_is_refused(office: Office) -> None:
+    await office.submit(key="nightly")
+    with pytest.raises(Conflict):
+        await office.submit(body(items=4), key="nightly")
+    assert await office.count() == 1
+
+
+async def test_the_same_many_times_at_once_is_one_batch(office: Office) -> None:
+    made = await asyncio.gather(*(office.submit(key="nightly") for _ in range(6)))
+    assert len({each.id for each in made}) == await office.count() == 1
+    assert len(office.desk.blobs.blobs) == 1
+
+
+async def test_another_workspaces_batch_is_unknown(office: Office) -> None:
+    made = await office.submit()
+    with pytest.raises(NotFound):
+        await office.get(made.id, replace(office.subject, workspace_id="other"))
+
+
+async def test_a_cancellation_is_told_to_workers_and_can_be_repeated(office: Office) -> None:
+    made = await office.submit()
+    await office.desk.doorbell.rung(0)
+    assert (await office.cancel(made.id)).status is Status.CANCELLING
+    assert made.id in await office.desk.doorbell.rung(0)
+    assert (await office.cancel(made.id)).status is Status.CANCELLING
+
+
+async def test_what_has_ended_cannot_be_cancelled(office: Office) -> None:
+    made = await office.submit()
+    await office.desk.run()
+    with pytest.raises(Conflict, match="completed"):
+        await office.cancel(made.id)
+
+
+async def test_what_is_running_cannot_be_deleted(office: Office) -> None:
+    made = await office.submit()
+    with pytest.raises(Conflict, match="validating"):
+        await office.service.delete(office.subject, made.id)
+    assert office.desk.blobs.blobs
+
+
+async def test_what_is_deleted_is_gone_and_its_charges_stay(office: Office) -> None:
+    made = await office.submit()
+    await office.desk.run()
+    await office.service.delete(office.subject, made.id)
+    assert not office.desk.blobs.blobs
+    with pytest.raises(Gone):
+        await office.get(made.id)
+    with pytest.raises(Gone):
+        await office.service.delete(office.subject, made.id)
+    assert (await office.desk.credits()).used_nano == 3_000
+
+
+async def test_what_cannot_be_removed_now_is_removed_later(office: Office) -> None:
+    made = await office.submit()
+    await office.desk.run()
+    office.desk.blobs.failing_deletion = BlobsFull("away")
+    with pytest.raises(BatchesUnavailable):
+        await office.service.delete(office.subject, made.id)
+    with pytest.raises(Gone):
+        await office.get(made.id)
+    office.desk.blobs.failing_deletion = None
+    await office.desk.sweeper.sweep()
+    assert not office.desk.blobs.blobs
+
+
+async def test_results_whose_charge_is_not_covered_are_withheld_until_it_is(
+    office: Office,
+) -> None:
+    made = await office.submit()
+    await office.desk.run(cost_nano=900_000_000_000)
+    ended = await office.get(made.id)
+    async with office.desk.database.reading() as read:
+        assert await office.service.is_withheld(read, ended)
+    await office.desk.grant(5_000)
+    async with office.desk.database.writing() as write:
+        assert not await office.service.is_withheld(write, ended)
+        await office.service.release(write, ended)
+    await office.desk.charge(9_000_000_000_000)
+    async with office.desk.database.reading() as read:
+        assert not await office.service.is_withheld(read, await office.get(made.id))
+
+
+async def test_a_page_after_an_unknown_batch_is_refused(office: Office) -> None:
+    wanted = BatchFilter(office.subject.workspace_id)
+    async with office.desk.database.reading() as read:
+        with pytest.raises(Invalid, match=r"^after: "):
+            await office.service.page(read, office.subject, wanted, "batch_nobody", 10)
+
+
+async def test_what_is_past_its_retention_is_gone_and_not_listed(office: Office) -> None:
+    made = await office.submit()
+    await office.desk.run()
+    office.desk.clock.advance(office.desk.rules.retention.total_seconds())
+    with pytest.raises(Gone):
+        await office.get(made.id)
+    assert await office.count() == 0
