@@ -14,20 +14,21 @@ from tests.faults.upstream_process import start_upstream
 from tests.integration.postgresql_databases import plain_url
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from tests.integration.postgresql_databases import PostgresqlDatabases
 
 
 class Gateway:
-    """A running gateway, and the model that the clients ask it for."""
+    """A running gateway, and the models that the clients ask it for."""
 
-    def __init__(self, server: ServerProcess, model: str, embedding_model: str) -> None:
+    def __init__(self, server: ServerProcess, provider: str, models: Sequence[str]) -> None:
         self.server = server
-        self.model = model
-        self.embedding_model = embedding_model
+        self.provider = provider
+        self.model, self.embedding_model, self.slow_model = models
+        """An echo, vectors, and an echo that takes some tenths of a second."""
 
-    def run(self, client: str, script: str = "check_chat.py") -> dict:
+    def run(self, client: str, script: str = "check_chat.py", **env: str) -> dict:
         """Return what a client's script saw of this gateway, with a key that nobody else uses."""
         made = self._make_key(client)
         return run_client(
@@ -40,6 +41,8 @@ class Gateway:
                 "MANAGEMENT_KEY": self.server.management_key,
                 "MODEL": self.model,
                 "EMBEDDING_MODEL": self.embedding_model,
+                "SLOW_MODEL": self.slow_model,
+                **env,
             },
         )
 
@@ -67,17 +70,22 @@ def gateway(
     """Run a gateway: alone, before a separate provider, and the latter on PostgreSQL."""
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == SIMULATED:
+        names = ("echo", "embedding", "slow")
         with start_server(folder) as server:
-            yield Gateway(server, "simulated/echo", "simulated/embedding")
+            yield Gateway(server, "simulated", [f"simulated/{name}" for name in names])
         return
     with start_upstream() as upstream:
-        models = {"acme/large": "large-2026", "acme/embedding": "embedding-2026"}
+        models = {
+            "acme/large": "large-2026",
+            "acme/embedding": "embedding-2026",
+            "acme/slow": "slow-head:0.6",
+        }
         env: dict[str, str] = {}
         if request.param == POSTGRESQL:
             databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
             env["TOLLHOUSE_DATABASE_URL"] = plain_url(databases.take())
         with start_server(folder, config=upstream.config(models), env=env) as server:
-            yield Gateway(server, "acme/large", "acme/embedding")
+            yield Gateway(server, "cutter", list(models))
 
 
 @pytest.fixture(scope="session")

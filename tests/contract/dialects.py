@@ -89,7 +89,7 @@ PRICE_IN, PRICE_OUT = 0.000_001, 0.000_002
 
 
 def config(origin: str) -> str:
-    """Return the configuration of a gateway before one provider of each dialect."""
+    """Return the configuration of a gateway before one provider of each dialect, and simulated."""
     url = f"{origin}/v1"
     providers = [
         {"slug": "chat", "kind": "openai_compatible", "base_url": url, "dialects": ["chat"]},
@@ -98,6 +98,7 @@ def config(origin: str) -> str:
         {"slug": "messages", "kind": "anthropic", "base_url": url, "api_key": "sk-ant-1"},
         {"slug": "embeddings", "kind": "openai_compatible", "base_url": url}
         | {"dialects": ["embeddings"]},
+        {"slug": "simulated", "kind": "simulated"},
     ]
     pricing = {"prompt": "0.000001", "completion": "0.000002"}
     models: list[dict[str, Any]] = [
