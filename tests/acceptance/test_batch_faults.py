@@ -1,0 +1,158 @@
+"""Batches while something else goes wrong: a restart, a provider that is away, a full disk."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+
+from tests.acceptance.batching import (
+    chat,
+    chats,
+    completed,
+    ended,
+    envelope,
+    folders,
+    listed,
+    send,
+    shown,
+    submit,
+    texts_of,
+    until,
+)
+from tests.acceptance.payers import Payer, Payers
+from tests.acceptance.server_process import TOLLHOUSE, ServerProcess, start_server
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+SOON = {"TOLLHOUSE_BATCHES__PART_SECONDS": "0.1"}
+
+
+def first_payer(server: ServerProcess) -> Payer:
+    http = httpx2.Client(base_url=server.base_url, timeout=20)
+    return Payer(http, server.api_key, "", "")
+
+
+# A restart
+
+
+def test_a_batch_goes_on_after_a_restart_and_runs_nothing_twice(tmp_path: Path) -> None:
+    with start_server(tmp_path, env=SOON) as server:
+        payer = first_payer(server)
+        with closing(payer.http):
+            batch_id = submit(payer, *chats(100), model="simulated/slow")["id"]
+            before = completed(payer, batch_id)["request_counts"]["completed"]
+    assert before < 100
+    with (
+        start_server(tmp_path, env=SOON) as server,
+        httpx2.Client(base_url=server.base_url, timeout=20) as http,
+    ):
+        payer = Payer(http, payer.key, "", "")
+        assert shown(payer, batch_id)["request_counts"]["completed"] >= before
+        batch = ended(payer, batch_id)
+    assert batch["request_counts"] == {"total": 100, "completed": 100, "failed": 0}
+    assert texts_of(batch) == {f"c-{at}": f"item {at}" for at in range(100)}
+    assert len(batch["results"]) == 100
+    replies = {item["response"]["request_id"] for item in batch["results"]}
+    assert sorted(generations(server)) == sorted(replies)
+
+
+def generations(server: ServerProcess) -> list[str]:
+    """Return the ids of all that was booked."""
+    with closing(sqlite3.connect(server.data_dir / "tollhouse.db")) as database:
+        return [name for (name,) in database.execute("SELECT id FROM generations")]
+
+
+# A provider that is away
+
+
+class Stand:
+    """A provider's stand-in that comes and goes, always on the same port."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """Be there for a while."""
+        module = "tollhouse.testing.openai_upstream"
+        command = [sys.executable, "-m", module, "--port", str(self.port)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline()
+                yield
+            finally:
+                process.kill()
+
+    def config(self) -> str:
+        """Return a configuration that leads to it."""
+        return (
+            "providers:\n"
+            "  - {slug: stand, kind: openai_compatible, "
+            f"base_url: 'http://127.0.0.1:{self.port}/v1'}}\n"
+            "models:\n"
+            "  - id: stand/late\n"
+            "    context_length: 8192\n"
+            "    endpoints: [{provider: stand, model: 'slow-head:0.3', pricing: free}]\n"
+        )
+
+
+def test_requests_wait_for_a_provider_that_is_away_and_none_fails(tmp_path: Path) -> None:
+    stand = Stand()
+    with start_server(tmp_path, config=stand.config(), env=SOON) as server:
+        payer = first_payer(server)
+        with closing(payer.http):
+            with stand.running():
+                batch_id = submit(payer, *chats(120), model="stand/late")["id"]
+                before = completed(payer, batch_id)["request_counts"]["completed"]
+            live = payer.ask("stand/late")
+            assert live.status_code == 502
+            away = shown(payer, batch_id)
+            with stand.running():
+                batch = ended(payer, batch_id)
+    assert (away["status"], away["request_counts"]["failed"]) == ("in_progress", 0)
+    assert before <= away["request_counts"]["completed"] < 120
+    assert batch["request_counts"] == {"total": 120, "completed": 120, "failed": 0}
+
+
+# A full disk
+
+FULL = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Generator[tuple[ServerProcess, Payers]]:
+    """Run a server of which no file can grow beyond 1.5 MB."""
+    program = (sys.executable, "-c", FULL, str(TOLLHOUSE))
+    with start_server(tmp_path, program=program) as server, closing(Payers(server)) as payers:
+        yield server, payers
+
+
+def test_a_batch_that_cannot_be_stored_is_a_502_and_nothing_of_it_stays(
+    full: tuple[ServerProcess, Payers],
+) -> None:
+    server, payers = full
+    payer = payers.new("100")
+    random = Random(7)
+    noise = [random.randbytes(8_000).hex() for _ in range(400)]
+    reply = send(payer, envelope(*(chat(text) for text in noise), model="simulated/echo:batch"))
+    assert (reply.status_code, reply.json()["error"]["code"]) == (502, 502)
+    assert str(server.data_dir) not in reply.text
+    until(lambda: not folders(server))
+    assert listed(payer) == []
+    assert ended(payer, submit(payer, chat())["id"])["status"] == "completed"
