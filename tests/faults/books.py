@@ -41,11 +41,11 @@ class PostgresqlBooks:
     """The database, as another client sees it."""
 
     def __init__(self, url: sa.URL) -> None:
-        self._url = url
+        self.url = url
         self.env = {"TOLLHOUSE_DATABASE_URL": plain_url(url)}
 
     async def rows(self, query: str) -> list[Any]:
-        connection = await connect(self._url)
+        connection = await connect(self.url)
         try:
             return await connection.fetch(query)
         finally:

@@ -88,7 +88,12 @@ def put_pause(point: str, pause: Pause) -> None:
     """Change the program so that it stops at a point."""
     owners, name, when = POINTS[point]
     for owner in owners if isinstance(owners, tuple) else (owners,):
-        setattr(owner, name, _pausing(getattr(owner, name), when, pause))
+        stop_at(owner, name, when, pause)
+
+
+def stop_at(owner: type, name: str, when: str, pause: Pause) -> None:
+    """Change a method so that it stops `before` or `after` its work."""
+    setattr(owner, name, _pausing(getattr(owner, name), when, pause))
 
 
 if __name__ == "__main__":

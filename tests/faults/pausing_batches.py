@@ -1,0 +1,38 @@
+"""`tollhouse serve` that stops for ever at a named point in the life of a batch.
+
+    python -m tests.faults.pausing_batches POINT PASSES MARKER serve --json ...
+
+As `pausing_server`, at other points.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pausing_server import Pause, stop_at
+
+from tollhouse.batches.books import BatchBooks
+from tollhouse.batches.ingest.receiver import Receiver
+from tollhouse.batches.service import BatchService
+from tollhouse.cli.main import main
+from tollhouse.storage.blobs.local import LocalBlobs
+
+POINTS = {
+    "items stored": (Receiver, "receive", "after"),
+    "submitted, not yet said": (BatchService, "_create", "after"),
+    "leased": (BatchBooks, "lease", "after"),
+    "results stored, not yet named": (BatchBooks, "_store", "after"),
+    "results named": (BatchBooks, "commit", "after"),
+    "about to end": (BatchBooks, "close_if_done", "before"),
+    "ended, not yet committed": (BatchBooks, "close_if_done", "after"),
+    "cancelled, not yet committed": (BatchService, "cancel", "after"),
+    "deleted, files there": (LocalBlobs, "delete_all", "before"),
+    "deleted, files gone": (LocalBlobs, "delete_all", "after"),
+}
+
+if __name__ == "__main__":
+    _, chosen, count, file, *arguments = sys.argv
+    stop_at(*POINTS[chosen], Pause(int(count), Path(file)))
+    sys.argv = ["tollhouse", *arguments]
+    main()
