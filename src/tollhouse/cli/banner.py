@@ -9,12 +9,11 @@ import json
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+
+from tollhouse.cli.target import origin
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - not bound, only recognised
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,7 @@ class Serving:
     @property
     def origin(self) -> str:
         """The address as a client on this machine writes it."""
-        parts = urlsplit(self.address)
-        host = _EVERYWHERE.get(parts.hostname or "")
-        return self.address if host is None else f"{parts.scheme}://{host}:{parts.port}"
+        return origin(self.address)
 
     @property
     def base_url(self) -> str:

@@ -2,9 +2,10 @@
 
     Remote   ──▶ TCP, with a key
     Folder   ──▶ <data>/control.sock, where somebody answers there
+             ├─▶ with a key: the address of who holds the folder, as Remote
              └─▶ else this process locks the folder and runs the control plane itself
 
-All three speak to the same ASGI application, so a command behaves the same on each. The HTTP
+All of them speak to the same ASGI application, so a command behaves the same on each. The HTTP
 library is imported where it is used: `tollhouse serve` and `--help` go without it.
 """
 
@@ -16,25 +17,33 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tollhouse import __version__
+from tollhouse.cli.bodies import Body
 from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.refusals import refusal
-from tollhouse.cli.target import Folder, Remote
+from tollhouse.cli.target import Folder, Remote, origin
 from tollhouse.kernel.start import StartError
 from tollhouse.storage.data_folder import DataFolder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping
     from pathlib import Path
 
     import httpx2
 
+    from tollhouse.kernel.secret import Secret
     from tollhouse.settings.sections import Settings
+
+    Sent = str | int | list[str]
 
 PAGE: Final = 100
 """How many keys the server shows at once."""
 _SECONDS: Final = 60.0
 _LOCAL_BASE_URL = "http://localhost/v1"
 _OK = range(200, 300)
+_PASSING: Final = frozenset((429, *range(500, 600)))
+"""Statuses of what may work later."""
+_OURS: Final = frozenset(("data", "deleted", "object"))
+"""Fields of which every reply of a Tollhouse server has one."""
 
 
 class Server:
@@ -89,27 +98,107 @@ class Server:
         Raises:
             CommandFailed: It was refused, or nobody answered.
         """
+        return await self._ask(
+            method,
+            path,
+            json=None if body is None else dict(body),
+            params=_given(query or {}),
+            headers=dict(headers or {}),
+            timeout=seconds,
+        )
+
+    async def upload(
+        self,
+        path: str,
+        pieces: Iterable[bytes],
+        *,
+        size: int,
+        headers: Mapping[str, str],
+        seconds: float,
+    ) -> Any:  # noqa: ANN401 - JSON is anything
+        """Post a body that is too large to be held, and return the reply.
+
+        Args:
+            path: Where to.
+            pieces: JSON.
+            size: Bytes of all of it.
+            headers: Further headers.
+            seconds: How long the server may take once it has all.
+
+        Raises:
+            CommandFailed: It was refused, or nobody answered.
+        """
+        about = {"content-type": "application/json", "content-length": str(size)}
+        body = Body(pieces)
+        return await self._ask(
+            "POST",
+            path,
+            content=body,
+            headers={**about, **headers},
+            timeout=seconds,
+            extensions={"trace": body.trace},
+        )
+
+    @asynccontextmanager
+    async def download(
+        self, path: str, *, also: Collection[int] = ()
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Open a reply that is too large to be held.
+
+        Args:
+            path: What is asked for.
+            also: Statuses beside the 200s whose reply is wanted.
+
+        Yields:
+            The reply, piece by piece.
+
+        Raises:
+            CommandFailed: It was refused, or nobody answered, or the reply broke off.
+        """
+        import httpx2
+
+        begun = False
+        try:
+            async with self._http.stream("GET", path.removeprefix("/")) as response:
+                if response.status_code not in _OK and response.status_code not in also:
+                    await response.aread()
+                    raise self._refused(response, path)
+                begun = True
+                yield response.aiter_bytes()
+        except httpx2.RequestError as error:
+            raise self._broken_off(error) if begun else self._unreachable(error) from None
+
+    async def _ask(self, method: str, path: str, **asked: Any) -> Any:  # noqa: ANN401 - JSON is anything
         import httpx2
 
         try:
-            response = await self._http.request(
-                method,
-                path.removeprefix("/"),
-                json=None if body is None else dict(body),
-                params=_given(query or {}),
-                headers=dict(headers or {}),
-                timeout=seconds,
-            )
+            response = await self._http.request(method, path.removeprefix("/"), **asked)
         except httpx2.RequestError as error:
-            late = isinstance(error, httpx2.TimeoutException)
-            reason = "it did not answer in time" if late else str(error) or type(error).__name__
-            raise _unreachable(self._http.base_url, reason) from None
+            raise self._unreachable(error) from None
         reply = _json(response)
         if response.status_code not in _OK or not _is_ours(reply):
-            raise CommandFailed(
-                refusal(response.status_code, reply, path=path, remote=self._remote)
-            )
+            raise self._refused(response, path)
         return reply
+
+    def _refused(self, response: httpx2.Response, path: str) -> CommandFailed:
+        status = response.status_code
+        text = refusal(status, _json(response), path=path, remote=self._remote)
+        return CommandFailed(text, passes=status in _PASSING)
+
+    def _broken_off(self, error: httpx2.RequestError) -> CommandFailed:
+        what = f"the reply of the server at {self._http.base_url} broke off ({error}): try again"
+        return CommandFailed(what, passes=True)
+
+    def _unreachable(self, error: httpx2.RequestError) -> CommandFailed:
+        import httpx2
+
+        late = isinstance(error, httpx2.TimeoutException)
+        reason = "it did not answer in time" if late else str(error) or type(error).__name__
+        text = (
+            f"the server at {self._http.base_url} cannot be reached ({reason}): "
+            "check the address and that the server runs"
+        )
+        return CommandFailed(text, passes=True)
 
 
 @asynccontextmanager
@@ -125,6 +214,10 @@ async def connect(target: Remote | Folder) -> AsyncGenerator[Server]:
         return
     settings = load_settings(target)
     control_socket = DataFolder(settings.data_dir).control_socket
+    if target.api_key is not None:
+        async with _at_address_of(settings.data_dir, target.api_key) as server:
+            yield server
+        return
     if answers(control_socket):
         async with _over_socket(control_socket) as server:
             yield server
@@ -169,16 +262,33 @@ def answers(control_socket: Path) -> bool:
 
 
 @asynccontextmanager
-async def _remote(target: Remote) -> AsyncGenerator[Server]:
+async def _remote(target: Remote, *, near: bool = False) -> AsyncGenerator[Server]:
+    """Open the way to an address; one that is near is reached past any proxy."""
     import httpx2
 
     headers = _headers()
     if target.api_key is not None:
         headers["authorization"] = f"Bearer {target.api_key.reveal()}"
     async with httpx2.AsyncClient(
-        base_url=target.base_url, headers=headers, timeout=_SECONDS
+        base_url=target.base_url, headers=headers, timeout=_SECONDS, trust_env=not near
     ) as http:
         yield Server(http, remote=True)
+
+
+@asynccontextmanager
+async def _at_address_of(data_dir: Path, api_key: Secret) -> AsyncGenerator[Server]:
+    """Open the way to the server of a data folder, as everybody does who has a key."""
+    folder = DataFolder(data_dir)
+    owner = folder.owner() if answers(folder.control_socket) else None
+    if owner is None or owner.address is None:
+        message = (
+            f"no server runs on the data folder {data_dir}: start one with `tollhouse serve`, or "
+            "name one with --base-url"
+        )
+        raise CommandFailed(message)
+    address = Remote(f"{origin(owner.address)}/v1", api_key)
+    async with _remote(address, near=True) as server:
+        yield server
 
 
 @asynccontextmanager
@@ -220,10 +330,10 @@ def _headers() -> dict[str, str]:
     return {"user-agent": f"tollhouse-cli/{__version__}"}
 
 
-def _given(query: Mapping[str, object]) -> dict[str, str | int]:
+def _given(query: Mapping[str, object]) -> dict[str, Sent]:
     given = {name: value for name, value in query.items() if value is not None}
     return {
-        name: str(value).lower() if isinstance(value, bool) else cast("str | int", value)
+        name: str(value).lower() if isinstance(value, bool) else cast("Sent", value)
         for name, value in given.items()
     }
 
@@ -236,11 +346,4 @@ def _json(response: httpx2.Response) -> Any:  # noqa: ANN401 - JSON is anything
 
 
 def _is_ours(reply: Any) -> bool:  # noqa: ANN401 - JSON is anything
-    return isinstance(reply, dict) and ("data" in reply or "deleted" in reply)
-
-
-def _unreachable(base_url: httpx2.URL, reason: str) -> CommandFailed:
-    return CommandFailed(
-        f"the server at {base_url} cannot be reached ({reason}): "
-        "check the address and that the server runs"
-    )
+    return isinstance(reply, dict) and not _OURS.isdisjoint(cast("dict[str, Any]", reply))

@@ -47,7 +47,7 @@ def examples(*lines: str) -> str:
 
 
 def control_command(
-    app: typer.Typer, name: str, *lines: str, dashes: bool = False
+    app: typer.Typer, name: str, *lines: str, dashes: bool = False, by_key: bool = False
 ) -> Callable[[Work[P]], Work[P]]:
     """Register a function as a control command.
 
@@ -56,11 +56,12 @@ def control_command(
         name: What the command is called in it.
         lines: Examples for its help page.
         dashes: Whether an argument may begin with a dash, as a negative number does.
+        by_key: Whether it acts for the key in TOLLHOUSE_API_KEY, also on a data folder.
     """
 
     def register(work: Work[P]) -> Work[P]:
         def command(**given: Any) -> None:  # noqa: ANN401 - as typer passes them
-            _run(work, given)
+            _run(work, given, by_key=by_key)
 
         own = list(inspect.signature(work).parameters.values())[1:]
         parameters = [_keyword(each) for each in own]
@@ -89,7 +90,9 @@ def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
-def _run(work: Callable[..., Awaitable[output.Shown]], given: dict[str, Any]) -> None:
+def _run(
+    work: Callable[..., Awaitable[output.Shown]], given: dict[str, Any], *, by_key: bool
+) -> None:
     _require_text(given)
     as_json = given.pop("as_json")
     api_key = given.pop("api_key")
@@ -99,10 +102,10 @@ def _run(work: Callable[..., Awaitable[output.Shown]], given: dict[str, Any]) ->
         data_dir=given.pop("data_dir"),
         config=given.pop("config"),
     )
-    target = choose(flags, os.environ)
+    target = choose(flags, os.environ, by_key=by_key)
     shown = asyncio.run(_ask(work, target, given))
     output.show(shown, output.style(as_json=as_json))
-    if isinstance(shown, output.Report) and shown.exit_code:
+    if isinstance(shown, output.Report | output.Written) and shown.exit_code:
         raise typer.Exit(shown.exit_code)
 
 

@@ -13,3 +13,13 @@ class CommandFailed(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, text: str, *, passes: bool = False) -> None:
+        """Say why.
+
+        Args:
+            text: One line.
+            passes: Whether the same may work later: nobody answered, or who did was busy or broken.
+        """
+        super().__init__(text)
+        self.passes = passes

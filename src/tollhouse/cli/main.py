@@ -2,7 +2,9 @@
 
     0    done
     1    the server refused, or cannot be reached; or a check found something
-    2    a wrong option, setting or data folder: nothing was made, nothing was asked
+    2    a wrong option, file, setting or data folder: nothing was made, nothing was asked
+    3    a batch that was watched is completed, but some of its requests failed
+    4    a batch ended as failed, expired or cancelled
     130  Ctrl-C
 
 Every error is one line on standard error (the settings: one line for each mistake), without a
@@ -19,6 +21,7 @@ import typer
 from tollhouse.cli.commands import (
     accounts,
     activity,
+    batch,
     config,
     credits,  # noqa: A004 - the noun that it is about
     generation,
@@ -88,7 +91,7 @@ app.command(
 app.command(epilog=examples("tollhouse migrate", "tollhouse migrate --check"))(migrate)
 for _group in (
     *(accounts, workspaces, users, keys, credits, activity, ledger),
-    *(config, models, key, generation),
+    *(config, models, batch, key, generation),
 ):
     app.add_typer(_group.app)
 control_command(
@@ -96,6 +99,7 @@ control_command(
     "estimate",
     "TOLLHOUSE_API_KEY=sk-th-v1-... tollhouse estimate request.json --base-url URL",
     "tollhouse estimate --endpoint messages - --json --base-url URL",
+    by_key=True,
 )(estimate)
 app.command(epilog=examples("tollhouse version"))(version)
 

@@ -37,7 +37,7 @@ ApiKey = Annotated[
     typer.Option(
         "--api-key",
         metavar="KEY",
-        help="The management key for the server at the base URL. Other users of the machine can "
+        help="The key for the server at the base URL. Other users of the machine can "
         "see it here; TOLLHOUSE_API_KEY keeps it to yourself.",
     ),
 ]

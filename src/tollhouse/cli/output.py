@@ -4,7 +4,7 @@
     Style(terminal=True)    aligned columns under a heading
     Style()                 one line each, fields separated by tabs, no heading
 
-A command returns a `Listing` or a `Record`; it does not print.
+A command returns a `Listing` or a `Record`; it does not print, except what is too large for that.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Listing:
 
     items: Sequence[Item]
     columns: Sequence[Column]
+    note: str | None = None
+    """A sentence for people only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,17 @@ class Report:
     """How the command ends once it is printed."""
 
 
-Shown = Listing | Record | Report
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is too large to be returned: the command has written it itself."""
+
+    note: str
+    """A sentence for people only, on standard error."""
+    exit_code: int = 0
+    """How the command ends."""
+
+
+Shown = Listing | Record | Report | Written
 
 
 def field(name: str, title: str | None = None) -> Column:
@@ -88,18 +100,24 @@ def style(*, as_json: bool) -> Style:
 
 def show(shown: Shown, how: Style) -> None:
     """Print a result; an empty list prints nothing to a pipe."""
-    if text := rendered(shown, how):
+    if isinstance(shown, Written):
+        if sys.stderr.isatty():
+            print(shown.note, file=sys.stderr)
+    elif text := rendered(shown, how):
         write(text)
 
 
-def write(text: str) -> None:
+def write(text: str, end: str = "\n") -> bool:
     """Print a text on standard output, at once.
 
+    Returns:
+        Whether anybody reads on: a reader that has enough is no failure.
+
     Raises:
-        CommandFailed: The disk is full, say. A reader that has enough is no failure.
+        CommandFailed: The disk is full, say.
     """
     try:
-        print(text, flush=True)
+        print(text, end=end, flush=True)
     except OSError as error:
         # What is left in the buffer would fail once more at the interpreter's end, and loudly.
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
@@ -107,9 +125,11 @@ def write(text: str) -> None:
         if not isinstance(error, BrokenPipeError):
             message = f"the output cannot be written ({error.strerror})"
             raise CommandFailed(message) from None
+        return False
+    return True
 
 
-def rendered(shown: Shown, how: Style) -> str:
+def rendered(shown: Listing | Record | Report, how: Style) -> str:
     """Return a result as text, without the last line's end."""
     if isinstance(shown, Report):
         return _report(shown, how)
@@ -172,7 +192,8 @@ def _listing(listing: Listing, how: Style) -> str:
         return "\n".join(_tabbed(rows))
     if not rows:
         return "none"
-    return "\n".join(_aligned([[column.title.upper() for column in listing.columns], *rows]))
+    lines = _aligned([[column.title.upper() for column in listing.columns], *rows])
+    return "\n".join([*lines, "", listing.note] if listing.note else lines)
 
 
 def _cell(column: Column, item: Item, how: Style) -> str:

@@ -13,10 +13,14 @@ _KEY_ADVICE: dict[int, str] = {
     "on the server's own machine no key is needed.",
 }
 _LOCAL_ADVICE: dict[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "Name the server by its address, and the key: "
-    "--base-url and TOLLHOUSE_API_KEY.",
+    HTTPStatus.UNAUTHORIZED: "Set TOLLHOUSE_API_KEY to a key of this server.",
 }
-_LISTED = frozenset(("accounts", "keys", "users", "workspaces", "models"))
+_ONE_BATCH = "/batches/"
+_NOUNS = {
+    **{noun: noun for noun in ("accounts", "keys", "users", "workspaces", "models")},
+    "batches": "batch",
+}
+"""What has a list, and what its commands call it."""
 
 
 def refusal(status: int, reply: Any, *, path: str, remote: bool) -> str:  # noqa: ANN401 - JSON
@@ -53,8 +57,12 @@ def _advice(status: int, said: str, path: str, remote: bool) -> str:
     noun = path.strip("/").partition("/")[0]
     if status == HTTPStatus.BAD_REQUEST and "account_id" in said:
         return "Add --account ID; `tollhouse accounts list` shows the accounts."
-    if status == HTTPStatus.NOT_FOUND and noun in _LISTED:
-        return f"`tollhouse {noun} list` shows what there is."
+    if status == HTTPStatus.NOT_FOUND and noun in _NOUNS:
+        return f"`tollhouse {_NOUNS[noun]} list` shows what there is."
+    if status == HTTPStatus.PAYMENT_REQUIRED and path.startswith(_ONE_BATCH):
+        return "Nothing is lost, and nothing is run again: add them and repeat the command."
+    if status == HTTPStatus.FORBIDDEN and "use an API key" in said:
+        return "`tollhouse keys create NAME` makes one."
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "The server's log says more."
     return (_KEY_ADVICE if remote else _LOCAL_ADVICE).get(status, "")

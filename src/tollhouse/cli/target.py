@@ -5,7 +5,8 @@
     TOLLHOUSE_BASE_URL          that server, over TCP, with a key
     TOLLHOUSE_DATA_DIR, or the settings' default: the data folder's own server
 
-A flag is somebody's wish of this moment, so it stands before the environment.
+A flag is somebody's wish of this moment, so it stands before the environment. What acts for a key
+(inference, batches) goes to the address of a data folder's server, and shows it the key.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 BASE_URL = "TOLLHOUSE_BASE_URL"
 API_KEY = "TOLLHOUSE_API_KEY"
 API_PREFIXES = ("/api/v1", "/v1")
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - not bound, only recognised
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +55,17 @@ class Folder:
 
     data_dir: Path | None
     config: Path | None
+    api_key: Secret | None = None
+    """What to show at its address; None to come as its operator."""
 
 
-def choose(flags: Flags, env: Mapping[str, str]) -> Remote | Folder:
+def choose(flags: Flags, env: Mapping[str, str], *, by_key: bool = False) -> Remote | Folder:
     """Return the server that a command means.
 
     Args:
         flags: The command line.
         env: The environment; an empty variable counts as not set.
+        by_key: Whether the command acts for a key, also on a data folder.
 
     Raises:
         StartError: The flags contradict each other, or the address cannot be used.
@@ -73,6 +78,8 @@ def choose(flags: Flags, env: Mapping[str, str]) -> Remote | Folder:
     from_env = env.get(BASE_URL, "").strip()
     if flags.data_dir is None and from_env:
         return Remote(api_url(from_env, BASE_URL), _key(flags, env))
+    if by_key:
+        return Folder(flags.data_dir, flags.config, _key(flags, env))
     if flags.api_key is not None:
         message = (
             "--api-key is for a server at an address: add --base-url "
@@ -104,6 +111,13 @@ def api_url(text: str, source: str) -> str:
             url = url.removesuffix(prefix)
             break
     return f"{url}/v1"
+
+
+def origin(address: str) -> str:
+    """Return the address that a server was bound to as a client on its machine writes it."""
+    parts = urlsplit(address)
+    host = _EVERYWHERE.get(parts.hostname or "")
+    return address if host is None else f"{parts.scheme}://{host}:{parts.port}"
 
 
 def _is_usable(url: str) -> bool:

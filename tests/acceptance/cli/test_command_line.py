@@ -70,7 +70,17 @@ def test_an_api_key_may_look_at_itself_and_manage_nothing(
 
 def test_what_is_about_a_key_needs_one(server: ServerProcess, runner: CommandRunner) -> None:
     refused = runner.run("key", "show", "--data-dir", server.data_dir).refused(1)
-    assert "--base-url and TOLLHOUSE_API_KEY" in refused
+    assert "Set TOLLHOUSE_API_KEY" in refused
+
+
+def test_what_is_about_a_key_finds_the_server_of_a_data_folder(
+    server: ServerProcess, runner: CommandRunner, bootstrapped: Path
+) -> None:
+    env = {"TOLLHOUSE_API_KEY": server.api_key, "HTTP_PROXY": "http://127.0.0.1:1"}
+    found = runner.run("key", "show", "--data-dir", server.data_dir, "--json", env=env).json()
+    assert found["is_management_key"] is False
+    refused = runner.run("key", "show", "--data-dir", bootstrapped, env=env).refused(1)
+    assert "no server runs on the data folder" in refused
 
 
 def test_nobody_at_the_address_is_one_line(runner: CommandRunner) -> None:

@@ -50,6 +50,18 @@ def test_a_key_of_the_environment_does_not_matter_to_a_folder() -> None:
     assert choose(Flags(), {"TOLLHOUSE_API_KEY": "sk-th-v1-env"}) == Folder(None, None)
 
 
+def test_what_acts_for_a_key_takes_it_along_to_a_folder() -> None:
+    env = {"TOLLHOUSE_API_KEY": "sk-th-v1-env"}
+    for flags, key in [(Flags(), "sk-th-v1-env"), (Flags(api_key=Secret("flag")), "flag")]:
+        found = choose(flags, env, by_key=True)
+        assert isinstance(found, Folder)
+        assert found.api_key is not None
+        assert found.api_key.reveal() == key
+    assert choose(Flags(), {}, by_key=True) == Folder(None, None)
+    with pytest.raises(StartError):
+        choose(Flags(api_key=Secret("sécret")), env, by_key=True)
+
+
 @pytest.mark.parametrize(
     "flags",
     [

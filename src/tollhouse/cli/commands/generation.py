@@ -15,6 +15,7 @@ app = noun("generation", "Generations: single replies and what they cost.")
     app,
     "show",
     "TOLLHOUSE_API_KEY=sk-th-v1-... tollhouse generation show gen-... --base-url URL",
+    by_key=True,
 )
 async def show(
     server: Server,

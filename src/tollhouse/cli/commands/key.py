@@ -7,7 +7,13 @@ from tollhouse.cli.output import Record
 app = noun("key", "The key in TOLLHOUSE_API_KEY.")
 
 
-@control_command(app, "show", "TOLLHOUSE_API_KEY=sk-th-v1-... tollhouse key show --base-url URL")
+@control_command(
+    app,
+    "show",
+    "TOLLHOUSE_API_KEY=sk-th-v1-... tollhouse key show",
+    "TOLLHOUSE_API_KEY=sk-th-v1-... tollhouse key show --base-url URL",
+    by_key=True,
+)
 async def show(server: Server) -> Record:
     """Show what a server says of the key in TOLLHOUSE_API_KEY: its use, its limits, its scope."""
     return Record((await server.get("/key"))["data"])

@@ -1,0 +1,1 @@
+"""Batches on the command line: what is read from files, sent, watched and written."""

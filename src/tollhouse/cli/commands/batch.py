@@ -1,0 +1,275 @@
+"""`tollhouse batch`: many requests at once, run in the background."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from tollhouse.cli.batches.formats import Format
+from tollhouse.cli.batches.views import batch_report, columns, exit_code_of
+from tollhouse.cli.client import Server
+from tollhouse.cli.control import control_command, noun
+from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.output import Listing, Record, Report, Written, one_line
+from tollhouse.cli.values import header_text, segment
+
+app = noun(
+    "batch",
+    "Batches: many requests at once, run in the background. They belong to the API key in "
+    "TOLLHOUSE_API_KEY.",
+)
+
+PAGE = 100
+
+
+class Status(StrEnum):
+    """The statuses that a list tells apart."""
+
+    VALIDATING = "validating"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The batch's id.")]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="Wait for its end, and end with 0 where every request was answered, 3 where some "
+        "failed, 4 where the batch failed, expired or was cancelled. Ctrl-C leaves it running.",
+    ),
+]
+
+
+@control_command(
+    app,
+    "submit",
+    "tollhouse batch submit requests.jsonl --model acme/large",
+    "tollhouse batch submit requests.jsonl --watch",
+    "tollhouse batch submit texts.jsonl --model acme/embed --endpoint embeddings --json",
+    "tollhouse batch submit - --model acme/large --provider acme --no-fallbacks",
+    by_key=True,
+)
+async def submit(
+    server: Server,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help='JSON Lines, each line {"custom_id": ..., "body": {...}} or one of OpenAI\'s with '
+            "method and url; or a whole batch as one JSON object. - reads standard input.",
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="The model of all requests; the one that every body names unless given.",
+        ),
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--endpoint",
+            metavar="ENDPOINT",
+            help="The format of the bodies: chat/completions, responses, messages or embeddings. "
+            "What the lines' url says unless given, else chat/completions.",
+        ),
+    ] = None,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option("--provider", metavar="SLUG", help="Ask this provider only; may be repeated."),
+    ] = None,
+    no_fallbacks: Annotated[
+        bool, typer.Option("--no-fallbacks", help="Ask nobody else after the first provider.")
+    ] = False,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(
+            "--idempotency-key",
+            metavar="KEY",
+            help="Repeating the command with the same key makes no second batch.",
+        ),
+    ] = None,
+    watch: Watch = False,
+) -> Report:
+    """Submit a file of requests, all for one model.
+
+    The whole file is checked before anything is sent.
+    """
+    from tollhouse.cli.batches import exchange
+    from tollhouse.cli.batches.endpoints import endpoint_option
+    from tollhouse.cli.batches.source import opened
+    from tollhouse.cli.batches.survey import Wishes
+    from tollhouse.cli.batches.upload import read_upload
+
+    wishes = Wishes(
+        model=model,
+        endpoint=None if endpoint is None else endpoint_option(endpoint),
+        providers=tuple(provider or ()),
+        fallbacks=not no_fallbacks,
+    )
+    if idempotency_key is not None:
+        header_text(idempotency_key, "--idempotency-key")
+    with opened(file) as source:
+        batch = await exchange.send(server, read_upload(source, file, wishes), idempotency_key)
+    if not watch:
+        return batch_report(batch)
+    print(f"Submitted as {batch['id']}.", file=sys.stderr, flush=True)
+    ended = await exchange.watched(server, batch["id"])
+    return batch_report(ended, exit_code=exit_code_of(ended))
+
+
+@control_command(
+    app,
+    "list",
+    "tollhouse batch list",
+    "tollhouse batch list --status in_progress --status validating",
+    "tollhouse batch list --all --created-after 2026-01-31 --json",
+    by_key=True,
+)
+async def list_(
+    server: Server,
+    status: Annotated[
+        list[Status] | None,
+        typer.Option("--status", help="Only those of this status; may be repeated."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="How many to show at most.")
+    ] = 20,
+    every: Annotated[bool, typer.Option("--all", help="Show all of them.")] = False,
+    created_after: Annotated[
+        str | None,
+        typer.Option(
+            "--created-after",
+            metavar="WHEN",
+            help="Only those made later: 2026-01-31, or 2026-01-31T12:00:00Z, in UTC.",
+        ),
+    ] = None,
+    created_before: Annotated[
+        str | None,
+        typer.Option("--created-before", metavar="WHEN", help="Only those made earlier."),
+    ] = None,
+) -> Listing:
+    """List the batches of the key's workspace, newest first."""
+    found: list[dict[str, Any]] = []
+    more, after = True, None
+    while more and (every or len(found) < limit):
+        page = await server.get(
+            "/batches",
+            limit=PAGE if every else min(PAGE, limit - len(found)),
+            after=after,
+            status=None if status is None else [each.value for each in status],
+            created_after=created_after,
+            created_before=created_before,
+        )
+        found += page["data"]
+        more, after = page["has_more"] and bool(page["data"]), page["last_id"]
+    return Listing(found, columns(), note="There are more: --all shows them." if more else None)
+
+
+@control_command(
+    app,
+    "show",
+    "tollhouse batch show batch_...",
+    "tollhouse batch show batch_... --watch && tollhouse batch results batch_... -o out.jsonl",
+    by_key=True,
+)
+async def show(server: Server, batch: Id, watch: Watch = False) -> Report:
+    """Show everything of a batch but its results."""
+    from tollhouse.cli.batches import exchange
+
+    if not watch:
+        return batch_report(await exchange.look(server, batch))
+    ended = await exchange.watched(server, batch)
+    return batch_report(ended, exit_code=exit_code_of(ended))
+
+
+@control_command(
+    app,
+    "results",
+    "tollhouse batch results batch_... -o results.jsonl",
+    "tollhouse batch results batch_... | jq -r .response.body.choices[0].message.content",
+    "tollhouse batch results batch_... --format openai -o results.jsonl --force",
+    by_key=True,
+)
+async def results(
+    server: Server,
+    batch: Id,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write to this file, which is there once it is whole; - is standard output.",
+        ),
+    ] = None,
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="How lines look: as the API has them, or as in OpenAI's output files. They differ "
+            "where a request failed: OpenAI's `error` has `code` and `message` only.",
+        ),
+    ] = Format.TOLLHOUSE,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that is there already.")
+    ] = False,
+) -> Written:
+    """Write the results of a batch that has ended as JSON Lines, one for each request.
+
+    They come in no order: custom_id says whose a result is.
+    """
+    from tollhouse.cli.batches.results import opened, write_results
+
+    with opened(output, force=force) as sink:
+        async with server.download(f"/batches/{segment(batch)}") as pieces:
+            tally = await write_results(pieces, form, sink)
+    return Written(f"{tally.results:,} results, {tally.failed:,} of them failed.")
+
+
+@control_command(app, "cancel", "tollhouse batch cancel batch_...", by_key=True)
+async def cancel(server: Server, batch: Id) -> Report:
+    """Begin no further request of a batch. What is finished is kept, and charged."""
+    return batch_report(await server.send("POST", f"/batches/{segment(batch)}/cancel"))
+
+
+def _confirmed(context: typer.Context, yes: bool) -> bool:
+    """Ask before a batch is deleted, where there is somebody to ask."""
+    if yes or not sys.stdin.isatty():
+        return yes
+    question = f"Delete {context.params['batch']} with its requests and results? [y/N] "
+    print(one_line(question), end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        message = "nothing was deleted"
+        raise CommandFailed(message)
+    return True
+
+
+@control_command(
+    app,
+    "delete",
+    "tollhouse batch delete batch_...",
+    "tollhouse batch delete batch_... --yes",
+    by_key=True,
+)
+async def delete(
+    server: Server,
+    batch: Id,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", callback=_confirmed, help="Do not ask, as in a pipe."),
+    ] = False,
+) -> Report:
+    """Delete a batch that has ended, with its requests and results; what it cost stays booked."""
+    del yes  # it is asked before the server is
+    found = await server.send("DELETE", f"/batches/{segment(batch)}")
+    upstream: dict[str, str] = found["deletion"].get("upstream") or {}
+    shown = {"id": found["id"], "deleted": True, "at the provider": upstream.get("status")}
+    return Report(found, Record(shown))

@@ -1,0 +1,306 @@
+"""`tollhouse batch` as a process of its own: on a terminal, with Ctrl-C, with a large file."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import threading
+import time
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.cli.batch_server import ID, Answer, batch, large, start_batches
+from tests.acceptance.cli.command import tollhouse
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.acceptance.cli.batch_server import BatchServer
+
+HERE = f"/batches/{ID}"
+SECONDS = 60
+MEGABYTES = 1024  # what ru_maxrss counts in is a kilobyte
+MOST_MEMORY = 120 * MEGABYTES
+LINES = 50_000
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, args: tuple[str, ...], env: dict[str, str]) -> None:
+        self._master, slave = pty.openpty()
+
+        def take_terminal() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self._process = subprocess.Popen(
+            [TOLLHOUSE, "batch", *args],
+            env=clean_environment({**env, "TERM": "xterm"}),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=take_terminal,  # noqa: PLW1509 - the child alone has this terminal
+        )
+        os.close(slave)
+        self.text = ""
+
+    def read_until(self, text: str) -> None:
+        """Read what it prints until this has come."""
+        deadline = time.monotonic() + SECONDS
+        while text not in self.text:
+            assert self._read(deadline), f"no {text!r} in {self.text!r}"
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._master, text.encode())
+
+    def end(self) -> int:
+        """Read all that it prints and return its exit code."""
+        deadline = time.monotonic() + SECONDS
+        while self._read(deadline):
+            pass
+        return self._process.wait(SECONDS)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._master)
+
+    def _read(self, deadline: float) -> bool:
+        ready, _, _ = select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))
+        try:
+            piece = os.read(self._master, 65_536) if ready else b""
+        except OSError:  # the other end is closed
+            piece = b""
+        self.text += piece.decode(errors="replace")
+        return bool(piece)
+
+
+@contextmanager
+def on_terminal(batches: BatchServer, *args: str) -> Iterator[Terminal]:
+    terminal = Terminal(args, batches.env)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+@pytest.fixture
+def batches() -> Iterator[BatchServer]:
+    with start_batches() as batches:
+        yield batches
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"custom_id": "a", "body": {"model": "acme/large"}}\n')
+    return file
+
+
+def test_ctrl_c_leaves_a_batch_running_and_says_how_to_come_back(batches: BatchServer) -> None:
+    batches.answer("GET", HERE, batch("in_progress", 4, 1))
+    with on_terminal(batches, "show", ID, "--watch") as terminal:
+        terminal.read_until("5/10")
+        assert "1 failed" in terminal.text
+        terminal.type("\x03")
+        assert terminal.end() == 130
+        assert f"The batch goes on. Come back with: tollhouse batch show {ID} --watch" in (
+            terminal.text
+        )
+        assert "Traceback" not in terminal.text
+    assert {each.method for each in batches.asked} == {"GET"}
+
+
+def test_ctrl_c_leaves_a_batch_running_in_a_pipe_too(batches: BatchServer) -> None:
+    batches.answer("GET", HERE, batch("in_progress"))
+    process = subprocess.Popen(
+        [TOLLHOUSE, "batch", "show", ID, "--watch", "--json"],
+        env=clean_environment(batches.env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whoever runs the tests in the background has SIGINT ignored, and we would inherit it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    with process:
+        assert process.stderr is not None
+        assert "in_progress" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1].startswith("The batch goes on.")
+
+
+def test_ctrl_c_while_a_batch_is_submitted_leaves_a_way_to_repeat_it(
+    batches: BatchServer, lines: Path
+) -> None:
+    never = threading.Event()
+    batches.answer("POST", "/batches", Answer(batch("validating"), 202, after=never))
+    with on_terminal(batches, "submit", str(lines)) as terminal:
+        terminal.read_until("checking")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+        never.set()
+        assert "--idempotency-key" in terminal.text
+        assert batches.asked[0].headers["idempotency-key"] in terminal.text.replace("\r\n", "")
+
+
+def test_a_terminal_shows_bars_and_the_way_on(batches: BatchServer, lines: Path) -> None:
+    batches.answer("POST", "/batches", Answer(batch("validating"), 202))
+    with on_terminal(batches, "submit", str(lines)) as terminal:
+        assert terminal.end() == 0
+    assert "sending" in terminal.text
+    assert f"tollhouse batch show {ID} --watch" in terminal.text
+    assert f"tollhouse batch results {ID} -o results.jsonl" in terminal.text
+
+
+def test_a_watch_on_a_terminal_ends_with_the_batch(batches: BatchServer) -> None:
+    end = batch("completed", 9, 1, results=[])
+    batches.answer("GET", HERE, batch("validating"), batch("in_progress", 5), end)
+    with on_terminal(batches, "show", ID, "--watch") as terminal:
+        assert terminal.end() == 3
+    assert "10/10" in terminal.text
+    assert "status         completed" in terminal.text
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 1), ("n\n", 1), ("\x03", 130)])
+def test_a_terminal_is_asked_before_a_batch_is_deleted(
+    batches: BatchServer, answer: str, code: int
+) -> None:
+    deleted = {"id": ID, "object": "batch", "deletion": {"openrouter": "deleted"}}
+    batches.answer("DELETE", HERE, deleted)
+    with on_terminal(batches, "delete", ID) as terminal:
+        terminal.read_until("[y/N]")
+        assert batches.asked == []
+        terminal.type(answer)
+        assert terminal.end() == code
+    assert [each.method for each in batches.asked] == ["DELETE"][: code == 0]
+    assert ("nothing was deleted" in terminal.text) is (code == 1)
+
+
+_MEASURED = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[2:], stdin=open(sys.argv[1], "rb"))
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(done.returncode)
+"""
+
+
+def memory_of(batches: BatchServer, stdin: Path, *args: str | Path) -> int:
+    """Run a command and return its largest size in memory; a small process is its parent."""
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURED, stdin, TOLLHOUSE, "batch", *args],
+        env=clean_environment(batches.env),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stderr)
+
+
+@pytest.fixture(scope="module")
+def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """50,000 requests, 100 MB."""
+    file = tmp_path_factory.mktemp("large") / "in.jsonl"
+    text = "x" * 2_000
+    with file.open("w") as stream:
+        for number in range(LINES):
+            body = {"model": "acme/large", "messages": [{"role": "user", "content": text}]}
+            stream.write(json.dumps({"custom_id": f"request-{number}", "body": body}) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("given", ["file", "stdin", "whole"])
+def test_a_large_file_is_never_held(
+    batches: BatchServer, large_file: Path, tmp_path: Path, given: str
+) -> None:
+    batches.answer("POST", "/batches", Answer(batch("validating"), 202))
+    digest, size = sha256(), 0
+    whole = tmp_path / "whole.json"
+    with large_file.open() as source, whole.open("w") as target:
+        head = '{"endpoint":"/v1/chat/completions","model":"acme/large","requests":['
+        for number, line in enumerate(source):
+            read = json.loads(line)
+            body = json.dumps(read["body"])
+            item = f'{{"custom_id":"{read["custom_id"]}","body":{body}}}'
+            text = ("," if number else head) + item
+            digest.update(text.encode())
+            size += len(text)
+            target.write(text)
+        digest.update(b"]}")
+        target.write("]}")
+    name = {"file": large_file, "stdin": "-", "whole": whole}[given]
+    assert memory_of(batches, large_file, "submit", name) < MOST_MEMORY
+    assert batches.asked[0].size == size + 2 > 100_000_000
+    assert batches.asked[0].digest == digest.hexdigest()
+
+
+@pytest.mark.parametrize("command", ["results", "openai", "show"])
+def test_large_results_are_never_held(
+    batches: BatchServer, lines: Path, tmp_path: Path, command: str
+) -> None:
+    batches.answer("GET", HERE, Answer(large(LINES, "y" * 2_000)))
+    out = tmp_path / "out.jsonl"
+    args: dict[str, list[str | Path]] = {
+        "results": ["results", ID, "-o", out],
+        "openai": ["results", ID, "--format", "openai"],
+        "show": ["show", ID],
+    }
+    assert memory_of(batches, lines, *args[command]) < MOST_MEMORY
+    if command == "results":
+        with out.open() as stream:
+            assert sum(1 for _ in stream) == LINES
+        assert out.stat().st_size > 100_000_000
+
+
+@pytest.mark.parametrize("times", range(3))
+def test_a_refusal_is_read_before_all_is_sent(
+    batches: BatchServer, large_file: Path, times: int
+) -> None:
+    del times
+    refusal = {"error": {"code": 401, "message": "Invalid API key."}}
+    batches.answer("POST", "/batches", Answer(refusal, 401, unread=True))
+    said = tollhouse("batch", "submit", large_file, env=batches.env).refused(1)
+    assert said.startswith("Invalid API key.")
+
+
+def test_a_reader_that_has_enough_ends_it(batches: BatchServer) -> None:
+    batches.answer("GET", HERE, Answer(large(LINES, "y" * 2_000)))
+    command = f"'{TOLLHOUSE}' batch results {ID} | head -n 1 | wc -l"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        env=clean_environment(batches.env),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("1", "")
+
+
+def test_json_is_utf_8_whatever_the_locale_is(batches: BatchServer) -> None:
+    batches.answer("GET", HERE, Answer(large(3, "Grüße")))
+    env = {**batches.env, "PYTHONIOENCODING": "ascii"}
+    lines = tollhouse("batch", "results", ID, env=env).out.splitlines()
+    assert [json.loads(each)["response"]["body"]["choices"][0] for each in lines] == [
+        {"message": {"content": "Grüße"}}
+    ] * 3
