@@ -1,4 +1,4 @@
-"""What a request costs the gateway in CPU time, beside nginx as a plain reverse proxy.
+"""What a request costs the gateway in CPU time, beside nginx as a plain reverse proxy; and batches.
 
     load (process)  ──>  gateway or nginx (the measured process)  ──>  upstream (process)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import signal
 import sys
@@ -12,6 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bench import endurance, nginx, report, results
+from bench.batches import report as batch_report
+from bench.batches.figures import QUICK_BATCHES, BatchDose
+from bench.batches.profiling import NAME, profile_batch
+from bench.batches.suite import BatchSuite
 from bench.cases import CASES
 from bench.processes import BenchError
 from bench.profiling import profile
@@ -20,6 +25,7 @@ from tollhouse.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import date
 
 _WORK = Path(".cache") / "bench"
 """On the disk of the checkout: a memory file system would make durable writes too cheap."""
@@ -30,7 +36,8 @@ _DOSE_OPTIONS = frozenset(("rounds", "whole", "stream", "concurrency", "chunk_in
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="CPU time of the gateway for a request, beside nginx as a plain reverse proxy.",
+        description="CPU time of the gateway for a request, beside nginx as a plain reverse proxy; "
+        "what batches cost.",
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run: figures mean little")
     parser.add_argument("--rounds", type=int, help="rounds of each server and case")
@@ -39,13 +46,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--concurrency", type=int, help="connections of the load")
     parser.add_argument("--chunk-interval-ms", type=float, help="between two chunks of a stream")
     parser.add_argument("--no-nginx", action="store_true", help="measure the gateway alone")
+    parser.add_argument("--batches", action="store_true", help="measure batches alone")
     parser.add_argument("--work-dir", type=Path, default=_WORK, help="where data folders are made")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--write-results", action="store_true", help="renew bench/RESULTS.md")
     parser.add_argument(
         "--endurance", type=int, metavar="MINUTES", help="only mixed traffic for so long"
     )
-    parser.add_argument("--profile", choices=CASES, help="only run py-spy on the gateway")
+    parser.add_argument("--profile", choices=(*CASES, NAME), help="only run py-spy on the gateway")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="a flame graph of --profile")
     parser.add_argument("--native", action="store_true", help="C frames in --profile")
     return parser
@@ -62,7 +70,8 @@ def _dose(options: argparse.Namespace) -> Dose:
 
 def _repeatable(options: argparse.Namespace) -> str:
     """Return the arguments that matter to the figures; folders and files of one run do not."""
-    words = ["--write-results", *["--quick"] * options.quick, *["--no-nginx"] * options.no_nginx]
+    words = ["--batches"] * options.batches + ["--write-results"] + ["--quick"] * options.quick
+    words += ["--no-nginx"] * options.no_nginx
     for name, value in vars(options).items():
         if name in _DOSE_OPTIONS and value is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
@@ -71,12 +80,23 @@ def _repeatable(options: argparse.Namespace) -> str:
 
 def _measure(options: argparse.Namespace, folder: Path) -> None:
     dose = _dose(options)
+    if options.profile == NAME:
+        print(profile_batch(folder, svg=options.svg, native=options.native))
+        return
     if options.profile:
         print(profile(folder, dose, options.profile, svg=options.svg, native=options.native))
         return
     if options.endurance:
         _endure(options, folder)
         return
+    measured = {} if options.batches else _measure_requests(options, folder, dose)
+    measured["batches"] = _measure_batches(options, folder)
+    if options.json:
+        options.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+
+
+def _measure_requests(options: argparse.Namespace, folder: Path, dose: Dose) -> dict[str, Any]:
+    """Measure requests, print what they cost, and return it for a file."""
     program = None if options.no_nginx else nginx.find()
     if program is None and not options.no_nginx:
         say(nginx.MISSING)
@@ -85,12 +105,29 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     print(report.text(figures, dose), end="")
     if program is None:
         print(f"\n{nginx.MISSING}" if not options.no_nginx else "\nwithout nginx, as asked for")
-    if options.json:
-        options.json.write_text(results.as_json(figures, dose, version), encoding="utf-8")
     if options.write_results:
-        command = f'make bench ARGS="{_repeatable(options)}"'
-        day = SystemClock().now().date()
-        _write(results.section(figures, dose, version, day, command), results.BEGIN)
+        written = results.section(figures, dose, version, _today(), _command(options))
+        _write(written, results.BEGIN)
+    return results.document(figures, dose, version)
+
+
+def _measure_batches(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure batches, print what they cost, and return it for a file."""
+    dose = QUICK_BATCHES if options.quick else BatchDose()
+    figures = BatchSuite(folder, dose).run()
+    print(f"\n{batch_report.text(figures, dose)}", end="")
+    if options.write_results:
+        written = results.batches_section(figures, dose, _today(), _command(options))
+        _write(written, results.BATCHES_BEGIN)
+    return results.batches_document(figures, dose)
+
+
+def _command(options: argparse.Namespace) -> str:
+    return f'make bench ARGS="{_repeatable(options)}"'
+
+
+def _today() -> date:
+    return SystemClock().now().date()
 
 
 def _endure(options: argparse.Namespace, folder: Path) -> None:
@@ -98,8 +135,7 @@ def _endure(options: argparse.Namespace, folder: Path) -> None:
     print(text)
     if options.write_results:
         command = f"make endurance MINUTES={options.endurance} ARGS=--write-results"
-        day = SystemClock().now().date()
-        _write(results.endurance_section(text, day, command), results.ENDURANCE_BEGIN)
+        _write(results.endurance_section(text, _today(), command), results.ENDURANCE_BEGIN)
 
 
 def _write(section: str, mark: str) -> None:

@@ -12,6 +12,7 @@ Source: https://docs.kernel.org/filesystems/proc.html, https://docs.kernel.org/s
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _UTIME = 11
 _STIME = 12
 """Positions after the command's closing parenthesis: fields 14 and 15 of the manual's list."""
+_ENDED = 2
+"""How much further the same of children are that have ended and were waited for."""
+_FORGET_PEAK = "5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +63,18 @@ class Used:
     """How much of it the first process' main thread used; 1 where that is not known."""
 
 
-def parse_stat(text: str) -> Ticks:
+def parse_stat(text: str, *, of_ended: bool = False) -> Ticks:
     """Return the CPU time in a line of `/proc/PID/stat`.
 
     Args:
         text: The line; the command in it may hold blanks and parentheses.
+        of_ended: Return that of children that have ended, in place of the process' own.
     """
     fields = text[text.rindex(")") + 1 :].split()
+    further = _ENDED if of_ended else 0
     return Ticks(
-        user=int(fields[_UTIME]) / _TICKS_PER_SECOND,
-        system=int(fields[_STIME]) / _TICKS_PER_SECOND,
+        user=int(fields[_UTIME + further]) / _TICKS_PER_SECOND,
+        system=int(fields[_STIME + further]) / _TICKS_PER_SECOND,
     )
 
 
@@ -101,7 +107,7 @@ def tree(pid: int, proc: Path = PROC) -> list[int]:
         for task in _tasks(each, proc):
             try:
                 children = (task / "children").read_text()
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 # A thread that has just ended.
                 continue
             found.extend(int(child) for child in children.split())
@@ -138,6 +144,11 @@ def used(before: Reading, after: Reading) -> Used:
     return Used(nanoseconds / 1e9, share, main)
 
 
+def ended(pid: int, proc: Path = PROC) -> Ticks:
+    """Return what those children of a process have used that have ended."""
+    return parse_stat((proc / str(pid) / "stat").read_text(), of_ended=True)
+
+
 def rss(pid: int, proc: Path = PROC) -> int:
     """Return the resident memory of a process and its descendants, in bytes."""
     return _memory(pid, "VmRSS", proc)
@@ -148,6 +159,21 @@ def peak_rss(pid: int, proc: Path = PROC) -> int:
     return _memory(pid, "VmHWM", proc)
 
 
+def forget_peak(pid: int, proc: Path = PROC) -> None:
+    """Let the most memory that a process ever had begin anew, with what it has now."""
+    (proc / str(pid) / "clear_refs").write_text(_FORGET_PEAK)
+
+
+def peaks_of_children(pid: int, proc: Path = PROC) -> dict[int, int]:
+    """Return the most resident memory of each living descendant so far, by its process id."""
+    found: dict[int, int] = {}
+    for child in tree(pid, proc)[1:]:
+        with suppress(OSError, ValueError):  # one that ends just now
+            status = (proc / str(child) / "status").read_text()
+            found[child] = parse_memory(status, "VmHWM")
+    return found
+
+
 def _memory(pid: int, name: str, proc: Path) -> int:
     statuses = ((proc / str(each) / "status").read_text() for each in tree(pid, proc))
     return sum(parse_memory(status, name) for status in statuses)
@@ -156,7 +182,7 @@ def _memory(pid: int, name: str, proc: Path) -> int:
 def _tasks(pid: int, proc: Path) -> list[Path]:
     try:
         return sorted((proc / str(pid) / "task").iterdir(), key=lambda task: int(task.name))
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from bench import cpu
+from bench.batches.bodies import ITEMS_BASE, ITEMS_MODEL
 from bench.cases import MESSAGES_MODEL, SLOW, TLS, WHOLE
 from bench.processes import BenchError, Child
 from bench.traffic import INPUT_PRICE, OUTPUT_PRICE, PROVIDER_MODEL
@@ -135,6 +136,7 @@ def write_config(path: Path, ports: Ports | None) -> Path:
             (TLS.model, "bench-tls", _CHAT, f"https://127.0.0.1:{ports.tls}/v1"),
             (SLOW.model, "bench-slow", _CHAT, f"http://127.0.0.1:{ports.slow}/v1"),
             (MESSAGES_MODEL, "bench-messages", _MESSAGES, plain),
+            (ITEMS_MODEL, "bench-items", _CHAT, f"http://127.0.0.1:{ports.plain}{ITEMS_BASE}"),
         )
         settings["providers"] = [_provider(slug, kind, url) for _, slug, kind, url in listed]
         settings["models"] = [_model(model, slug) for model, slug, _, _ in listed]
@@ -159,8 +161,17 @@ def _model(model: str, provider: str) -> dict[str, object]:
 
 def booked(folder: Path) -> int:
     """Return how many generations are in a stopped gateway's database."""
+    return int(str(_ask(folder, "SELECT count(*) FROM generations")))
+
+
+def status_of_batch(folder: Path, batch_id: str) -> str:
+    """Return how far a batch is, without asking the gateway, which would cost it CPU time."""
+    return str(_ask(folder, "SELECT status FROM batches WHERE id = ?", batch_id))
+
+
+def _ask(folder: Path, query: str, *values: str) -> object:
     with closing(sqlite3.connect(f"file:{folder / _DATABASE}?mode=ro", uri=True)) as connection:
-        return int(connection.execute("SELECT count(*) FROM generations").fetchone()[0])
+        return connection.execute(query, values).fetchone()[0]
 
 
 def _port(said: dict[str, object]) -> int:

@@ -10,7 +10,8 @@
 
 Every reply is checked to its last byte: a server that cuts or invents does not look fast. With a
 rate, requests begin when their time has come, and a latency counts from then, so that a server that
-stalls cannot hide it by being asked less (coordinated omission).
+stalls cannot hide it by being asked less (coordinated omission). With `--each` it goes on until a
+further line comes, and says when each request was due and how long it took.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Plan:
     """Reads that brought bytes: tells whether streams still came chunk by chunk."""
     failures: Counter[str] = field(default_factory=Counter[str])
     latencies: list[float] = field(default_factory=list[float])
+    dues: list[float] = field(default_factory=list[float])
+    """When the request of each latency was due."""
     lags: list[float] = field(default_factory=list[float])
     """From the write of a chunk to its arrival, in seconds."""
     idle: deque[Connection] = field(default_factory=deque["Connection"])
@@ -75,6 +78,14 @@ class Plan:
             self.good += 1
         else:
             self.failures[failure] += 1
+        self._finish()
+
+    def stop(self) -> None:
+        """Begin none of those that are left."""
+        self.left = 0
+        self._finish()
+
+    def _finish(self) -> None:
         if not self.left and not self.running and self.finished and not self.finished.done():
             self.finished.set_result(None)
 
@@ -137,6 +148,7 @@ class Connection(asyncio.Protocol):
         failure: str | None = None
         if status == _OK:
             self._plan.latencies.append(perf_counter() - self._began)
+            self._plan.dues.append(self._began)
             try:
                 self._plan.check(body)
             except Truncated as error:
@@ -181,6 +193,8 @@ async def _begin(plan: Plan, connections: list[Connection]) -> None:
     for number in range(plan.left):
         due = began + number / plan.rate
         await asyncio.sleep(due - perf_counter())
+        if not plan.left:
+            return
         while not plan.idle:
             await asyncio.sleep(0.0005)
         plan.idle.popleft().start(due)
@@ -192,6 +206,7 @@ async def _phase(plan: Plan, connections: list[Connection], requests: int, secon
     plan.left = requests
     plan.good = plan.pieces = 0
     plan.latencies.clear()
+    plan.dues.clear()
     plan.lags.clear()
     plan.idle.clear()
     plan.finished = asyncio.get_running_loop().create_future()
@@ -221,9 +236,11 @@ async def _run(options: argparse.Namespace) -> None:
     # Nothing else runs on this loop now; an empty line is a parent that is gone.
     if not sys.stdin.readline():
         return
+    if options.each:
+        loop.add_reader(sys.stdin, plan.stop)
     began = perf_counter()
     await _phase(plan, connections, options.requests, options.seconds)
-    result = {
+    result: dict[str, object] = {
         "requests": plan.good,
         "seconds": perf_counter() - began,
         "pieces": plan.pieces,
@@ -233,6 +250,8 @@ async def _run(options: argparse.Namespace) -> None:
         "lag_p99_ms": percentile(plan.lags, 99) * 1000,
         "failures": dict(plan.failures.most_common(5)),
     }
+    if options.each:
+        result["each"] = list(zip(plan.dues, plan.latencies, strict=True))
     print(json.dumps(result), flush=True)
 
 
@@ -250,6 +269,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=0)
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--rate", type=float, default=0.0, help="requests begun each second")
+    parser.add_argument("--each", action="store_true", help="until told to stop; say each latency")
     parser.add_argument("--seconds", type=float, default=240.0, help="the most that a phase takes")
     options = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -18,11 +18,15 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {_cpu_model()}, Linux {platform.release()}"
 
 
+def own_versions() -> dict[str, str]:
+    """Return the versions of the gateway and of what it runs on."""
+    found = {"tollhouse": __version__, "Python": platform.python_version()}
+    return found | {package: version(package) for package in PACKAGES}
+
+
 def versions(nginx: str | None) -> dict[str, str]:
     """Return the versions of what takes part."""
-    found = {"tollhouse": __version__, "Python": platform.python_version()}
-    found |= {package: version(package) for package in PACKAGES}
-    return found | {"nginx": nginx or "not installed"}
+    return own_versions() | {"nginx": nginx or "not installed"}
 
 
 def _cpu_model() -> str:

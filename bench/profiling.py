@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import tempfile
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from bench.suite import Dose, say
 from bench.target import gateway_target, go, measure, start_load, start_upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
 _RATE = 500
 _MISSING = "py-spy is not installed; `make setup-dev` brings it"
@@ -127,9 +127,6 @@ def profile(folder: Path, dose: Dose, name: str, *, svg: Path | None, native: bo
     Raises:
         BenchError: py-spy is missing or may not look at the process.
     """
-    program = shutil.which("py-spy") or shutil.which("py-spy", path=str(_bin()))
-    if program is None:
-        raise BenchError(_MISSING)
     case = CASES[name]
     load = dose.load(case)
     upstream = start_upstream(folder / "up", dose.chunk_interval_ms, dose.crowd_interval_ms)
@@ -142,23 +139,59 @@ def profile(folder: Path, dose: Dose, name: str, *, svg: Path | None, native: bo
         measure(target, case, load)
         done = measure(target, case, load)
         say(f"{name}: {done.microseconds:.1f} us a request without the profiler")
-        output = svg or Path(tempfile.mkstemp(dir=folder, suffix=".txt")[1])
-        command = [program, "record", "--pid", str(gate.pid), "--output", str(output)]
-        command += ["--format", "flamegraph" if svg else "raw", "--rate", str(_RATE)]
-        command += ["--threads", "--nonblocking", "--duration", "100000"]
-        command += ["--native"] * native
+        output = svg or folder / "stacks.txt"
         with (
             start_load(target, case, replace(load, requests=3 * load.requests)) as loading,
-            Child("py-spy", command) as spy,
+            spied(gate.pid, output, flame=svg is not None, native=native),
         ):
             go(loading)
-            spy.interrupt()
-            spy.wait(60.0)
     if svg is not None:
-        return f"the flame graph is in {svg}\n"
+        return told_where(svg)
+    return summary(output, done.microseconds, done.main_share)
+
+
+@contextmanager
+def spied(pid: int, output: Path, *, flame: bool, native: bool) -> Generator[None]:
+    """Watch a process with py-spy for as long as the block lasts.
+
+    Args:
+        pid: Which.
+        output: Where py-spy's output goes.
+        flame: Whether that is a flame graph; stacks otherwise.
+        native: Whether frames of C extensions are shown.
+
+    Raises:
+        BenchError: py-spy is missing or may not look at the process.
+    """
+    program = shutil.which("py-spy") or shutil.which("py-spy", path=str(_bin()))
+    if program is None:
+        raise BenchError(_MISSING)
+    command = [program, "record", "--pid", str(pid), "--output", str(output)]
+    command += ["--format", "flamegraph" if flame else "raw", "--rate", str(_RATE)]
+    command += ["--threads", "--nonblocking", "--duration", "100000"]
+    command += ["--native"] * native
+    with Child("py-spy", command) as spy:
+        yield
+        spy.interrupt()
+        spy.wait(60.0)
+
+
+def summary(output: Path, microseconds: float, main_share: float) -> str:
+    """Return what functions cost, as text.
+
+    Args:
+        output: py-spy's stacks.
+        microseconds: Of CPU for one request, of all threads.
+        main_share: How much of it the main thread used.
+    """
     stacks = parse(output.read_text(encoding="utf-8").splitlines())
-    main = done.microseconds * done.main_share
-    return render(summarise(stacks, main, done.microseconds - main))
+    main = microseconds * main_share
+    return render(summarise(stacks, main, microseconds - main))
+
+
+def told_where(svg: Path) -> str:
+    """Return a line for whoever waits for a flame graph."""
+    return f"the flame graph is in {svg}\n"
 
 
 def _bin() -> Path:

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bench import report
-from bench.machine import machine, versions
+from bench.batches import report as batch_report
+from bench.machine import machine, own_versions, versions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import date
 
+    from bench.batches.figures import BatchDose, BatchFigures
+    from bench.statistic import Verdict
     from bench.suite import Dose, Figures
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 BEGIN: Final = "<!-- written by `make bench ARGS=--write-results`; begin -->"
 ENDURANCE_BEGIN: Final = "<!-- written by `make endurance ARGS=--write-results`; begin -->"
+BATCHES_BEGIN: Final = "<!-- written by `make bench ARGS='--batches --write-results'`; begin -->"
 END: Final = "<!-- end -->"
 
 
-def as_json(figures: Figures, dose: Dose, nginx: str | None) -> str:
+def document(figures: Figures, dose: Dose, nginx: str | None) -> dict[str, Any]:
     """Return everything that was measured, round by round."""
-    document = {
+    return {
         "machine": machine(),
         "versions": versions(nginx),
         "dose": asdict(dose),
         "figures": asdict(figures),
         "aims": [asdict(verdict) for verdict in report.verdicts(figures, dose)],
     }
-    return json.dumps(document, indent=2) + "\n"
+
+
+def batches_document(figures: BatchFigures, dose: BatchDose) -> dict[str, Any]:
+    """Return everything that was measured of batches, round by round."""
+    return {
+        "machine": machine(),
+        "versions": own_versions(),
+        "dose": asdict(dose),
+        "figures": asdict(figures),
+        "aims": [asdict(verdict) for verdict in batch_report.verdicts(figures, dose)],
+    }
 
 
 def section(figures: Figures, dose: Dose, nginx: str | None, day: date, command: str) -> str:
@@ -40,16 +54,46 @@ def section(figures: Figures, dose: Dose, nginx: str | None, day: date, command:
         f"- Command: `{command}`",
         f"- Machine: {machine()}",
         f"- Load average of the minute before: {figures.load_average:.1f}",
-        f"- Versions: {', '.join(f'{name} {value}' for name, value in versions(nginx).items())}",
+        f"- Versions: {_listed(versions(nginx))}",
         f"- Load: {_load(dose)}",
     ]
-    aims = ["| aim | measured | wanted | verdict |", "|---|---:|---:|---|"]
-    aims += [
-        f"| {each.name} | {each.measured} | {each.aim} | {each.verdict} |"
-        for each in report.verdicts(figures, dose)
-    ]
     tables = f"```text\n{report.tables(figures, dose)}\n```"
-    return "\n\n".join(["\n".join(facts), "\n".join(aims), tables])
+    return "\n\n".join(["\n".join(facts), _aims(report.verdicts(figures, dose)), tables])
+
+
+def batches_section(figures: BatchFigures, dose: BatchDose, day: date, command: str) -> str:
+    """Return the section of batches."""
+    rounds = ", ".join(
+        f"{each.ingests} rounds of each order taken in and {each.runs} run to the end of "
+        f"{each.items} items"
+        for each in dose.amounts
+    )
+    live = (
+        f"{dose.rate:g} live requests a second through {dose.idle_seconds:g} s of nothing else, "
+        f"{dose.live_ingests} ingests of {dose.largest} items and a run of {dose.live_items}"
+    )
+    facts = [
+        f"- Date: {day.isoformat()}",
+        f"- Command: `{command}`",
+        f"- Machine: {machine()}",
+        f"- Load average of the minute before: {figures.load_average:.1f}",
+        f"- Versions: {_listed(own_versions())}",
+        f"- Load: {rounds}; {live}",
+    ]
+    tables = f"```text\n{batch_report.tables(figures, dose)}\n```"
+    return "\n\n".join(["\n".join(facts), _aims(batch_report.verdicts(figures, dose)), tables])
+
+
+def _aims(verdicts: Iterable[Verdict]) -> str:
+    rows = ["| aim | measured | wanted | verdict |", "|---|---:|---:|---|"]
+    rows += [
+        f"| {each.name} | {each.measured} | {each.aim} | {each.verdict} |" for each in verdicts
+    ]
+    return "\n".join(rows)
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in versions.items())
 
 
 def _load(dose: Dose) -> str:

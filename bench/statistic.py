@@ -78,8 +78,9 @@ def judge(
         return Verdict(name, text(measured), aim, "not measured")
     if measured <= limit:
         return Verdict(name, text(measured), aim, "met")
-    percent = (measured / limit - 1) * 100
-    missed = f"missed by {text(measured - limit)} ({percent:.0f} %)"
+    missed = f"missed by {text(measured - limit)}"
+    if limit:
+        missed += f" ({(measured / limit - 1) * 100:.0f} %)"
     return Verdict(name, text(measured), aim, missed)
 
 

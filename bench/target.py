@@ -64,6 +64,8 @@ class Load:
     """How many requests go before the measured ones; each connection's second unless given."""
     rate: float = 0.0
     """Requests begun each second, whatever becomes of those before; 0 for one after the other."""
+    each: bool = False
+    """Whether it goes on until a further line comes, and says each latency; see `bench.load`."""
 
     @property
     def sent(self) -> int:
@@ -125,6 +127,7 @@ def start_load(target: Target, case: Case, load: Load) -> Child:
     command += ["--requests", str(load.requests), "--warmup", str(load.before)]
     command += ["--concurrency", str(load.concurrency), "--rate", str(load.rate)]
     command += ["--stream"] * case.stream + ["--priced"] * target.priced
+    command += ["--each"] * load.each
     child = Child("the load", command, seconds=300.0)
     try:
         child.hear()

@@ -8,6 +8,9 @@ prints `{"lost_ns": N}` when a connection is closed in mid-stream, by the machin
 A request's path tells its dialect, chat completions or messages. One for a stream (its body says
 `"stream":true`) gets its chunks one write at a time, so that whatever stands between sees them one
 by one, as a model would produce them. Each chunk of chat says when it was written.
+
+The items of batches come on a path of their own and get replies of 4 KB. `GET /asked` says how many
+came since it was last asked for, and when the first did: `{"count": N, "first_ns": N}`.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ import json
 import ssl
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 import uvloop
 
+from bench.batches.bodies import ITEMS_PATH, replies
 from bench.formats import ANSWERS
 from bench.traffic import STAMP, STAMP_DIGITS
 
@@ -63,20 +68,57 @@ def _stream_writes(pieces: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], ...]:
 
 _REPLIES: Final = {path.encode(): _reply(answer) for path, answer in ANSWERS.items()}
 _NOT_FOUND: Final = _Reply(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", ())
+_ITEMS: Final = ITEMS_PATH.encode()
+_ASKED: Final = b"/asked"
 
 
-def _reply_to(request: bytes) -> _Reply:
-    """Return the answer for a request's path."""
-    target = request.split(b" ", 2)[1]
-    return _REPLIES.get(target.partition(b"?")[0], _NOT_FOUND)
+@dataclass(slots=True)
+class Asked:
+    """What came of batches."""
+
+    count: int = 0
+    first_ns: int = 0
+    """By the machine's monotonic clock."""
+
+    def note(self) -> None:
+        """Count an item that comes now."""
+        if not self.count:
+            self.first_ns = time.monotonic_ns()
+        self.count += 1
+
+    def tell(self) -> bytes:
+        """Return it as JSON, and begin anew."""
+        said = json.dumps(asdict(self)).encode()
+        self.count = self.first_ns = 0
+        return said
+
+
+class Desk:
+    """Knows the reply to every request; all connections share it."""
+
+    def __init__(self) -> None:
+        """Begin with nothing asked."""
+        self._asked = Asked()
+        self._to_items = cycle(_Reply(_whole_response(body), ()) for body in replies())
+
+    def reply_to(self, request: bytes) -> _Reply:
+        """Return the answer for a request's path."""
+        path = request.split(b" ", 2)[1].partition(b"?")[0]
+        if path == _ITEMS:
+            self._asked.note()
+            return next(self._to_items)
+        if path == _ASKED:
+            return _Reply(_whole_response(self._asked.tell()), ())
+        return _REPLIES.get(path, _NOT_FOUND)
 
 
 class Upstream(asyncio.Protocol):
     """One connection; requests come one after the other."""
 
-    def __init__(self, interval: float, *, tell: bool = False) -> None:
-        """Take the seconds between two chunks; 0 is one turn of the event loop."""
+    def __init__(self, interval: float, desk: Desk, *, tell: bool = False) -> None:
+        """Take the seconds between two chunks, 0 for one turn of the loop; and the replies."""
         self._interval = interval
+        self._desk = desk
         self._tell = tell
         self._streaming = False
         self._loop = asyncio.get_running_loop()
@@ -107,7 +149,7 @@ class Upstream(asyncio.Protocol):
             length = int(head[at + len(_LENGTH) :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             self._wanted = end + len(_HEAD_END) + length
         if len(self._buffer) >= self._wanted:
-            reply, streamed = _reply_to(self._buffer), _STREAM in self._buffer
+            reply, streamed = self._desk.reply_to(self._buffer), _STREAM in self._buffer
             self._buffer, self._wanted = self._buffer[self._wanted :], 0
             if streamed and reply.writes:
                 self._write(reply.writes, 0)
@@ -129,13 +171,13 @@ class Upstream(asyncio.Protocol):
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    loop = asyncio.get_running_loop()
+    loop, desk = asyncio.get_running_loop(), Desk()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(options.certificate)
 
     async def listen(milliseconds: float, context: ssl.SSLContext | None = None) -> int:
         server = await loop.create_server(
-            lambda: Upstream(milliseconds / 1000, tell=options.tell),
+            lambda: Upstream(milliseconds / 1000, desk, tell=options.tell),
             "127.0.0.1",
             0,
             backlog=2048,

@@ -74,9 +74,9 @@ def request_body(model: str, *, stream: bool) -> bytes:
     return msgspec.json.encode(body)
 
 
-def reply_body() -> bytes:
-    """Return the upstream's whole reply, about 1 KB."""
-    message = {"role": "assistant", "content": ANSWER, "refusal": None}
+def reply_body(answer: str = ANSWER) -> bytes:
+    """Return the upstream's whole reply, about 1 KB unless it has another answer to give."""
+    message = {"role": "assistant", "content": answer, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     details = {"cached_tokens": 0, "audio_tokens": 0}
     return msgspec.json.encode(

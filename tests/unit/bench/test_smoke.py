@@ -6,9 +6,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
+from bench.batches.bodies import REPLY_BYTES
+from bench.batches.figures import QUICK_BATCHES
 from bench.cases import CASES
 from bench.endurance import endure
 from bench.suite import QUICK
@@ -43,7 +46,9 @@ def test_a_quick_run_measures_everything_and_leaves_nothing(tmp_path: Path, work
     )
     assert done.returncode == 0, done.stderr
     assert "50-chunk stream, gateway" in done.stdout
-    figures = json.loads(output.read_text())["figures"]
+    document = json.loads(output.read_text())
+    assert_batches_were_measured(document["batches"]["figures"])
+    figures = document["figures"]
     assert figures["sent"] == figures["booked"] > 0
     assert "messages on chat, streamed, times chat" in done.stdout
     assert set(figures["rounds"]) == set(CASES)
@@ -55,3 +60,14 @@ def test_a_quick_run_measures_everything_and_leaves_nothing(tmp_path: Path, work
     assert all(figures["paced"][which][0]["p50_ms"] > 0 for which in ("gateway", "direct"))
     assert min(figures["crowded"], figures["after_few"]) > 0
     assert list(work.iterdir()) == []
+
+
+def assert_batches_were_measured(figures: dict[str, Any]) -> None:
+    items = str(QUICK_BATCHES.largest)
+    for rounds in figures["ingests"][items].values():
+        assert len(rounds) == QUICK_BATCHES.amounts[0].ingests
+        assert all(min(each["child_seconds"], each["child_bytes"]) > 0 for each in rounds)
+    (run,), (download,) = figures["runs"][items], figures["downloads"][items]
+    assert run["microseconds"] > run["bare_microseconds"] > 0
+    assert download["size"] > QUICK_BATCHES.largest * REPLY_BYTES
+    assert all(each["requests"] > 0 for each in figures["live"].values())
