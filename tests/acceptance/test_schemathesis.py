@@ -12,6 +12,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, field
 from secrets import token_hex
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
@@ -56,7 +57,7 @@ CHECKS: Final = [
     response_schema_conformance,
 ]
 FOR_API_KEYS: Final = {
-    *("chat", "completions", "embeddings", "estimate", "messages", "responses"),
+    *("batches", "chat", "completions", "embeddings", "estimate", "messages", "responses"),
     *("generation", "key", "model", "models", "providers"),
 }
 """First segments of the paths that an API key may call; all others want a management key."""
@@ -90,11 +91,13 @@ class Known:
     """Things that exist on a server, by the fields that name them."""
 
     def __init__(self, announced: dict[str, Any]) -> None:
+        self._ended_batch: str | None = None
+        self._long_batch: str | None = None
         manager = authorization(announced["management_key"])
         self._http = httpx2.Client(base_url=announced["base_url"], headers=manager, timeout=60)
         chat = {"model": "simulated/echo", "messages": TEXTS["messages"]}
-        caller = authorization(announced["api_key"])
-        reply = self._http.post("/chat/completions", json=chat, headers=caller)
+        self._caller = authorization(announced["api_key"])
+        reply = self._http.post("/chat/completions", json=chat, headers=self._caller)
         assert reply.status_code == httpx2.codes.OK, reply.text
         user = self._make("/users")["id"]
         self._fields: dict[str, str] = {
@@ -116,16 +119,14 @@ class Known:
         self._fields["workspace_id"] = workspace
         self._in_paths["workspaces"] = {"id": workspace}
         self._in_paths["keys"] = {"hash": self._make("/keys")["hash"]}
+        self._ended_batch = None
 
     def fit(self, case: Case, how: str) -> Case:
         """Put what exists where a case names something; leave alone what is of another type."""
         if how == AS_DRAWN:
             return case
         if case.path_parameters:
-            case.path_parameters = {
-                **case.path_parameters,
-                **self._in_paths.get(first_segment(case.path), {}),
-            }
+            case.path_parameters = {**case.path_parameters, **self._in_path(case.path)}
         if case.query:
             case.query = put(case.query, self._fields)
         if isinstance(case.body, dict):
@@ -138,6 +139,39 @@ class Known:
                 body |= {name: text for name, text in TEXTS.items() if name in body}
             case.body = body
         return case
+
+    def _in_path(self, path: str) -> dict[str, str]:
+        if first_segment(path) != "batches":
+            return self._in_paths.get(first_segment(path), {})
+        return {"id": self._long() if path.endswith("/cancel") else self._ended()}
+
+    def _ended(self) -> str:
+        """Return a batch that has ended."""
+        if self._ended_batch is None:
+            self._ended_batch = self._submit("simulated/echo", items=1)
+            while self._status(self._ended_batch) != "completed":
+                sleep(0.05)
+        return self._ended_batch
+
+    def _long(self) -> str:
+        """Return a batch that takes minutes unless it is cancelled."""
+        if self._long_batch is None:
+            self._long_batch = self._submit("simulated/slow", items=2_000)
+        return self._long_batch
+
+    def _submit(self, model: str, items: int) -> str:
+        asked = [
+            {"custom_id": str(number), "body": {"messages": TEXTS["messages"]}}
+            for number in range(items)
+        ]
+        batch = {"endpoint": "/v1/chat/completions", "model": model, "requests": asked}
+        reply = self._http.post("/batches", json=batch, headers=self._caller)
+        assert reply.status_code == 202, reply.text
+        return reply.json()["id"]
+
+    def _status(self, batch_id: str) -> str:
+        reply = self._http.get(f"/batches/{batch_id}", headers=self._caller)
+        return reply.raise_for_status().json()["status"]
 
     def _make(self, path: str) -> dict[str, Any]:
         name = f"known-{token_hex(8)}"

@@ -101,7 +101,8 @@ def kill_while_it_runs(gateway: Gateway, provider: BatchProvider, items: int, ki
     watch = Watch(gateway.submit(batch_body(items, SIZE)))
     found = Kills(gateway.books, provider, watch.batch_id)
     for _ in range(kills):
-        after = chance.randint(1, items // kills * 7 // 10)
+        # Sooner, nothing would be stored before: what never has a result is run item by item.
+        after = chance.randint(items // kills // 3, items // kills * 7 // 10)
         provider.kill(gateway.pid, after, chance.random() * 0.05)
         watch.until_killed(gateway)
         found.happened()
@@ -182,7 +183,7 @@ def test_two_gateways_that_are_killed_and_started_again_in_turn(
         number = chance.randrange(2)
         name, victim, other = ("one", "two")[number], two[number], two[1 - number]
         # Held, for the other one would end all of them while this one starts.
-        after, seconds = chance.randint(1, 30), chance.random() * 0.05
+        after, seconds = chance.randint(15, 45), chance.random() * 0.05
         provider.kill(victim.pid, after, seconds, name, hold=True)
         for _ in patiently("a kill"):
             if not victim.is_alive:

@@ -135,11 +135,16 @@ def _complete(method: str, path: str, operation: Schema) -> None:
     responses: Schema = {
         status: _with_envelope(status, response, error)
         for status, response in operation["responses"].items()
-        if status != _FRAMEWORKS_REFUSAL
+        if not _is_frameworks(status, response)
     }
     operation["responses"] = responses
     if is_open(method.upper(), path):
         operation["security"] = []
+
+
+def _is_frameworks(status: str, response: Schema) -> bool:
+    """Tell whether the framework put a refusal there by itself; a route's own has no schema yet."""
+    return status == _FRAMEWORKS_REFUSAL and "content" in response
 
 
 def _with_envelope(status: str, response: Schema, error: str) -> Schema:

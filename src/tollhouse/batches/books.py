@@ -168,10 +168,12 @@ class BatchBooks:
             finalized_at=self._clock.now(),
             released=await self._accounting.covers(write, batch.account_id),
         )
+        if closed is None:
+            # Somebody changed its status meanwhile: the sweeper's next round closes it.
+            return batch
         await self._accounting.end_reservation(write, batch.id)
-        if closed is not None:
-            write.after_commit(partial(_tell_end, closed))
-        return closed or batch
+        write.after_commit(partial(_tell_end, closed))
+        return closed
 
     async def _store(self, leased: Leased, results: Sequence[Outcome], part: int) -> str:
         lease = leased.lease

@@ -217,8 +217,8 @@ class World:
         return self.pipeline.begin(replace(asked, subject=subject))
 
     @property
-    def in_flight(self) -> float:
-        return self.sample("tollhouse_generations_in_flight")
+    def in_flight(self) -> int:
+        return self.pipeline.running
 
     @property
     def ambiguous(self) -> float:
