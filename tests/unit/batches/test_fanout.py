@@ -278,6 +278,22 @@ async def test_a_stop_that_lasts_ends_what_is_under_way_without_a_result() -> No
     assert world.books.handed_back is not None
 
 
+async def test_an_item_that_is_ended_before_it_began_gives_its_place_back() -> None:
+    world = World(books=FakeBooks(lines(40)), places=4)
+    world.books.lost = True
+    task = world.start()
+    while not world.fanout._runs:  # noqa: SLF001
+        await asyncio.sleep(0)
+    [run] = world.fanout._runs  # noqa: SLF001
+    while not run._tasks:  # noqa: SLF001
+        await asyncio.sleep(0)
+    run.halt(0)
+    for begun in list(run._tasks):  # noqa: SLF001
+        begun.cancel()
+    await asyncio.wait_for(task, 30)
+    assert world.lane.is_empty
+
+
 async def test_a_chunk_that_ended_its_workers_is_run_item_by_item() -> None:
     world = World()
     await world.run(attempts=CAREFUL_FROM)

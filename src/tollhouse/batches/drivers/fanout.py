@@ -134,6 +134,8 @@ class _Run:
         self._waiting_bytes = 0
         self._parts = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._inside: set[int] = set()
+        """Items that have a place in the lane."""
         self._halted = asyncio.Event()
         """No further item is begun; nor tried again."""
         self._grace = _GRACE_SECONDS
@@ -252,9 +254,21 @@ class _Run:
         return not self._halted.is_set()
 
     def _begin(self, number: int, line: bytes) -> None:
+        self._inside.add(number)
         task = asyncio.create_task(self._item(number, line))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: self._ended(done, number))
+
+    def _ended(self, task: asyncio.Task[None], number: int) -> None:
+        self._tasks.discard(task)
+        # Also of one that was cancelled before its first step.
+        self._leave(number)
+
+    def _leave(self, number: int) -> None:
+        """Give an item's place in the lane back, if it has one."""
+        if number in self._inside:
+            self._inside.discard(number)
+            self._lane.leave()
 
     async def _until_all_ended(self) -> None:
         """Wait for the items under way; once halted, not for long."""
@@ -273,7 +287,7 @@ class _Run:
 
     async def _item(self, number: int, line: bytes) -> None:
         """Run an item until it has a result, or may not be tried now."""
-        entered, tries, item = True, 1, read_line(line)
+        tries, item = 1, read_line(line)
         try:
             while True:
                 answers = self._lane.answers
@@ -281,19 +295,15 @@ class _Run:
                 if passing is None or tries >= TRIES:
                     self._take(outcome)
                     return
-                self._lane.leave()
-                entered = False
+                self._leave(number)
                 if not await self._enter():
                     return
-                entered = True
+                self._inside.add(number)
                 # While nobody is answered it is the provider's fault and not the item's.
                 tries += self._lane.answers > answers
         except Exception:  # noqa: BLE001 - the edge of the task: it would happen again and again
             _log.exception("batch_item_failed", batch=self.batch_id, item=number)
             self._take(self._failed(number, item, outcomes.item_error(Bug("unexpected"))))
-        finally:
-            if entered:
-                self._lane.leave()
 
     async def _try(self, number: int, item: Line) -> tuple[Outcome, TollhouseError | None]:
         """Ask once.
