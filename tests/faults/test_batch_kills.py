@@ -300,7 +300,7 @@ def ask_in_vain(gateway: Gateway, method: str, path: str, **more: Any) -> thread
     return thread
 
 
-@on_postgresql_in_soak
+@pytest.mark.soak
 @pytest.mark.parametrize(("point", "count"), [("items stored", 0), ("submitted, not yet said", 1)])
 def test_a_kill_at_a_point_of_a_submit_leaves_all_or_nothing(
     gateway: Gateway, point: str, count: int
@@ -317,7 +317,7 @@ def test_a_kill_at_a_point_of_a_submit_leaves_all_or_nothing(
     assert_settled(gateway, ended)
 
 
-@on_postgresql_in_soak
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "point",
     [
@@ -378,6 +378,7 @@ def assert_closed(ended: dict[str, Any], names: str) -> None:
     assert ended["status"] in {"cancelled", "completed"}
 
 
+@on_postgresql_in_soak
 def test_a_cancelled_batch_ends_though_a_kill_comes_between(
     gateway: Gateway, provider: BatchProvider
 ) -> None:
@@ -391,7 +392,7 @@ def test_many_kills_while_batches_are_cancelled(
     kill_while_it_is_cancelled(gateway, provider, kills=6 * soak_factor)
 
 
-@on_postgresql_in_soak
+@pytest.mark.soak
 @pytest.mark.parametrize("point", ["deleted, files there", "deleted, files gone"])
 def test_the_files_of_a_batch_whose_deletion_a_kill_interrupts_are_removed(
     gateway: Gateway, point: str
@@ -446,7 +447,7 @@ def test_an_item_that_ends_its_worker_fails_alone(
     assert_settled(gateway, [ended])
 
 
-@on_postgresql_in_soak
+@pytest.mark.soak
 def test_what_runs_beside_an_item_that_ends_its_worker_is_not_blamed(
     gateway: Gateway, provider: BatchProvider
 ) -> None:
@@ -511,6 +512,7 @@ def blobs_away(gateway: Gateway) -> Generator[None]:
 AWAY = {"database": database_away, "blobs": blobs_away}
 
 
+@on_postgresql_in_soak
 @pytest.mark.parametrize("what", AWAY)
 def test_results_wait_for_what_is_away_and_no_item_is_run_twice(
     gateway: Gateway, provider: BatchProvider, what: str
@@ -529,6 +531,7 @@ def test_results_wait_for_what_is_away_and_no_item_is_run_twice(
     assert_settled(gateway, [ended])
 
 
+@on_postgresql_in_soak
 def test_a_gateway_that_cannot_store_results_stops_all_the_same(
     gateway: Gateway, provider: BatchProvider
 ) -> None:
