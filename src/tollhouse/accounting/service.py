@@ -71,9 +71,9 @@ class AccountingService:
             rules: The operator's limits; the defaults unless given.
             stale: Called with an account's id once a change to its money or limits is durable;
                 must not raise.
-            outdated: The same for a change that leaves no less to spend than was known: charges
-                within a reservation, and its end. Nobody has to wait until it is known. Unless
-                given, `stale` is called.
+            outdated: The same for a change that leaves as much to spend as was known: charges
+                within a reservation. Nobody has to wait until it is known. Unless given, `stale`
+                is called.
         """
         self._clock = clock
         self._ids = ids
@@ -219,7 +219,7 @@ class AccountingService:
         """
         account_id = await repository.end_reservation(write, reservation_id)
         if account_id is not None:
-            write.after_commit(partial(self._outdated, account_id))
+            write.after_commit(partial(self._stale, account_id))
 
     async def book(self, write: Write, records: Collection[GenerationRecord]) -> Collection[str]:
         """Book generations in a transaction that changes other things with them.

@@ -294,15 +294,23 @@ class TestWhoIsTold:
         await bank.reserve(acme, 60)
         assert told == {"stale": [acme.account.id], "outdated": []}
 
-    async def test_charges_within_it_and_its_end_keep_nobody_waiting(
+    async def test_charges_within_it_keep_nobody_waiting(
         self, acme: Tenant, bank: Bank, told: dict[str, list[str]]
     ) -> None:
         await bank.credit(acme, 100)
         await bank.reserve(acme, 60)
         told["stale"].clear()
         await bank.lower(20)
+        assert told == {"stale": [], "outdated": [acme.account.id]}
+
+    async def test_its_end_is_known_before_the_next_request(
+        self, acme: Tenant, bank: Bank, told: dict[str, list[str]]
+    ) -> None:
+        await bank.credit(acme, 100)
+        await bank.reserve(acme, 60)
+        told["stale"].clear()
         await bank.end()
-        assert told == {"stale": [], "outdated": [acme.account.id] * 2}
+        assert told == {"stale": [acme.account.id], "outdated": []}
 
     async def test_charges_beyond_it_are_known_before_the_next_request(
         self, acme: Tenant, bank: Bank, told: dict[str, list[str]]

@@ -265,7 +265,7 @@ async def test_what_is_deleted_is_gone_and_its_charges_stay(office: Office) -> N
     assert not office.desk.blobs.blobs
     with pytest.raises(Gone):
         await office.get(made.id)
-    with pytest.raises(Gone):
+    with pytest.raises(NotFound):
         await office.service.delete(office.subject, made.id)
     assert (await office.desk.credits()).used_nano == 3_000
 

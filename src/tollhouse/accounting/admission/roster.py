@@ -4,7 +4,7 @@
     taken(record)         a charge is in the journal: it counts from now on
     booked(records)       charges are in the database, where the next reading finds them
     stale(account)        its credits, limits or type changed: read it before its next request
-    outdated(account)     something changed and left no less to spend: read it beside requests
+    outdated(account)     something changed and left as much to spend: read it beside requests
 
 What is read is exact, since it is read while no group of charges is half way into the database.
 """
