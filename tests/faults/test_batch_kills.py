@@ -267,7 +267,7 @@ def test_a_batch_is_there_with_all_of_its_items_or_not_at_all(gateway: Gateway) 
 
 @pytest.mark.soak
 def test_many_kills_while_batches_come(gateway: Gateway, soak_factor: int) -> None:
-    kill_while_it_comes(gateway, kills=10 * soak_factor)
+    kill_while_it_comes(gateway, kills=6 * soak_factor)
 
 
 # Points in the life of a batch
@@ -389,7 +389,7 @@ def test_a_cancelled_batch_ends_though_a_kill_comes_between(
 def test_many_kills_while_batches_are_cancelled(
     gateway: Gateway, provider: BatchProvider, soak_factor: int
 ) -> None:
-    kill_while_it_is_cancelled(gateway, provider, kills=6 * soak_factor)
+    kill_while_it_is_cancelled(gateway, provider, kills=4 * soak_factor)
 
 
 @pytest.mark.soak
