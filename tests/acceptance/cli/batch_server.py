@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ID: Final = "batch_1"
 _KEPT: Final = 1_000_000
 _PIECE: Final = 256 * 1024
+_THROWN_AWAY: Final = 32 * 1024 * 1024
 
 
 def batch(status: str, completed: int = 0, failed: int = 0, **more: Any) -> dict[str, Any]:
@@ -64,7 +65,7 @@ class Answer:
     breaks_off: bool = False
     """Whether the connection ends before the answer does."""
     unread: bool = False
-    """Whether it is given before the request's body is read, which never is."""
+    """Whether it is given before the request's body is read; only its beginning is then."""
     after: threading.Event | None = None
     """What is waited for before."""
 
@@ -144,6 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self._batches.next_answer(self.command, self.path)
         if answer.unread:
             self._write(answer)
+            self._throw_away()
             raise ConnectionError
         self._batches.asked.append(self._read())
         if answer.after is not None:
@@ -164,6 +166,12 @@ class _Handler(BaseHTTPRequestHandler):
             kept = (kept + piece)[:_KEPT]
         headers = {name.lower(): value for name, value in self.headers.items()}
         return Asked(self.command, self.path, headers, size, digest.hexdigest(), kept)
+
+    def _throw_away(self) -> None:
+        """Let the client read the answer before the connection is closed to it."""
+        left = _THROWN_AWAY
+        while left > 0 and (piece := self.rfile.read1(_PIECE)):
+            left -= len(piece)
 
     def _write(self, answer: Answer) -> None:
         content = answer.content

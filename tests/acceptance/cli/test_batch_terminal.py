@@ -284,6 +284,14 @@ def test_a_refusal_is_read_before_all_is_sent(
     assert said.startswith("Invalid API key.")
 
 
+def test_what_is_not_sent_to_its_end_is_no_batch(batches: BatchServer, large_file: Path) -> None:
+    busy = {"error": {"code": 503, "message": "Shutting down."}}
+    batches.answer("POST", "/batches", Answer(busy, 503, unread=True))
+    said = tollhouse("batch", "submit", large_file, env=batches.env).refused(1)
+    assert said.startswith("Shutting down.")
+    assert said.endswith("No batch was made: not all of it was sent.")
+
+
 def test_a_reader_that_has_enough_ends_it(batches: BatchServer) -> None:
     batches.answer("GET", HERE, Answer(large(LINES, "y" * 2_000)))
     command = f"'{TOLLHOUSE}' batch results {ID} | head -n 1 | wc -l"

@@ -16,7 +16,7 @@ from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.ids import RandomIds
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from tollhouse.cli.batches.upload import Upload
     from tollhouse.cli.client import Server
@@ -39,14 +39,20 @@ async def send(server: Server, upload: Upload, idempotency_key: str | None) -> d
         CommandFailed: It was refused, or nobody answered.
     """
     key = idempotency_key or RandomIds().uuid()
-    advice = (
-        "It is not known whether the batch was made: repeat the command with "
-        f"--idempotency-key {key}, which makes no second one."
-    )
+    body = _Body(upload.pieces())
+
+    def advice() -> str:
+        if not body.is_sent:
+            return "No batch was made: not all of it was sent."
+        return (
+            "It is not known whether the batch was made: repeat the command with "
+            f"--idempotency-key {key}, which makes no second one."
+        )
+
     with _advised(advice), sending(upload.size) as counted:
         return await server.upload(
             "/batches",
-            counted(upload.pieces()),
+            counted(body),
             size=upload.size,
             headers={"Idempotency-Key": key},
             seconds=_SECONDS,
@@ -78,19 +84,31 @@ async def watched(server: Server, batch_id: str) -> dict[str, Any]:
         CommandFailed: It was refused, or the server was away for too long.
     """
     advice = f"The batch goes on. Come back with: tollhouse batch show {batch_id} --watch"
-    with _advised(advice), watching() as meter:
+    with _advised(lambda: advice), watching() as meter:
         return await until_ended(lambda: look(server, batch_id), meter, SystemClock())
 
 
+class _Body:
+    """Pieces that remember whether all of them were taken."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = pieces
+        self.is_sent = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._pieces
+        self.is_sent = True
+
+
 @contextmanager
-def _advised(advice: str) -> Generator[None]:
+def _advised(advice: Callable[[], str]) -> Generator[None]:
     """Add what to do now to a failure that may pass, and to Ctrl-C."""
     try:
         yield
     except asyncio.CancelledError:
-        print(advice, file=sys.stderr)
+        print(advice(), file=sys.stderr)
         raise
     except CommandFailed as error:
         if not error.passes:
             raise
-        raise CommandFailed(f"{str(error).rstrip('.')}. {advice}") from None
+        raise CommandFailed(f"{str(error).rstrip('.')}. {advice()}") from None
