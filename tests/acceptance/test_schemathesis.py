@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 CONFIG: Final = """
 server:
   max_requests_per_address_per_minute: 100000000
+batches:
+  submits_per_hour: 100000000
 providers:
   - {slug: simulated, kind: simulated}
 """
