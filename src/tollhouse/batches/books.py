@@ -3,8 +3,8 @@
     lease ──> keep, commit, commit ... ──> commit(finished)  |  hand_back
 
 A part of the results and what is charged for it become durable in one transaction, so that an item
-has both or neither. The blob is there before; a transaction that fails leaves it unnamed, and the
-batch's end removes it. Whoever lost the lease commits nothing.
+has both or neither. The blob is there before; one that a transaction which failed has left unnamed
+goes with the batch's others. Whoever lost the lease commits nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tollhouse.batches.context import Context
     from tollhouse.batches.types import Batch, Lease, Outcome
+    from tollhouse.storage.blobs.port import Blobs
     from tollhouse.storage.transaction import Write
 
 CAREFUL_FROM = 4
@@ -40,6 +41,16 @@ _log = structlog.get_logger(__name__)
 def folder_of(batch_id: str) -> str:
     """Return the folder of a batch's blobs."""
     return f"batches/{batch_id}"
+
+
+async def remove_blobs(blobs: Blobs, batch_id: str) -> bool:
+    """Remove all blobs of a batch; false where that has to be tried again later."""
+    try:
+        await blobs.delete_all(folder_of(batch_id))
+    except BlobsUnavailable as error:
+        _log.error("batch_blobs_not_deleted", batch=batch_id, error=error.reason)
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

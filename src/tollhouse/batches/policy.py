@@ -117,20 +117,18 @@ def candidates(
         raise Invalid(f"model: {model.id} does not answer requests to {endpoint}.")
     if policies:
         found = access.allowed(policies, found, lambda each: (model.id, each))
-    if wish.only is not None:
-        named = [each for each in found if routing.is_named(each, wish.only)]
-        if not named:
-            who = ", ".join(dict.fromkeys(each.provider for each in found))
-            raise Invalid(f"provider.only: none of them runs {model.id}; there are: {who}.")
-        found = named
-    return found if wish.allow_fallbacks is not False else found[:1]
+    wished = named(found, wish)
+    if not wished:
+        who = ", ".join(dict.fromkeys(each.provider for each in found))
+        raise Invalid(f"provider.only: none of them runs {model.id}; there are: {who}.")
+    return wished if wish.allow_fallbacks is not False else wished[:1]
 
 
-def offers(model: Model, wish: ProviderWish) -> Sequence[Offer]:
-    """Return those of a model's offers that a batch names; all of them unless it names any."""
+def named(offers: Sequence[Offer], wish: ProviderWish) -> Sequence[Offer]:
+    """Return those of some offers that a batch names; all of them unless it names any."""
     if wish.only is None:
-        return model.endpoints
-    return [each for each in model.endpoints if routing.is_named(each, wish.only)]
+        return offers
+    return [each for each in offers if routing.is_named(each, wish.only)]
 
 
 def estimate_nano(

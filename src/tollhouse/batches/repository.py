@@ -313,13 +313,12 @@ async def has_part(read: Read, batch_id: str, blob: str) -> bool:
 
 async def advance(write: Write, batch_id: str, progress: Progress) -> Batch:
     """Add what became of some items to their batch."""
-    usage = asdict(progress.usage)
     columns = {
         "completed": progress.completed,
         "failed": progress.failed,
         "unrun": progress.unrun,
         "cost_nano": progress.cost_nano,
-        **{name: usage[name] for name in _USAGE},
+        **asdict(progress.usage),
     }
     raised: dict[str, Any] = {name: batches.c[name] + by for name, by in columns.items() if by}
     advanced = (

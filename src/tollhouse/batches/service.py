@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tollhouse.batches import lifecycle, policy, repository
-from tollhouse.batches.books import folder_of
+from tollhouse.batches.books import folder_of, remove_blobs
 from tollhouse.batches.types import Batch, BatchFilter, Status
 from tollhouse.kernel.errors import (
     Conflict,
@@ -123,9 +123,9 @@ class BatchService:
             BatchesUnavailable: Its items cannot be stored now.
         """
         subject = sender.subject
-        async with self._database.reading() as read:
-            if sender.idempotency_key is None:
-                # With one the answer may be an earlier batch, which no limit stands against.
+        if sender.idempotency_key is None:
+            # With one the answer may be an earlier batch, which no limit stands against.
+            async with self._database.reading() as read:
                 await self._check_limits(read, subject.account_id)
         batch_id = f"batch_{self._ids.uuid().replace('-', '')}"
         async with self._database.writing() as write:
@@ -222,13 +222,9 @@ class BatchService:
         async with self._database.writing() as write:
             if not await repository.give_up_upload(write, batch_id):
                 return
-        try:
-            await self._blobs.delete_all(folder_of(batch_id))
-        except BlobsUnavailable as error:
-            _log.error("batch_blobs_not_deleted", batch=batch_id, error=error.reason)
-            return
-        async with self._database.writing() as write:
-            await repository.forget_upload(write, batch_id)
+        if await remove_blobs(self._blobs, batch_id):
+            async with self._database.writing() as write:
+                await repository.forget_upload(write, batch_id)
 
     # Looking
 
@@ -330,12 +326,9 @@ class BatchService:
             if gone is None:
                 message = f"The batch is {found.status}; cancel it first, or wait for its end."
                 raise Conflict(message)
-        try:
-            await self._blobs.delete_all(folder_of(batch_id))
-        except BlobsUnavailable as error:
-            _log.error("batch_blobs_not_deleted", batch=batch_id, error=error.reason)
+        if not await remove_blobs(self._blobs, batch_id):
             message = "The batch is deleted; its files are removed as soon as that is possible."
-            raise BatchesUnavailable(message) from error
+            raise BatchesUnavailable(message)
         async with self._database.writing() as write:
             await repository.mark_purged(write, batch_id, self._clock.now())
         return gone

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from tollhouse.batches import repository
-from tollhouse.batches.books import folder_of
+from tollhouse.batches.books import remove_blobs
 from tollhouse.batches.types import Status
-from tollhouse.storage.blobs.port import BlobsUnavailable
 
 if TYPE_CHECKING:
     from tollhouse.batches.books import BatchBooks
@@ -78,7 +77,7 @@ class Sweeper:
         async with self._database.writing() as write:
             given_up = await repository.give_up_uploads(write, self._clock.now() - age)
         for batch_id in given_up:
-            if await self._remove(batch_id):
+            if await remove_blobs(self._blobs, batch_id):
                 async with self._database.writing() as write:
                     await repository.forget_upload(write, batch_id)
 
@@ -87,15 +86,7 @@ class Sweeper:
         async with self._database.reading() as read:
             due = await repository.to_purge(read, kept_since, _AT_ONCE)
         for batch_id in due:
-            if not await self._remove(batch_id):
+            if not await remove_blobs(self._blobs, batch_id):
                 return
             async with self._database.writing() as write:
                 await repository.mark_purged(write, batch_id, self._clock.now())
-
-    async def _remove(self, batch_id: str) -> bool:
-        try:
-            await self._blobs.delete_all(folder_of(batch_id))
-        except BlobsUnavailable as error:
-            _log.error("batch_blobs_not_deleted", batch=batch_id, error=error.reason)
-            return False
-        return True

@@ -30,7 +30,7 @@ from tollhouse.kernel.waiting import happens_within
 from tollhouse.storage.blobs.port import BlobMissing, BlobsUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tollhouse.batches.books import BatchBooks, Leased
     from tollhouse.batches.items import Line
@@ -346,12 +346,12 @@ class _Run:
     def _closing_error(self) -> str | None:
         return lifecycle.closing_error(self._batch)
 
-    def _close_rest(self, lines: Iterable[bytes]) -> None:
+    def _close_rest(self, lines: list[bytes]) -> None:
         """Give what has no result an error, where the batch is being closed."""
         word = self._closing_error()
         if word is None or self._lost:
             return
-        for number, line in self._open_items(list(lines)):
+        for number, line in self._open_items(lines):
             self._take(self._failed(number, read_line(line), outcomes.closing_error(word)))
 
     async def _without_items(self, error: Exception) -> None:
@@ -427,7 +427,7 @@ class _Run:
 
 def _first_provider(catalog: Catalog, batch: Batch, model: str) -> str:
     with suppress(TollhouseError):
-        offers = policy.offers(catalog.find(model), batch.wish)
+        offers = policy.named(catalog.find(model).endpoints, batch.wish)
         if offers:
             return offers[0].provider
     return ""
