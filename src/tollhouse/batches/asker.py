@@ -14,7 +14,6 @@ from tollhouse.inference.pipeline import Pipeline
 from tollhouse.kernel.errors import TollhouseError
 
 if TYPE_CHECKING:
-    from tollhouse.accounting.admission.types import Claim
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.inference.call import Call
     from tollhouse.inference.catalog import Catalog
@@ -28,7 +27,7 @@ class PipelineAsker:
     def __init__(self, catalog: Catalog, services: Services, ids: IdSource) -> None:
         """Take what ordinary requests use."""
         self._records: dict[str, GenerationRecord | None] = {}
-        own = replace(services, admission=_Reserved(), settlement=self)
+        own = replace(services, settlement=self)
         self.pipeline = Pipeline(catalog, own, ids)
 
     async def ask(self, call: Call, generation_id: str) -> Answer:
@@ -51,14 +50,3 @@ class PipelineAsker:
         """Keep a record, if somebody still waits for it; fulfils `inference.ports.Settlement`."""
         if record.id in self._records:
             self._records[record.id] = record
-
-
-class _Reserved:
-    """Lets every item begin; fulfils `inference.ports.Admission`."""
-
-    async def admit(self, claim: Claim) -> bool:
-        del claim
-        return True
-
-    def release(self, generation_id: str) -> None:
-        del generation_id

@@ -4,7 +4,11 @@
     an outage       nobody answered since the last answer: a pause that doubles
     an answer       a little more: one more for each round of answers (AIMD)
 
-While requests that somebody waits for are under way a lane has a quarter of its places.
+While requests that somebody waits for are under way a lane has a quarter of its places. And for a
+second after each of them, one item begins in each turn of the event loop, in all lanes together:
+where the loop itself is what items wait for, the next such request stands behind the work of about
+one of them, and not behind that of every place. (That takes a fifth more CPU time an item; where
+items wait for their providers, turns are short and it changes nothing.)
 
 Source: Chiu and Jain, "Analysis of the increase and decrease algorithms for congestion avoidance"
 (1989), for additive increase and multiplicative decrease.
@@ -31,24 +35,54 @@ _SHORTEST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 _LONGEST_HINT: Final = 600.0
 _POLITE_SHARE: Final = 4
+_POLITE_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.05
 _LONGEST_LOOK: Final = 1.0
+
+
+class Turnstile:
+    """Lets one item through in each turn of the event loop, while others are waited for."""
+
+    def __init__(self, clock: Clock, is_busy: Callable[[], bool]) -> None:
+        """Stand open.
+
+        Args:
+            clock: The time.
+            is_busy: Whether requests are under way that somebody waits for.
+        """
+        self._clock = clock
+        self._is_busy = is_busy
+        self._open_from = 0.0
+        self._turn = asyncio.Lock()
+
+    async def pass_through(self) -> None:
+        """Wait until everything that is ready now has had its turn, if that matters to anybody."""
+        now = self._clock.monotonic()
+        if self._is_busy():
+            self._open_from = now + _POLITE_SECONDS
+        if now < self._open_from:
+            async with self._turn:
+                await asyncio.sleep(0)
 
 
 class Lane:
     """The places for items at one provider."""
 
-    def __init__(self, most: int, clock: Clock, is_busy: Callable[[], bool]) -> None:
+    def __init__(
+        self, most: int, clock: Clock, is_busy: Callable[[], bool], turnstile: Turnstile
+    ) -> None:
         """Begin with few places.
 
         Args:
             most: How many places there are at most.
             clock: The time.
             is_busy: Whether requests are under way that somebody waits for.
+            turnstile: What everyone passes who takes a place, of all lanes.
         """
         self._most = float(most)
         self._clock = clock
         self._is_busy = is_busy
+        self._turnstile = turnstile
         self._places = min(FIRST_PLACES, self._most)
         self._taken = 0
         self._pause_ends = 0.0
@@ -79,6 +113,7 @@ class Lane:
         Returns:
             False where there is none for so long, or it is not wanted any more.
         """
+        await self._turnstile.pass_through()
         while is_wanted():
             pause = self.pause_seconds
             if not pause and self._taken < self.places:
@@ -136,7 +171,8 @@ class Lanes:
 
     def __init__(self, most: int, clock: Clock, is_busy: Callable[[], bool]) -> None:
         """See `Lane`."""
-        self._make = lambda: Lane(most, clock, is_busy)
+        turnstile = Turnstile(clock, is_busy)
+        self._make = lambda: Lane(most, clock, is_busy, turnstile)
         self._lanes: dict[str, Lane] = {}
         self._alone = asyncio.Lock()
         self._changed = asyncio.Event()

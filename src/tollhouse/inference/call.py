@@ -27,4 +27,5 @@ class Call:
     received_at: datetime
     received_monotonic: float
     in_batch: bool = False
-    """Whether it is an item of a batch, which has a price of its own."""
+    """Whether it is an item of a batch: it has a price of its own, and what it may cost is reserved
+    already."""

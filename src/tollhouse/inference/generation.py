@@ -224,6 +224,8 @@ class Generation:
 
     async def _admitted(self, ways: Sequence[Way]) -> Sequence[Way]:
         """Return those of the ways that the account's limits leave, and hold what they may cost."""
+        if self._call.in_batch:
+            return ways  # what they may cost is reserved
         claim = claim_of(self._exchange.generation_id, self._call, ways, self._services.rules)
         may_use_free = await self._services.admission.admit(claim)
         return open_to(claim, ways, may_use_free=may_use_free)

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from tollhouse.batches.lanes import FIRST_PLACES, Lane, Lanes
+from tollhouse.batches.lanes import FIRST_PLACES, Lane, Lanes, Turnstile
 from tollhouse.kernel.errors import ProviderRateLimited, ProviderUnavailable
 from tollhouse.testing.clock import FakeClock
 
@@ -11,7 +11,7 @@ AWAY = ProviderUnavailable("Away.", provider_name="acme")
 
 
 def lane(clock: FakeClock, most: int = 64, *, busy: bool = False) -> Lane:
-    return Lane(most, clock, lambda: busy)
+    return Lane(most, clock, lambda: busy, Turnstile(clock, lambda: busy))
 
 
 async def enters(one: Lane, patience: float = 0.01) -> bool:
@@ -170,3 +170,41 @@ def test_an_answer_is_counted_and_a_failure_is_none(
     one.answered()
     one.failed(error)
     assert one.answers == 1
+
+
+async def turns_of_five(turnstile: Turnstile) -> list[int]:
+    """Return in which turn of the loop each of five gets through."""
+    turn, passed = 0, []
+
+    async def passes() -> None:
+        await turnstile.pass_through()
+        passed.append(turn)
+
+    tasks = [asyncio.create_task(passes()) for _ in range(5)]
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        turn += 1
+    return passed
+
+
+async def test_all_items_begin_at_once_where_nobody_waits_for_anything(clock: FakeClock) -> None:
+    passed = await turns_of_five(Turnstile(clock, lambda: False))
+    assert len(set(passed)) == 1
+
+
+async def test_beside_requests_that_somebody_waits_for_each_turn_begins_one(
+    clock: FakeClock,
+) -> None:
+    passed = await turns_of_five(Turnstile(clock, lambda: True))
+    assert len(set(passed)) == 5
+
+
+async def test_the_next_such_request_is_expected_for_a_second(clock: FakeClock) -> None:
+    under_way = [True]
+    turnstile = Turnstile(clock, lambda: under_way[0])
+    await turnstile.pass_through()
+    under_way[0] = False
+    clock.advance(0.9)
+    assert len(set(await turns_of_five(turnstile))) == 5
+    clock.advance(0.2)
+    assert len(set(await turns_of_five(turnstile))) == 1

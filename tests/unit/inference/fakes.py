@@ -208,13 +208,15 @@ class World:
         )
         self.pipeline = Pipeline(self.catalog, self.services, SequentialIds())
 
-    def begin(self, *, stream: bool = False, model: str = MODEL, **fields: Any) -> Exchange:
+    def begin(
+        self, *, stream: bool = False, in_batch: bool = False, model: str = MODEL, **fields: Any
+    ) -> Exchange:
         """Start a generation."""
         body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "hi"}]}
         request = parse_request(json.dumps(body | fields).encode())
         asked = call(request, received_monotonic=self.clock.monotonic())
         subject = replace(asked.subject, policies=self.policies)
-        return self.pipeline.begin(replace(asked, subject=subject))
+        return self.pipeline.begin(replace(asked, subject=subject, in_batch=in_batch))
 
     @property
     def in_flight(self) -> int:

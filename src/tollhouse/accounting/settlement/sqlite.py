@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tollhouse.accounting.settlement.rows import Row
     from tollhouse.accounting.types import GenerationRecord
 
+    Step = tuple[str, Sequence[tuple[object, ...] | Row]]
+    """A statement and its rows."""
+
 
 def _adding(table: str, columns: Sequence[str]) -> str:
     """Return the statement that adds a row, by places: looking 37 names up takes a third more."""
@@ -95,7 +98,7 @@ def generation_values(record: GenerationRecord) -> tuple[object, ...]:
     return _of_generation(generation_row(record))
 
 
-def steps(change: Booking) -> Iterator[tuple[str, Sequence[tuple[object, ...] | Row]]]:
+def steps(change: Booking) -> Iterator[Step]:
     """Return the statements that apply a change, each with its rows, in the order of the locks."""
     for statement, rows in (
         (_ADD_POSTING, [_of_posting(row) for row in change.postings]),

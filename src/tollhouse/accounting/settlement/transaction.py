@@ -10,6 +10,7 @@ neither waits for the other in a circle.
 
 from __future__ import annotations
 
+import asyncio
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from tollhouse.accounting.settlement.rows import booking
 from tollhouse.storage.tables.accounting import generations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.storage.transaction import Write
@@ -49,18 +50,28 @@ async def _book_on_sqlite(write: Write, records: Sequence[GenerationRecord]) -> 
     ids = {record.id for record in records}
     there = sa.select(generations.c.id).where(generations.c.id.in_(ids))
     new = ids.difference((await write.execute(there)).scalars())
-    if new:
-        rows = [sqlite.generation_values(record) for record in records if record.id in new]
-        await write.execute_raw(sqlite.ADD_GENERATION, rows)
-    for statement, step in sqlite.steps(booking(records, new)):
-        await write.execute_raw(statement, step)
+    for statement, rows in await asyncio.to_thread(_sqlite_steps, records, new):
+        await write.execute_raw(statement, rows)
     return new
+
+
+def _sqlite_steps(records: Sequence[GenerationRecord], new: Collection[str]) -> list[sqlite.Step]:
+    """Return each statement with its rows; hundreds of them would hold everything else up."""
+    added = [sqlite.generation_values(record) for record in records if record.id in new]
+    steps = sqlite.steps(booking(records, new))
+    return [(sqlite.ADD_GENERATION, added), *steps] if added else list(steps)
 
 
 async def _book_on_postgresql(write: Write, records: Sequence[GenerationRecord]) -> set[str]:
-    rows = (postgresql.generations_json(records),)
+    rows = (await asyncio.to_thread(postgresql.generations_json, records),)
     added = await write.execute_raw(postgresql.ADD_GENERATIONS, rows)
     new = set(added.scalars())
-    for statement, step in postgresql.steps(booking(records, new)):
+    for statement, step in await asyncio.to_thread(_postgresql_steps, records, new):
         await write.execute_raw(statement, (step,))
     return new
+
+
+def _postgresql_steps(
+    records: Sequence[GenerationRecord], new: Collection[str]
+) -> list[tuple[str, str]]:
+    return list(postgresql.steps(booking(records, new)))

@@ -41,6 +41,12 @@ async def test_a_stream_that_is_refused_never_begins() -> None:
     assert await failed(w.begin(stream=True)) is NO_CREDITS
 
 
+async def test_an_item_of_a_batch_claims_nothing_since_its_batch_did() -> None:
+    w = world(admission=FakeAdmission(refused=NO_CREDITS))
+    await received(w.begin(in_batch=True))
+    assert (w.admission.claims, len(w.books.booked)) == ([], 1)
+
+
 async def test_a_reply_is_admitted_under_the_id_that_it_is_booked_by() -> None:
     w = world()
     reply = json.loads(await received(w.begin()))
