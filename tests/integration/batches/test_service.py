@@ -1,6 +1,7 @@
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tests.integration.batches.desk import BatchDesk
 from tollhouse.accounting.types import KeyLimit
 from tollhouse.batches import repository
+from tollhouse.batches.chunks import unpack
 from tollhouse.batches.ingest.intake import IntakeLimits
 from tollhouse.batches.ingest.receiver import Receiver
 from tollhouse.batches.service import BatchesUnavailable, BatchService, Market, Sender
@@ -30,6 +32,7 @@ from tollhouse.kernel.errors import (
     Unprocessable,
 )
 from tollhouse.storage.blobs.port import BlobsFull
+from tollhouse.storage.transaction import Write
 
 MODEL = "simulated/echo"
 
@@ -187,6 +190,29 @@ async def test_a_sender_that_goes_away_leaves_nothing(office: Office) -> None:
     with pytest.raises(ConnectionError):
         await office.service.submit(Sender(office.subject, office.desk.attribution), broken())
     assert await office.nothing_is_left()
+
+
+async def test_a_batch_whose_commit_was_not_seen_to_succeed_keeps_its_items(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, transactions = office.desk.database, 0
+    whole = database.writing
+
+    @asynccontextmanager
+    async def with_a_lost_answer() -> AsyncGenerator[Write]:
+        nonlocal transactions
+        transactions += 1
+        is_last = transactions == 2  # the first one notes that an upload began
+        async with whole() as write:
+            yield write
+        if is_last:
+            raise ConnectionError
+
+    monkeypatch.setattr(database, "writing", with_a_lost_answer)
+    with pytest.raises(ConnectionError):
+        await office.submit()
+    leased = await office.desk.lease()
+    assert unpack(await office.desk.books.input_of(leased)).count(b"\n") == 3
 
 
 async def test_an_account_has_so_many_batches_open(office: Office) -> None:
