@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
 from tests.unit.batches.ingest.child_processes import own_children
-from tests.unit.batches.ingest.memory_blobs import MemoryBlobs
 from tollhouse.batches.ingest.intake import IntakeLimits
 from tollhouse.batches.ingest.receiver import Receiver
+from tollhouse.testing.memory_blobs import MemoryBlobs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

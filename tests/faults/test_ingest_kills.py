@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 from tests.faults.batch_receiver import never_ending
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
 from tests.unit.batches.ingest.child_processes import is_running, own_children
-from tests.unit.batches.ingest.memory_blobs import MemoryBlobs
 from tollhouse.batches.ingest.intake import IntakeLimits
 from tollhouse.batches.ingest.process import ChildGone
 from tollhouse.batches.ingest.receiver import Receiver
+from tollhouse.testing.memory_blobs import MemoryBlobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

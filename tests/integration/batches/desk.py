@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.batches.ingest.memory_blobs import MemoryBlobs
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.types import Attribution, Credits, PostingKind
 from tollhouse.batches import outcomes, repository
@@ -20,6 +19,7 @@ from tollhouse.batches.types import Batch, ItemError, Outcome, Status, StoredChu
 from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.testing.batches import batch
 from tollhouse.testing.builders import Tenant, charge, generation_record
+from tollhouse.testing.memory_blobs import MemoryBlobs
 
 if TYPE_CHECKING:
     from tollhouse.storage.database import Database

@@ -1,5 +1,4 @@
 from datetime import timedelta
-from itertools import product
 
 import pytest
 
@@ -146,7 +145,3 @@ async def test_parts_are_in_the_order_of_their_chunks(desk: BatchDesk) -> None:
     async with desk.database.reading() as read:
         parts = await repository.parts(read, made.id)
     assert [part.chunk for part in parts] == [0, 1, 2]
-
-
-def test_every_status_is_the_start_of_some_test() -> None:
-    assert {start for start, _ in product(Status, Status)} == set(NEXT)

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from tests.unit.batches.ingest.child_processes import own_children
-from tests.unit.batches.ingest.memory_blobs import MemoryBlobs
+from tollhouse.testing.memory_blobs import MemoryBlobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -25,7 +25,7 @@ from tollhouse.storage.blobs.port import BlobExists, BlobsFull, BlobsUnavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.unit.batches.ingest.memory_blobs import MemoryBlobs
+    from tollhouse.testing.memory_blobs import MemoryBlobs
 
 FOLDER = "batches/1"
 THREAD = 1 << 30

@@ -26,6 +26,7 @@ class MemoryBlobs:
         self.may_put.set()
 
     async def put(self, key: str, data: bytes) -> None:
+        """Keep a blob; see `Blobs.put`."""
         check_key(key)
         self.puts += 1
         self.has_put.set()
@@ -37,21 +38,26 @@ class MemoryBlobs:
         self.blobs[key] = data
 
     async def get(self, key: str) -> bytes:
+        """Return a blob; see `Blobs.get`."""
         if key not in self.blobs:
             raise BlobMissing(key)
         return self.blobs[key]
 
     async def stream(self, key: str) -> AsyncIterator[bytes]:
+        """Give a blob; see `Blobs.stream`."""
         yield await self.get(key)
 
     async def list(self, prefix: str) -> Sequence[str]:
+        """Return the keys of a folder; see `Blobs.list`."""
         return sorted(key for key in self.blobs if key.startswith(f"{prefix}/"))
 
     async def delete(self, keys: Iterable[str]) -> None:
+        """Forget blobs; see `Blobs.delete`."""
         for key in keys:
             self.blobs.pop(key, None)
 
     async def delete_all(self, prefix: str) -> None:
+        """Forget all of a folder; see `Blobs.delete_all`."""
         if self.failing_deletion is not None:
             raise self.failing_deletion
         await self.delete(await self.list(prefix))
