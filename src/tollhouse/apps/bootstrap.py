@@ -63,6 +63,7 @@ async def bootstrap(
         grant: Credits that the account is given; not a purchase.
     """
     account, workspace = await identity.create_account(write, ACCOUNT_NAME)
+    await identity.change_account(write, OPERATOR, account.id, intern_programme=True)
     nano = round_to_nano(grant)
     if nano:
         await accounting.add_credits(write, account.id, PostingKind.GRANT, nano, note="first start")

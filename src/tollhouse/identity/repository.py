@@ -14,6 +14,7 @@ from tollhouse.identity.types import (
     AccountType,
     ApiKey,
     KeyKind,
+    Switches,
     User,
     Workspace,
 )
@@ -84,6 +85,15 @@ async def default_workspace(read: Read, account_id: str) -> Workspace | None:
         workspaces.c.account_id == account_id, workspaces.c.is_default
     )
     return await _one(read, query, _workspace)
+
+
+async def switches(read: Read, workspace_id: str) -> Switches | None:
+    """Return what an operator lets a workspace and its account do; None if there is none."""
+    names = Switches.__slots__
+    both = [sa.and_(accounts.c[name], workspaces.c[name]).label(name) for name in names]
+    query = sa.select(*both).join(accounts, accounts.c.id == workspaces.c.account_id)
+    row = (await read.execute(query.where(workspaces.c.id == workspace_id))).mappings().first()
+    return None if row is None else Switches(**{name: bool(row[name]) for name in names})
 
 
 async def list_workspaces(read: Read, account_id: str, window: Window) -> Page[Workspace]:

@@ -26,6 +26,7 @@ from tollhouse.identity.types import (
     IssuedKey,
     KeyFilter,
     KeyKind,
+    Switches,
     User,
     Workspace,
 )
@@ -33,7 +34,7 @@ from tollhouse.kernel.errors import Forbidden, Invalid, NotFound
 from tollhouse.kernel.pages import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
     from datetime import datetime
 
     from tollhouse.identity.auth import Authenticator
@@ -45,16 +46,22 @@ if TYPE_CHECKING:
 
 DEFAULT_WORKSPACE = "default"
 _TWO = Window(limit=2)
+_SWITCHES = Switches.__slots__
+_COLUMNS = ("name", "slug", "description", *_SWITCHES)
 
 
 def _nothing(_account_id: str) -> None:
     """Nobody remembers anything of an account."""
 
 
+async def _nobody_there(_write: Write, _workspace: Workspace) -> None:
+    """Nothing else belongs to a workspace."""
+
+
 class IdentityService:
     """Accounts, workspaces, users and keys."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the composition root builds it once
         self,
         clock: Clock,
         ids: IdSource,
@@ -62,6 +69,7 @@ class IdentityService:
         guardrails: Collection[str] = (),
         *,
         account_changed: Callable[[str], None] = _nothing,
+        workspace_leaves: Callable[[Write, Workspace], Awaitable[None]] = _nobody_there,
     ) -> None:
         """Take what the use cases need.
 
@@ -72,12 +80,15 @@ class IdentityService:
             guardrails: Slugs of those that a policy may name.
             account_changed: Called with an account's id once a change to it is durable; must not
                 raise.
+            workspace_leaves: Called with a workspace, in the transaction that removes it; raises
+                to keep it.
         """
         self._clock = clock
         self._ids = ids
         self._authenticator = authenticator
         self._guardrails = guardrails
         self._account_changed = account_changed
+        self._workspace_leaves = workspace_leaves
 
     # Accounts
 
@@ -139,24 +150,31 @@ class IdentityService:
         name: str | None = None,
         account_type: AccountType | None = None,
         free_limits_exempt: bool | None = None,
+        intern_programme: bool | None = None,
+        vault_writes: bool | None = None,
     ) -> Account:
         """Change what is given of an account and leave the rest.
 
         Raises:
             NotFound: There is no such account.
-            Forbidden: How it pays and what it is exempt from is for an operator to say.
+            Forbidden: How it pays, what it is exempt from and what it may do is for an operator
+                to say.
         """
         found = await self.account(write, who, account_id)
-        if not who.operator and (account_type is not None or free_limits_exempt is not None):
-            message = "Only an operator can change an account's type and its exemption."
-            raise Forbidden(message)
-        exempt = found.free_limits_exempt if free_limits_exempt is None else free_limits_exempt
+        operators = {
+            "type": account_type,
+            "free_limits_exempt": free_limits_exempt,
+            "intern_programme": intern_programme,
+            "vault_writes": vault_writes,
+        }
+        given = {field: value for field, value in operators.items() if value is not None}
+        if given and not who.operator:
+            raise Forbidden(f"Only an operator can change {', '.join(given)} of an account.")
         changed = replace(
             found,
             name=found.name if name is None else name,
-            type=account_type or found.type,
-            free_limits_exempt=exempt,
             updated_at=self._clock.now(),
+            **given,  # pyright: ignore[reportArgumentType] - the fields of the same names
         )
         await repository.save_account(write, changed)
         write.after_commit(lambda: self._account_changed(account_id))
@@ -239,20 +257,34 @@ class IdentityService:
             raise NotFound(message)
         return found
 
+    async def switches(self, read: Read, workspace_id: str) -> Switches:
+        """Return what an operator lets a workspace do; nothing where there is none."""
+        return await repository.switches(read, workspace_id) or Switches(
+            intern_programme=False, vault_writes=False
+        )
+
     async def workspaces(self, read: Read, account_id: str, window: Window) -> Page[Workspace]:
         """Return the workspaces of an account, oldest first."""
         return await repository.list_workspaces(read, account_id, window)
 
     async def change_workspace(
-        self, write: Write, account_id: str, reference: str, facts: Mapping[str, object]
+        self,
+        write: Write,
+        who: Manager,
+        account_id: str,
+        reference: str,
+        facts: Mapping[str, object],
     ) -> Workspace:
         """Change what `facts` names of a workspace and leave the rest.
 
         Raises:
             NotFound: There is no such workspace.
+            Forbidden: What it may do is for an operator to say.
             Invalid: The new slug is taken.
         """
         found = await self.workspace(write, account_id, reference)
+        if not who.operator and any(name in facts for name in _SWITCHES):
+            raise Forbidden(f"Only an operator can change {' and '.join(_SWITCHES)}.")
         changed = replace(_with_facts(found, facts), updated_at=self._clock.now())
         if not await repository.save_workspace(write, changed):
             raise _slug_taken(changed.slug)
@@ -276,6 +308,7 @@ class IdentityService:
         if await repository.has_keys(write, found.id):
             message = "The workspace still has API keys; delete them first."
             raise Invalid(message)
+        await self._workspace_leaves(write, found)
         await repository.delete_workspace(write, found.id)
 
     # Users
@@ -541,7 +574,7 @@ def _check_new_key(who: Manager, wanted: NewKey, now: datetime) -> None:
 
 
 def _with_facts(workspace: Workspace, facts: Mapping[str, object]) -> Workspace:
-    columns = {name: facts[name] for name in ("name", "slug", "description") if name in facts}
+    columns = {name: facts[name] for name in _COLUMNS if name in facts}
     preferences = {name: value for name, value in facts.items() if name not in columns}
     return replace(
         workspace,

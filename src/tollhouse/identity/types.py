@@ -51,6 +51,10 @@ class Account:
     type: AccountType = AccountType.PREPAID
     free_limits_exempt: bool = False
     """Whether its requests to free models are not limited."""
+    intern_programme: bool = False
+    """Whether its workspaces may have interns and vaults."""
+    vault_writes: bool = True
+    """Whether the secrets of its workspaces may be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,18 @@ class Workspace:
     created_by: str | None
     created_at: datetime
     updated_at: datetime | None = None
+    intern_programme: bool = True
+    """Whether it may have interns and vaults, where its account may."""
+    vault_writes: bool = True
+    """Whether its secrets may be changed, where those of its account may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """What an operator lets a workspace do, its account's switches included."""
+
+    intern_programme: bool
+    vault_writes: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
     <data>/tollhouse.db      the SQLite database
     <data>/journal/          charges on their way to the database
     <data>/blobs/            requests and results of batches
+    <data>/vault.keys        the key-encryption keys of secrets, mode 0600
     <data>/.lock             flock'd by the owner; holds its pid and address as JSON
     <data>/control.sock      the owner's door for commands on this machine, mode 0600
 
@@ -76,6 +77,11 @@ class DataFolder:
     def blobs(self) -> Path:
         """The folder of blobs."""
         return self.path / "blobs"
+
+    @property
+    def vault_keys(self) -> Path:
+        """The file of key-encryption keys."""
+        return self.path / "vault.keys"
 
     @property
     def control_socket(self) -> Path:

@@ -41,7 +41,9 @@ class Desk:
 
     async def change_workspace(self, tenant: Tenant, which: str, **facts: object) -> Workspace:
         async with self.database.writing() as write:
-            return await self.service.change_workspace(write, tenant.account.id, which, facts)
+            return await self.service.change_workspace(
+                write, OPERATOR, tenant.account.id, which, facts
+            )
 
     async def delete_workspace(
         self, tenant: Tenant, which: str, *, default_confirmed: bool = False

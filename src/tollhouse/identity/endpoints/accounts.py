@@ -49,6 +49,10 @@ class AccountChangeBody(Body):
     afterwards. For an operator alone."""
     free_limits_exempt: Omittable[bool] = None
     """Whether its requests to free models are not limited. For an operator alone."""
+    intern_programme: Omittable[bool] = None
+    """Whether its workspaces may have interns and vaults. For an operator alone."""
+    vault_writes: Omittable[bool] = None
+    """Whether the secrets of its workspaces may be changed. For an operator alone."""
 
 
 class AccountReply(Reply):
@@ -62,6 +66,10 @@ class AccountReply(Reply):
     """How it pays: prepaid, subscription, enterprise or invoice."""
     free_limits_exempt: bool
     """Whether its requests to free models are not limited."""
+    intern_programme: bool
+    """Whether its workspaces may have interns and vaults."""
+    vault_writes: bool
+    """Whether the secrets of its workspaces may be changed."""
     created_at: SentTime
     """When it was made."""
     updated_at: SentTime | None
@@ -156,6 +164,8 @@ class Accounts:
                 name=body.name,
                 account_type=None if body.type is None else AccountType(body.type),
                 free_limits_exempt=body.free_limits_exempt,
+                intern_programme=body.intern_programme,
+                vault_writes=body.vault_writes,
             )
         return OneAccount(data=_reply(changed))
 
@@ -166,6 +176,8 @@ def _reply(account: Account) -> AccountReply:
         name=account.name,
         type=account.type.value,
         free_limits_exempt=account.free_limits_exempt,
+        intern_programme=account.intern_programme,
+        vault_writes=account.vault_writes,
         created_at=account.created_at,
         updated_at=account.updated_at,
     )

@@ -69,6 +69,10 @@ class WorkspaceReply(WorkspacePreferences):
     """Its name in addresses."""
     description: str | None
     """What it is for."""
+    intern_programme: bool
+    """Whether it may have interns and vaults, where its account may."""
+    vault_writes: bool
+    """Whether its secrets may be changed, where those of its account may."""
     created_at: SentTime
     """When it was made."""
     updated_at: SentTime | None
@@ -126,3 +130,7 @@ class WorkspaceChangeBody(WorkspaceFacts):
     """What people call it."""
     slug: Omittable[Slug] = None
     """Its name in addresses: lower-case words with hyphens between them."""
+    intern_programme: Omittable[bool] = None
+    """Whether it may have interns and vaults, where its account may. For an operator alone."""
+    vault_writes: Omittable[bool] = None
+    """Whether its secrets may be changed, where its account's may. For an operator alone."""

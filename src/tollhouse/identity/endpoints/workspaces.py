@@ -108,7 +108,7 @@ class Workspaces:
         """Change what the body names of a workspace; the rest stays."""
         async with self._database.writing() as write:
             home = await self._service.home(write, who, account_id)
-            changed = await self._service.change_workspace(write, home, id, body.facts())
+            changed = await self._service.change_workspace(write, who, home, id, body.facts())
         return OneWorkspace(data=_reply(changed))
 
     async def delete_workspace(
@@ -135,6 +135,8 @@ def _reply(workspace: Workspace) -> WorkspaceReply:
         name=workspace.name,
         slug=workspace.slug,
         description=workspace.description,
+        intern_programme=workspace.intern_programme,
+        vault_writes=workspace.vault_writes,
         created_at=workspace.created_at,
         updated_at=workspace.updated_at,
         created_by=workspace.created_by,

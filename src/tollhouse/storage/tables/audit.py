@@ -1,0 +1,34 @@
+"""The record of what was done with secrets: rows in chains, and where each chain ends."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from tollhouse.storage.tables.base import METADATA, Instant, text
+
+audit_rows = sa.Table(
+    "audit_rows",
+    METADATA,
+    sa.Column("chain", text(), primary_key=True),
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", Instant, nullable=False),
+    sa.Column("action", text(), nullable=False),
+    sa.Column("actor", text(), nullable=False),
+    sa.Column("workspace_id", text()),
+    sa.Column("intern_id", text()),
+    sa.Column("vault_id", text()),
+    sa.Column("name", text()),
+    sa.Column("version", sa.BigInteger),
+    sa.Column("hosts", sa.JSON(none_as_null=True)),
+    sa.Column("verdict", text(), nullable=False),
+    sa.Column("hash", text(), nullable=False),
+)
+
+audit_heads = sa.Table(
+    "audit_heads",
+    METADATA,
+    sa.Column("chain", text(), primary_key=True),
+    sa.Column("seq", sa.BigInteger, nullable=False),
+    sa.Column("hash", text(), nullable=False),
+)
+"""Written with each row; whoever appends locks it, so that a chain has no gap and no fork."""
