@@ -1,0 +1,129 @@
+"""`/audit`: the record of what was done with secrets, and by whom. Ours.
+
+The rows come as they were hashed, so that whoever reads them can verify the chain: `tollhouse audit
+verify` does.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from tollhouse.audit.chain import exported
+from tollhouse.audit.service import AuditService
+from tollhouse.audit.types import INSTALLATION
+from tollhouse.identity.access import Managing
+from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import Manager
+from tollhouse.kernel.errors import Forbidden
+from tollhouse.kernel.wire import OTHER_ACCOUNT, Reference, Reply, refusals
+from tollhouse.storage.database import Database
+from tollhouse.storage.transaction import Read
+
+
+class AuditQuery(BaseModel):
+    """Which part of which chain is wanted."""
+
+    account_id: Reference | None = Field(default=None, description=OTHER_ACCOUNT)
+    installation: bool = Field(
+        default=False, description="For an operator: what concerns no single account."
+    )
+    after: int = Field(
+        default=0, ge=0, le=2**53, description="Only rows behind the one of this number."
+    )
+    limit: int = Field(default=100, ge=1, le=1000, description="How many to return at most.")
+
+
+class AuditRowReply(Reply):
+    """One thing that was done. Everything but `hash` is what the hash covers."""
+
+    chain: str
+    """Whose record it is: an account's id, or `installation`."""
+    seq: int
+    """Counted from 1, without a gap."""
+    at: str
+    """When: ISO 8601 in UTC, with milliseconds."""
+    action: str
+    """What was done."""
+    actor: str
+    """Hash of the key with which it was asked for, or `operator`."""
+    workspace_id: str | None
+    """Where."""
+    intern_id: str | None
+    """For which intern, or by which."""
+    vault_id: str | None
+    """In which vault."""
+    name: str | None
+    """Of the secret; of the key, where one was changed."""
+    version: int | None
+    """Of the secret, after it was done."""
+    hosts: list[str] | None
+    """Those that it is bound to, or the one that it was asked for."""
+    verdict: str
+    """`done`, or why it was refused."""
+    hash: str
+    """SHA-256 over this row and the hash before it."""
+
+
+class AuditHead(Reply):
+    """The end of a chain. Keep one elsewhere, and verify against it later."""
+
+    seq: int
+    """Number of the last row; 0 for none."""
+    hash: str
+    """Its hash."""
+
+
+class AuditPage(Reply):
+    """Part of a chain."""
+
+    data: list[AuditRowReply]
+    """In their order."""
+    has_more: bool
+    """Whether there are further ones."""
+    head: AuditHead
+    """Where the chain ends."""
+
+
+class Audit:
+    """The endpoint of the record."""
+
+    def __init__(
+        self, service: AuditService, identity: IdentityService, database: Database
+    ) -> None:
+        """Take what it needs."""
+        self._service = service
+        self._identity = identity
+        self._database = database
+
+    async def list_audit_rows(
+        self, who: Managing, query: Annotated[AuditQuery, Query()]
+    ) -> AuditPage:
+        """List what was done with secrets, oldest first."""
+        async with self._database.reading() as read:
+            chain = await self._chain(read, who, query)
+            rows = await self._service.rows(read, chain, query.after, query.limit)
+            head = await self._service.head(read, chain)
+        last = rows[-1].seq if rows else query.after
+        return AuditPage(
+            data=[AuditRowReply.model_validate(exported(row)) for row in rows],
+            has_more=len(rows) == query.limit and last < head.seq,
+            head=AuditHead(seq=head.seq, hash=head.hash),
+        )
+
+    async def _chain(self, read: Read, who: Manager, query: AuditQuery) -> str:
+        if not query.installation:
+            return await self._identity.home(read, who, query.account_id)
+        if not who.operator:
+            message = "Only an operator sees what concerns no single account."
+            raise Forbidden(message)
+        return INSTALLATION
+
+
+def audit_router(service: AuditService, identity: IdentityService, database: Database) -> APIRouter:
+    """Return the route of the record."""
+    routes = APIRouter()
+    routes.get("/audit", tags=["Audit"], responses=refusals(400, 401, 403, 404, 500))(
+        Audit(service, identity, database).list_audit_rows
+    )
+    return routes

@@ -1,0 +1,100 @@
+"""The hash chain: each row's hash covers the row and the hash before it. Pure.
+
+    GENESIS ──> hash 1 = SHA-256(GENESIS, row 1) ──> hash 2 = SHA-256(hash 1, row 2) ──> ...
+
+Whoever changes, removes or swaps a row would have to write every later hash anew, and the head that
+is kept beside the rows, and every head that somebody noted elsewhere. The last is what counts
+against someone who may write to the database: keep a head now and then, and verify against it.
+
+Source: Haber and Stornetta, "How to time-stamp a digital document" (1991).
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from tollhouse.audit.types import START, Fault, Head, Row
+from tollhouse.kernel.clock import iso_utc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def digest(row_without_hash: Mapping[str, object], previous: str) -> str:
+    """Return the hash of a row behind another one.
+
+    Args:
+        row_without_hash: As `facts` returns it.
+        previous: The hash before it, 64 hex digits.
+    """
+    told = json.dumps(row_without_hash, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return sha256(f"{previous}\n{told}".encode()).hexdigest()
+
+
+def facts(row: Row) -> dict[str, object]:
+    """Return what a row's hash covers, as it is exported."""
+    entry = row.entry
+    return {
+        "chain": row.chain,
+        "seq": row.seq,
+        "at": iso_utc(row.at),
+        "action": entry.action.value,
+        "actor": entry.actor,
+        "workspace_id": entry.workspace_id,
+        "intern_id": entry.intern_id,
+        "vault_id": entry.vault_id,
+        "name": entry.name,
+        "version": entry.version,
+        "hosts": None if entry.hosts is None else list(entry.hosts),
+        "verdict": entry.verdict,
+    }
+
+
+def exported(row: Row) -> dict[str, object]:
+    """Return a row with its hash."""
+    return {**facts(row), "hash": row.hash}
+
+
+class Verifier:
+    """Checks a chain row by row, in little memory however long it is."""
+
+    def __init__(self, after: Head = START) -> None:
+        """Begin behind a row that is trusted; at the chain's start unless one is given."""
+        self.head = after
+        """The last row that was as it should be."""
+
+    def fault_in(self, rows: Iterable[Mapping[str, object]]) -> Fault | None:
+        """Check further rows, as they are exported; return the first that is wrong."""
+        for row in rows:
+            fault = self._next(row)
+            if fault is not None:
+                return fault
+        return None
+
+    def fault_at_end(self, head: Head) -> Fault | None:
+        """Compare what was checked with the head that is kept; rows may be gone at the end."""
+        if head == self.head:
+            return None
+        if head.seq > self.head.seq:
+            return Fault(self.head.seq + 1, f"rows {self.head.seq + 1} to {head.seq} are gone")
+        if head.seq < self.head.seq:
+            return Fault(head.seq + 1, f"the chain ended with row {head.seq} when it was written")
+        return Fault(head.seq, "the last row is not the one that was written")
+
+    def _next(self, row: Mapping[str, object]) -> Fault | None:
+        expected = self.head.seq + 1
+        if row.get("seq") != expected:
+            return Fault(expected, f"row {expected} is not there")
+        told = {name: value for name, value in row.items() if name != "hash"}
+        own = digest(told, self.head.hash)
+        if row.get("hash") != own:
+            return Fault(expected, "it was changed, or one before it")
+        self.head = Head(expected, own)
+        return None
+
+
+def link(row: Row, head: Head) -> Row:
+    """Return a row with the hash that it has behind a head."""
+    return Row(row.chain, row.seq, row.at, row.entry, digest(facts(row), head.hash))

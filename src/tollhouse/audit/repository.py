@@ -1,0 +1,65 @@
+"""The SQL of the record."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from tollhouse.audit.types import START, Action, Entry, Head, Row
+from tollhouse.storage.tables.audit import audit_heads, audit_rows
+from tollhouse.storage.upsert import insert
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.storage.transaction import Read, Write
+
+
+async def hold_head(write: Write, chain: str) -> Head:
+    """Return where a chain ends; until the transaction does, nobody else appends to it."""
+    start = {"chain": chain, "seq": START.seq, "hash": START.hash}
+    await write.execute(insert(write, audit_heads).values(**start).on_conflict_do_nothing())
+    query = sa.select(audit_heads).where(audit_heads.c.chain == chain).with_for_update()
+    row = (await write.execute(query)).mappings().one()
+    return Head(row["seq"], row["hash"])
+
+
+async def append(write: Write, row: Row) -> None:
+    """Add a row behind the head, which it becomes."""
+    entry = asdict(row.entry)
+    hosts = entry.pop("hosts")
+    await write.execute(
+        sa.insert(audit_rows).values(
+            chain=row.chain,
+            seq=row.seq,
+            at=row.at,
+            hash=row.hash,
+            hosts=None if hosts is None else list(hosts),
+            **entry,
+        )
+    )
+    moved = sa.update(audit_heads).where(audit_heads.c.chain == row.chain)
+    await write.execute(moved.values(seq=row.seq, hash=row.hash))
+
+
+async def head(read: Read, chain: str) -> Head:
+    """Return where a chain ends."""
+    query = sa.select(audit_heads).where(audit_heads.c.chain == chain)
+    row = (await read.execute(query)).mappings().first()
+    return START if row is None else Head(row["seq"], row["hash"])
+
+
+async def rows(read: Read, chain: str, after: int, limit: int) -> Sequence[Row]:
+    """Return rows of a chain behind one of them, in their order."""
+    query = sa.select(audit_rows).where(audit_rows.c.chain == chain, audit_rows.c.seq > after)
+    found = await read.execute(query.order_by(audit_rows.c.seq).limit(limit))
+    return [_row(each) for each in found.mappings()]
+
+
+def _row(row: sa.RowMapping) -> Row:
+    facts: dict[str, Any] = {name: row[name] for name in Entry.__slots__}
+    facts["action"] = Action(facts["action"])
+    facts["hosts"] = None if facts["hosts"] is None else tuple(facts["hosts"])
+    return Row(row["chain"], row["seq"], row["at"], Entry(**facts), row["hash"])

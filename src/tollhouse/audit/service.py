@@ -1,0 +1,49 @@
+"""Keeping the record: an entry is durable with what it tells of, or neither is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.audit import repository
+from tollhouse.audit.chain import link
+from tollhouse.audit.types import GENESIS, Head, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.audit.types import Entry
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.storage.transaction import Read, Write
+
+
+class AuditService:
+    """The record of every account, and of the installation."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Take the time."""
+        self._clock = clock
+
+    async def record(self, write: Write, chain: str, entries: Sequence[Entry]) -> None:
+        """Append entries in the transaction that does what they tell of; as its last step.
+
+        Args:
+            write: The transaction; without the entries it must not be committed.
+            chain: The account's id, or `INSTALLATION`.
+            entries: In their order.
+
+        Raises:
+            Exception: They cannot be written; the transaction is lost.
+        """
+        head = await repository.hold_head(write, chain)
+        for seq, entry in enumerate(entries, head.seq + 1):
+            row = link(Row(chain, seq, self._clock.now(), entry, GENESIS), head)
+            await repository.append(write, row)
+            head = Head(row.seq, row.hash)
+
+    async def head(self, read: Read, chain: str) -> Head:
+        """Return where a chain ends."""
+        return await repository.head(read, chain)
+
+    async def rows(self, read: Read, chain: str, after: int, limit: int) -> Sequence[Row]:
+        """Return at most `limit` rows of a chain behind the row `after`."""
+        return await repository.rows(read, chain, after, limit)

@@ -1,0 +1,84 @@
+"""Entries of the record, and the chain that they stand in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+INSTALLATION: Final = "installation"
+"""The chain of what concerns no single account."""
+GENESIS: Final = "0" * 64
+"""What stands before the first entry of a chain."""
+
+
+class Action(StrEnum):
+    """What was done."""
+
+    SECRET_WRITTEN = "secret_written"  # noqa: S105 - a name, and no secret
+    SECRET_DELETED = "secret_deleted"  # noqa: S105 - the same
+    SECRET_COPIED = "secret_copied"  # noqa: S105 - the same
+    SECRET_IMPORTED = "secret_imported"  # noqa: S105 - the same
+    SECRET_RELEASED = "secret_released"  # noqa: S105 - the same
+    VAULT_DELETED = "vault_deleted"
+    KEY_ROTATED = "key_rotated"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that was done; it names secrets and never holds a value."""
+
+    action: Action
+    actor: str
+    """Hash of the key with which it was asked for, or `operator`."""
+    workspace_id: str | None = None
+    intern_id: str | None = None
+    """The intern that it was done for, or by."""
+    vault_id: str | None = None
+    name: str | None = None
+    """Of the secret."""
+    version: int | None = None
+    """Of the secret, after it was done."""
+    hosts: tuple[str, ...] | None = None
+    """Those that the secret is bound to, or the one that it was asked for."""
+    verdict: str = "done"
+    """`done`, or why it was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An entry in its place."""
+
+    chain: str
+    """An account's id, or `INSTALLATION`."""
+    seq: int
+    """Counted from 1 in its chain, without a gap."""
+    at: datetime
+    """When, to the millisecond."""
+    entry: Entry
+    hash: str
+    """Of this row and, through the hash before it, of all before it: 64 hex digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of a chain."""
+
+    seq: int
+    hash: str
+
+
+START: Final = Head(0, GENESIS)
+"""The head of a chain without a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Where a chain is not as it was written."""
+
+    seq: int
+    """The row at which that shows."""
+    reason: str
