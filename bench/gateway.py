@@ -66,7 +66,9 @@ class Gateway:
             BenchError: It does not start.
         """
         command = [str(PROGRAM), "serve", "--data-dir", str(folder), "--config", str(config)]
-        environment = {} if authority is None else {"SSL_CERT_FILE": str(authority)}
+        environment = {"TOLLHOUSE_SERVER__CORE_DUMPS": "true"}  # py-spy looks into it
+        if authority is not None:
+            environment["SSL_CERT_FILE"] = str(authority)
         self.child = Child(
             "the gateway", [*command, "--port", "0", "--json"], environment=environment
         )

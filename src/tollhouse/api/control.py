@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from tollhouse.api.errors import error_response
+from tollhouse.api.reasons import with_reason
 from tollhouse.api.validation import invalid_request
 from tollhouse.kernel.errors import Bug, Invalid, MethodNotAllowed, NotFound, TollhouseError
 
@@ -71,19 +72,19 @@ def _operation_id(route: APIRoute) -> str:
 
 
 def _answer_errors(app: FastAPI, routes: Sequence[APIRoute]) -> None:
-    async def refused(_request: Request, error: Exception) -> Response:
-        return _response(cast("TollhouseError", error))
+    async def refused(request: Request, error: Exception) -> Response:
+        return _response(request, cast("TollhouseError", error))
 
     async def invalid(request: Request, error: Exception) -> Response:
         content_type = request.headers.get("content-type")
         errors = cast("RequestValidationError", error).errors()
-        return _response(invalid_request(errors, content_type))
+        return _response(request, invalid_request(errors, content_type))
 
     async def unrouted(request: Request, error: Exception) -> Response:
-        return _response(_from_framework(cast("HTTPException", error), request, routes))
+        return _response(request, _from_framework(cast("HTTPException", error), request, routes))
 
-    async def failed(_request: Request, error: Exception) -> Response:
-        return _response(Bug(type(error).__name__))
+    async def failed(request: Request, error: Exception) -> Response:
+        return _response(request, Bug(type(error).__name__))
 
     app.add_exception_handler(TollhouseError, refused)
     app.add_exception_handler(RequestValidationError, invalid)
@@ -91,8 +92,8 @@ def _answer_errors(app: FastAPI, routes: Sequence[APIRoute]) -> None:
     app.add_exception_handler(Exception, failed)
 
 
-def _response(error: TollhouseError) -> Response:
-    status, headers, body = error_response(error)
+def _response(request: Request, error: TollhouseError) -> Response:
+    status, headers, body = error_response(with_reason(error, request.url.path))
     response = Response(body, status)
     response.raw_headers.extend(headers)
     return response

@@ -11,6 +11,7 @@ Whatever is refused or fails, here or behind, becomes an envelope here; a stack 
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from tollhouse.api import policy
 from tollhouse.api.asgi import respond
 from tollhouse.api.errors import error_response
 from tollhouse.api.limits import AddressRate, ClientGone, read_body
+from tollhouse.api.reasons import with_reason
 from tollhouse.identity.access import set_caller
 from tollhouse.identity.types import LocalOperator
 from tollhouse.kernel.envelope import status_of
@@ -31,12 +33,13 @@ from tollhouse.kernel.errors import (
     MethodNotAllowed,
     RateLimited,
     RateWindow,
+    TimedOut,
     TollhouseError,
     Unauthenticated,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Mapping
 
     from tollhouse.api.asgi import App, Message, Receive, Scope, Send
     from tollhouse.api.hot_routes import HotRoute
@@ -63,8 +66,6 @@ class Routes:
     """Path below the version segment -> its route."""
     control: App
     system: SystemRoutes
-    unread: Container[tuple[str, str]] = ()
-    """Methods and paths of the control plane's that read their bodies themselves, as they come."""
 
 
 class Front:
@@ -152,10 +153,24 @@ class Front:
             await hot(scope, headers, receive, send)
             return
         inner: Scope = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
-        if (scope["method"], path) not in self._routes.unread:
-            body = await read_body(receive, headers, self._settings.control_body_limit_bytes)
-            receive = _replay(body, receive)
-        await self._routes.control(inner, receive, send)
+        if policy.reads_itself(scope["method"], path):
+            await self._control(inner, path, receive, send)
+            return
+        body = await read_body(receive, headers, self._settings.control_body_limit_bytes)
+        await self._control(inner, path, _replay(body, receive), send)
+
+    async def _control(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
+        """Pass a request on to the control plane, for as long as its route has.
+
+        Raises:
+            TimedOut: It took longer.
+        """
+        seconds = policy.deadline(path)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._routes.control(scope, receive, send)
+        except TimeoutError as error:
+            raise TimedOut(f"The operation timed out after {seconds} seconds.") from error
 
     # The gates
 
@@ -235,7 +250,8 @@ class Front:
         shown = None
         if hot is not None:
             shown = hot.refuse(error, None if exchange is None else exchange.generation_id)
-        status, fields, body = error_response(error, shown)
+        path = policy.api_path(scope["path"])
+        status, fields, body = error_response(with_reason(error, path or ""), shown)
         if exchange is not None and exchange.booked:
             fields.append((b"x-generation-id", exchange.generation_id.encode()))
         origin = headers.get(b"origin")

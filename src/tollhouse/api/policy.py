@@ -16,6 +16,10 @@ OPEN_TO_ALL: Final = ("/models", "/model", "/providers")
 NOT_REGIONAL: Final = ("/key", "/batches", "/interns", "/vault")
 """Routes that regional host names refuse."""
 STRICT_KEY_TEXT: Final = ("/interns", "/vault")
+WITH_REASON: Final = ("/interns", "/vault")
+"""Routes whose errors say a reason, and whether another try makes sense."""
+DEADLINE_SECONDS: Final = 10
+"""How long an operation on interns or secrets may take."""
 
 KEY_MISSING: Final = "No auth credentials found"
 KEY_INVALID_OR_MISSING: Final = "Invalid or missing API key"
@@ -35,6 +39,19 @@ def api_path(path: str) -> str | None:
 def below(path: str, roots: Sequence[str]) -> bool:
     """Tell whether a path is one of the roots or lies below one."""
     return any(path == root or path.startswith(root + "/") for root in roots)
+
+
+def reads_itself(method: str, path: str) -> bool:
+    """Tell whether a route of the control plane reads its body itself, as it comes.
+
+    Batches are too long to be held; of secrets nothing is read before the caller is judged.
+    """
+    return (method, path) == ("POST", "/batches") or below(path, ("/vault",))
+
+
+def deadline(path: str) -> float | None:
+    """Return the seconds that an operation may take; None where that is its own affair."""
+    return DEADLINE_SECONDS if below(path, WITH_REASON) else None
 
 
 def is_open(method: str, path: str) -> bool:

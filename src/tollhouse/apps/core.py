@@ -17,14 +17,16 @@ from tollhouse.storage.migrate_child import upgrade_in_child
 from tollhouse.storage.revision import HEAD, current, require_head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     import sqlalchemy as sa
 
     from tollhouse.accounting.rules import Rules
+    from tollhouse.identity.types import Workspace
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
     from tollhouse.settings.sections import Settings
+    from tollhouse.storage.transaction import Write
 
 _REVOKED_ELSEWHERE_SECONDS = 1.0
 
@@ -42,6 +44,7 @@ class Core:
     ledger: LedgerService
     rules: Rules
     changes: Changes
+    departures: Departures
     max_age_seconds: float | None
     """How old what is remembered of the database may be; None where nobody else writes to it."""
 
@@ -82,6 +85,19 @@ class Changes:
             self.hinted_to(account_id)
 
 
+class Departures:
+    """Passes on that a workspace is being removed, to who keeps things for it."""
+
+    def __init__(self) -> None:
+        """Start with nobody."""
+        self.heard_by: Callable[[Write, Workspace], Awaitable[None]] | None = None
+
+    async def tell(self, write: Write, workspace: Workspace) -> None:
+        """Pass it on."""
+        if self.heard_by is not None:
+            await self.heard_by(write, workspace)
+
+
 def build_core(url: sa.URL, settings: Settings) -> Core:
     """Return the services on a database whose schema is there.
 
@@ -93,7 +109,7 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
     clock, ids = SystemClock(), RandomIds()
     # An SQLite file has one server process; a PostgreSQL database may have others.
     max_age = None if database.dialect == "sqlite" else _REVOKED_ELSEWHERE_SECONDS
-    rules, changes = rules_of(settings.limits), Changes()
+    rules, changes, departures = rules_of(settings.limits), Changes(), Departures()
     authenticator = Authenticator(database, clock, max_age)
     return Core(
         database=database,
@@ -106,6 +122,7 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
             authenticator,
             [each.slug for each in settings.guardrails],
             account_changed=changes.tell,
+            workspace_leaves=departures.tell,
         ),
         accounting=AccountingService(
             clock, ids, rules=rules, stale=changes.tell, outdated=changes.hint
@@ -113,5 +130,6 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
         ledger=LedgerService(clock),
         rules=rules,
         changes=changes,
+        departures=departures,
         max_age_seconds=max_age,
     )

@@ -15,6 +15,7 @@ from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
 from tollhouse.accounting.standing import BooksStanding
+from tollhouse.api.audit import audit_router
 from tollhouse.api.control import control_app
 from tollhouse.api.docs import render_docs
 from tollhouse.api.estimate import Estimate
@@ -25,6 +26,7 @@ from tollhouse.api.operations import HOT_OPERATIONS
 from tollhouse.api.readiness import Readiness
 from tollhouse.api.system import SystemRoutes
 from tollhouse.apps.batching import build_batching, open_blobs
+from tollhouse.apps.vaulting import build_vaulting
 from tollhouse.batches import endpoints as batch_endpoints
 from tollhouse.identity import endpoints as identity_endpoints
 from tollhouse.inference import endpoints as inference_endpoints
@@ -39,6 +41,7 @@ from tollhouse.inference.token_count import TokenCounter
 from tollhouse.inference.upstream.client import HttpUpstream
 from tollhouse.observability.invariants import Invariants
 from tollhouse.observability.metrics import Metrics
+from tollhouse.vault import endpoints as vault_endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.upstream.port import Upstream
     from tollhouse.settings.sections import ProviderSettings, Settings
     from tollhouse.storage.data_folder import DataFolder
+    from tollhouse.vault.keys.base import KeyEncryption
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ def build_gateway(
     core: Core,
     catalog: Catalog,
     folder: DataFolder,
+    keys: KeyEncryption,
 ) -> Gateway:
     """Return the gateway on a database whose schema is there; must run inside the event loop."""
     metrics = Metrics()
@@ -116,6 +121,7 @@ def build_gateway(
         is_busy=lambda: pipeline.running > 0,
         settled=settler.settled,
     )
+    vaulting = build_vaulting(settings.vault, core, keys)
     metrics.in_flight.set_function(lambda: pipeline.running + batching.asker.pipeline.running)
     readiness = Readiness(core.database)
     control = control_app(
@@ -138,6 +144,8 @@ def build_gateway(
             largest_body=settings.batches.body_limit_bytes,
             settled=settler.settled,
         ),
+        vault_endpoints.router(vaulting.service, vaulting.upkeep, core.identity, core.database),
+        audit_router(vaulting.audit, core.identity, core.database),
     )
     hot: dict[str, HotRoute] = {
         path: Inference(spoken, pipeline, core.clock, settings.server)
@@ -152,7 +160,6 @@ def build_gateway(
     routes = Routes(
         hot=hot,
         control=control,
-        unread=frozenset({("POST", "/batches")}),
         system=SystemRoutes(
             version=__version__,
             openapi=partial(render_openapi, control, HOT_OPERATIONS),

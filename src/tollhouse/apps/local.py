@@ -18,6 +18,7 @@ from tollhouse.apps.bootstrap import OPERATOR, bootstrap_if_empty, is_empty, new
 from tollhouse.apps.core import bring_up_to_date, build_core
 from tollhouse.apps.gateway import build_gateway
 from tollhouse.apps.ground import database_url, read_catalog
+from tollhouse.apps.vaulting import open_keys
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.pages import Window
 from tollhouse.kernel.start import StartError
@@ -59,7 +60,8 @@ async def local_front(settings: Settings) -> AsyncGenerator[Front]:
         try:
             await bring_up_to_date(core.database)
             await _require_account(core)
-            gateway = build_gateway(settings, core, catalog, folder)
+            keys = await open_keys(settings.vault, core, folder)
+            gateway = build_gateway(settings, core, catalog, folder, keys)
         except BaseException:
             await core.database.close()
             raise

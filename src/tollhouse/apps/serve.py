@@ -30,6 +30,8 @@ from tollhouse.apps.batching import ready_blobs
 from tollhouse.apps.bootstrap import Bootstrapped, bootstrap_if_empty, is_empty
 from tollhouse.apps.core import Core, bring_up_to_date, build_core
 from tollhouse.apps.gateway import Gateway, build_gateway
+from tollhouse.apps.memory import keep_memory_private
+from tollhouse.apps.vaulting import open_keys
 from tollhouse.kernel.start import StartError
 from tollhouse.observability.logging import configure_logging
 from tollhouse.storage.data_folder import DataFolder
@@ -74,6 +76,8 @@ def serve(settings: Settings, ground: Ground, announce: Callable[[Started], None
     """
     configure_logging(settings.logging.level, settings.logging.format)
     _allow_open_files()
+    if not settings.server.core_dumps:
+        keep_memory_private()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings, ground, announce))
 
@@ -95,8 +99,9 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
     try:
         await ground.schema_made()
         await bring_up_to_date(core.database)
+        keys = await open_keys(settings.vault, core, folder)
         first = await _first_start(core, settings)
-        gateway = build_gateway(settings, core, catalog, folder)
+        gateway = build_gateway(settings, core, catalog, folder, keys)
         await _recover(gateway)
         await ready_blobs(gateway.batching.blobs)
         if core.database.dialect == "sqlite":

@@ -49,7 +49,11 @@ def error_object(error: TollhouseError) -> dict[str, object]:
     """Return the `error` object; a bug's text stays inside."""
     status = status_of(error)
     if isinstance(error, Bug) or status == STATUS["bug"]:
-        return {"code": status, "message": MASKED, "metadata": {"error_type": error.code}}
+        return {
+            "code": status,
+            "message": MASKED,
+            "metadata": {"error_type": error.code, **error.metadata},
+        }
     shown: dict[str, object] = {"code": status, "message": error.message}
     if error.metadata:
         shown["metadata"] = error.metadata

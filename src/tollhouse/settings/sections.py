@@ -6,6 +6,7 @@
      ├─ limits       LimitsSettings
      ├─ batches      BatchSettings
      ├─ blobs        BlobSettings
+     ├─ vault        VaultSettings
      ├─ upstream     UpstreamSettings
      ├─ logging      LoggingSettings
      ├─ guardrails   GuardrailSettings, ...
@@ -138,6 +139,11 @@ class ServerSettings(Section):
     )
     shutdown_seconds: Seconds = Field(
         default=30.0, description="How long running requests may take to finish after SIGTERM."
+    )
+    core_dumps: bool = Field(
+        default=False,
+        description="Whether the process may be dumped, and looked into by its own user, as "
+        "profilers do. Secrets pass through its memory.",
     )
 
 
@@ -294,6 +300,31 @@ class BlobSettings(Section):
     )
     secret_access_key: ApiKey | None = Field(
         default=None, description="The secret that belongs to it. Never shown."
+    )
+
+
+class VaultSettings(Section):
+    """Where the keys are that secrets are sealed with, and what old secrets may do."""
+
+    keys: Lowered[Literal["local", "settings", "command"]] = Field(
+        default="local",
+        description="Where the key-encryption key is: a file in the data folder, `vault.key`, or "
+        "behind the program `vault.command`.",
+    )
+    key: ApiKey | None = Field(
+        default=None,
+        description="With `settings`: the key-encryption key, 32 bytes in base64. Never shown.",
+    )
+    previous_keys: Listed[ApiKey] = Field(
+        default=(), description="Earlier ones that still open what they sealed. Never shown."
+    )
+    command: Listed[Filled] = Field(
+        default=(),
+        description="With `command`: a program and its arguments that wraps and unwraps data keys.",
+    )
+    release_unbound: bool = Field(
+        default=False,
+        description="Whether imported secrets that are bound to no host go to any host.",
     )
 
 
@@ -558,6 +589,7 @@ class Settings(Section):
     limits: LimitsSettings = LimitsSettings()
     batches: BatchSettings = BatchSettings()
     blobs: BlobSettings = BlobSettings()
+    vault: VaultSettings = VaultSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     logging: LoggingSettings = LoggingSettings()
     database_url: DatabaseUrl | None = Field(

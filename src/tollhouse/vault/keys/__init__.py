@@ -1,0 +1,1 @@
+"""Where key-encryption keys are: a file, the environment, or any program."""

@@ -1,0 +1,189 @@
+"""What a secret may be called, which hosts it may be bound to, and who may touch it. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from tollhouse.identity.types import KeyKind
+from tollhouse.kernel.errors import Invalid, NotFound, Unauthenticated, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.identity.types import Subject, Switches
+
+NAME: Final = r"^(?!.*__)[a-z]([a-z0-9_]*[a-z0-9])?$"
+LONGEST_NAME: Final = 255
+LONGEST_VALUE: Final = 65_536
+MOST_HOSTS: Final = 100
+LONGEST_HOST_AS_SENT: Final = 254
+LONGEST_HOST: Final = 253
+MOST_COPIED: Final = 100
+LARGEST_BODY: Final = 425_000
+"""Bytes of a body."""
+
+_NAME: Final = re.compile(NAME[1:-1])
+_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NOT_IN_A_HEADER: Final = re.compile(r"[\r\n\0]")
+
+
+class WritesDisabled(Unavailable):
+    """The operator lets nobody change these secrets now."""
+
+    def __init__(self) -> None:
+        """Say who can change that."""
+        super().__init__(
+            "Changes to secrets are switched off here; an operator can switch them on.",
+            metadata={"reason": "writes_disabled", "retryable": False},
+        )
+
+
+def check_name(name: str) -> str:
+    """Return a secret's name.
+
+    Raises:
+        Invalid: It is none.
+    """
+    if not 1 <= len(name) <= LONGEST_NAME or not _NAME.fullmatch(name):
+        raise Invalid(
+            f"name: must have 1 to {LONGEST_NAME} characters: lower-case letters, digits and "
+            "single underscores, a letter first and no underscore last."
+        )
+    return name
+
+
+def check_names(names: Sequence[str]) -> Sequence[str]:
+    """Return the names of secrets to copy.
+
+    Raises:
+        Invalid: They are none or too many, one comes twice, or is no name.
+    """
+    if not 1 <= len(names) <= MOST_COPIED or len(set(names)) < len(names):
+        raise Invalid(f"names: must have 1 to {MOST_COPIED} entries, each once.")
+    return [check_name(name) for name in names]
+
+
+def check_value(value: str) -> str:
+    """Return a secret's value; no message repeats any of it.
+
+    Raises:
+        Invalid: It is empty, too long, no Unicode, or could not stand in a header.
+    """
+    if not 1 <= len(value) <= LONGEST_VALUE:
+        raise Invalid(f"value: must have 1 to {LONGEST_VALUE} characters.")
+    if _NOT_IN_A_HEADER.search(value):
+        message = "value: must not contain a line break or U+0000: no header can carry them."
+        raise Invalid(message)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        message = "value: must be valid Unicode."
+        raise Invalid(message) from None
+    return value
+
+
+def normal_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return the hosts that a secret is bound to: lower case, each once, in the order given.
+
+    Raises:
+        Invalid: There are none or too many, or one of them is no host name.
+    """
+    if not 1 <= len(hosts) <= MOST_HOSTS:
+        raise Invalid(f"hosts: must have 1 to {MOST_HOSTS} entries.")
+    return tuple(dict.fromkeys(_normal_host(host, f"hosts.{at}") for at, host in enumerate(hosts)))
+
+
+def normal_host(host: str) -> str:
+    """Return a host name as secrets are bound to it.
+
+    Raises:
+        Invalid: It is none.
+    """
+    return _normal_host(host, "host")
+
+
+def _normal_host(host: str, field: str) -> str:
+    # Before lower case: the Kelvin sign's is an ASCII k.
+    if not host.isascii():
+        raise Invalid(f"{field}: write an international name in its ASCII form, xn--...")
+    if len(host) > LONGEST_HOST_AS_SENT:
+        raise Invalid(f"{field}: must have at most {LONGEST_HOST} characters.")
+    name = host.lower().removesuffix(".")
+    labels = name.split(".")
+    if len(name) > LONGEST_HOST or not all(map(_LABEL.fullmatch, labels)):
+        raise Invalid(
+            f"{field}: must be a host name such as api.example.com, without scheme, port, path or "
+            "wildcard."
+        )
+    if _NUMBER.fullmatch(labels[-1]):
+        # As browsers read it: a name that ends in a number is an IPv4 address, however written.
+        # Source: https://url.spec.whatwg.org/#ends-in-a-number-checker
+        raise Invalid(f"{field}: must be a name and not an IP address.")
+    return name
+
+
+def intern_uuid(intern_id: str) -> str:
+    """Return an intern's id in its canonical form.
+
+    Raises:
+        Invalid: It is no UUID.
+    """
+    if not _UUID.fullmatch(intern_id):
+        message = "internId: must be a UUID."
+        raise Invalid(message)
+    return intern_id.lower()
+
+
+def check_caller(caller: Subject) -> None:
+    """Make sure that a caller's key is one for vaults.
+
+    Raises:
+        Unauthenticated: It is a management key, which has no workspace of its own.
+    """
+    if caller.kind is KeyKind.MANAGEMENT:
+        message = "Invalid or missing API key: a management key cannot use a vault."
+        raise Unauthenticated(message)
+
+
+def check_programme(switches: Switches) -> None:
+    """Make sure that a workspace may have vaults.
+
+    Raises:
+        NotFound: It may not, and is not told more.
+    """
+    if not switches.intern_programme:
+        raise _not_found()
+
+
+def check_confinement(caller: Subject, intern_id: str | None, *, copies: bool = False) -> None:
+    """Make sure that an intern's own key stays with its intern.
+
+    Args:
+        caller: Who asks.
+        intern_id: The intern that it asks for, as it was sent; None for the workspace.
+        copies: Whether it wants to copy secrets of the workspace, which it cannot even list.
+
+    Raises:
+        NotFound: It asks for something else.
+    """
+    if caller.kind is not KeyKind.INTERN:
+        return
+    if copies or intern_id is None or intern_id.lower() != caller.intern_id:
+        raise _not_found()
+
+
+def check_writes(switches: Switches) -> None:
+    """Make sure that secrets may be changed.
+
+    Raises:
+        WritesDisabled: An operator has switched that off.
+    """
+    if not switches.vault_writes:
+        raise WritesDisabled
+
+
+def _not_found() -> NotFound:
+    return NotFound("Not found.")

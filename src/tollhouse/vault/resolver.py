@@ -1,0 +1,60 @@
+"""Which secret a name means, and whether it goes to a host: the one place that decides it. Pure.
+
+    own vault ──┐
+    attached  ──┼──> by name the first wins ──> bound to this very host? ──> released
+    workspace ──┘                               no: nothing of that name is
+
+Listing, explaining and releasing all ask here, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def resolve(layers: Iterable[tuple[Scope, Iterable[StoredSecret]]]) -> dict[str, Resolved]:
+    """Return what each name means.
+
+    Args:
+        layers: Scopes with their secrets, in any order.
+
+    Returns:
+        Name -> its secret, in the order of the names' bytes.
+    """
+    found: dict[str, list[tuple[Scope, StoredSecret]]] = {}
+    for scope, secrets in sorted(layers, key=lambda layer: _RANK[layer[0]]):
+        for secret in secrets:
+            found.setdefault(secret.name, []).append((scope, secret))
+    resolved: dict[str, Resolved] = {}
+    for name in sorted(found):  # names are ASCII: their order is that of their bytes
+        (scope, secret), *hidden = found[name]
+        resolved[name] = Resolved(secret, scope, tuple(hidden))
+    return resolved
+
+
+def verdict(
+    resolved: Mapping[str, Resolved], name: str, host: str, *, release_unbound: bool
+) -> Verdict:
+    """Tell whether the secret of a name goes to a host.
+
+    Args:
+        resolved: What names mean for the intern.
+        name: The secret's.
+        host: Normalised, as hosts are stored; compared for equality and nothing else.
+        release_unbound: Whether a secret without hosts goes to any.
+    """
+    found = resolved.get(name)
+    if found is None:
+        return Verdict.UNKNOWN_NAME
+    hosts = found.secret.hosts
+    if hosts is None:
+        return Verdict.RELEASED if release_unbound else Verdict.UNBOUND
+    return Verdict.RELEASED if host in hosts else Verdict.OTHER_HOST
+
+
+_RANK = {scope: at for at, scope in enumerate(Scope)}
