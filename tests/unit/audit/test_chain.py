@@ -1,0 +1,124 @@
+"""A chain shows whatever was done to it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.audit.chain import Verifier, exported, facts, link
+from tollhouse.audit.types import GENESIS, START, Action, Entry, Fault, Head, Row
+from tollhouse.testing.clock import START as NOW
+
+ENTRY = Entry(
+    Action.SECRET_WRITTEN, "hash", "workspace", None, "vault", "github_token", 1, ("a.com",)
+)
+
+
+def chain(length: int = 5) -> list[Row]:
+    rows: list[Row] = []
+    head = START
+    for seq in range(1, length + 1):
+        entry = replace(ENTRY, version=seq)
+        row = link(Row("account", seq, NOW + timedelta(seconds=seq), entry, GENESIS), head)
+        rows.append(row)
+        head = Head(row.seq, row.hash)
+    return rows
+
+
+def fault(rows: list[dict[str, Any]], head: Head) -> Fault | None:
+    verifier = Verifier()
+    return verifier.fault_in(rows) or verifier.fault_at_end(head)
+
+
+def whole(rows: list[Row]) -> tuple[list[dict[str, Any]], Head]:
+    return [exported(row) for row in rows], Head(rows[-1].seq, rows[-1].hash)
+
+
+def test_a_chain_as_it_was_written_is_right() -> None:
+    assert fault(*whole(chain())) is None
+    assert fault([], START) is None
+
+
+def test_a_hash_covers_the_row_and_the_hash_before_it() -> None:
+    first, second = chain(2)
+    told = json.dumps(facts(second), sort_keys=True, separators=(",", ":"))
+    assert second.hash == sha256(f"{first.hash}\n{told}".encode()).hexdigest()
+
+
+@pytest.mark.parametrize("field", [*facts(chain(1)[0]), "hash"])
+def test_a_changed_field_is_found_at_its_row(field: str) -> None:
+    rows, head = whole(chain())
+    rows[2] = {**rows[2], field: "changed"}
+    found = fault(rows, head)
+    assert found is not None
+    assert found.seq == 3
+
+
+@pytest.mark.parametrize("extra", [{"more": 1}, {"verdict": None}])
+def test_an_added_or_emptied_field_is_found(extra: dict[str, Any]) -> None:
+    rows, head = whole(chain())
+    rows[1] |= extra
+    assert fault(rows, head) == Fault(2, "it was changed, or one before it")
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_a_removed_row_is_found(at: int) -> None:
+    rows, head = whole(chain())
+    del rows[at]
+    found = fault(rows, head)
+    assert found is not None
+    assert found.seq == at + 1
+
+
+def test_swapped_rows_are_found_also_where_their_numbers_are_swapped_too() -> None:
+    rows, head = whole(chain())
+    rows[1], rows[2] = rows[2], rows[1]
+    assert fault(rows, head) == Fault(2, "row 2 is not there")
+    rows[1]["seq"], rows[2]["seq"] = 2, 3
+    assert fault(rows, head) == Fault(2, "it was changed, or one before it")
+
+
+def test_rows_that_are_gone_at_the_end_are_found_by_the_head() -> None:
+    rows, head = whole(chain())
+    assert fault(rows[:3], head) == Fault(4, "rows 4 to 5 are gone")
+
+
+def test_rows_that_were_added_at_the_end_are_found_by_the_head() -> None:
+    rows, _ = whole(chain())
+    assert fault(rows, Head(3, rows[2]["hash"])) == Fault(
+        4, "the chain ended with row 3 when it was written"
+    )
+
+
+def test_a_chain_that_was_written_anew_is_found_by_a_head_that_was_kept() -> None:
+    _, kept = whole(chain())
+    changed = chain()
+    head = START
+    for at, row in enumerate(changed):
+        entry = replace(row.entry, actor="somebody else")
+        changed[at] = link(replace(row, entry=entry), head)
+        head = Head(row.seq, changed[at].hash)
+    rows, own = whole(changed)
+    assert fault(rows, own) is None
+    assert fault(rows, kept) == Fault(5, "the last row is not the one that was written")
+
+
+def test_it_goes_on_behind_a_row_that_is_trusted() -> None:
+    rows, head = whole(chain())
+    verifier = Verifier(Head(3, rows[2]["hash"]))
+    assert verifier.fault_in(rows[3:]) is None
+    assert verifier.head == head
+
+
+@given(st.integers(0, 4), st.integers(0, 4))
+def test_no_row_can_stand_in_anothers_place(at: int, other: int) -> None:
+    rows, head = whole(chain())
+    rows[at] = {**rows[other], "seq": at + 1}
+    assert (fault(rows, head) is None) == (at == other)

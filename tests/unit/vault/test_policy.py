@@ -1,0 +1,230 @@
+"""What a secret may be called, which hosts it may be bound to, and who may touch it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.identity.types import KeyKind, Subject, Switches
+from tollhouse.kernel.errors import Invalid, NotFound, Unauthenticated
+from tollhouse.vault import policy
+from tollhouse.vault.policy import WritesDisabled
+
+INTERN = "0b9f1d8e-6d9a-4b3c-8a53-0a51f7f3c111"
+OTHER = "0b9f1d8e-6d9a-4b3c-8a53-0a51f7f3c222"
+CALLER = Subject(
+    "hash",
+    KeyKind.API,
+    operator=False,
+    account_id="account",
+    workspace_id="workspace",
+    creator_user_id=None,
+    intern_id=None,
+    label="sk-...",
+)
+OWN = replace(CALLER, kind=KeyKind.INTERN, intern_id=INTERN)
+
+
+@pytest.mark.parametrize("name", ["a", "a1", "a_b", "github_token", "a" * 255, "x0_9_y"])
+def test_a_name_has_lower_case_letters_digits_and_single_underscores(name: str) -> None:
+    assert policy.check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "A", "1a", "_a", "a_", "a__b", "a-b", "a b", "a" * 256, "a\n", "ä", "a.b", "copy/x", "\0"],
+)
+def test_anything_else_is_no_name(name: str) -> None:
+    with pytest.raises(Invalid, match="name:"):
+        policy.check_name(name)
+
+
+@given(st.text(alphabet="ab0_A-\n", max_size=12))
+def test_names_are_those_of_the_published_pattern(name: str) -> None:
+    published = re.fullmatch(r"(?!.*__)[a-z]([a-z0-9_]*[a-z0-9])?", name, re.DOTALL)
+    try:
+        policy.check_name(name)
+    except Invalid:
+        assert not published
+    else:
+        assert published
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ("api.example.com", "api.example.com"),
+        ("API.Example.COM", "api.example.com"),
+        ("api.example.com.", "api.example.com"),
+        ("localhost", "localhost"),
+        ("a-b.c0", "a-b.c0"),
+        ("xn--bcher-kva.example", "xn--bcher-kva.example"),
+        ("a" * 63 + ".com", "a" * 63 + ".com"),
+        (".".join(["a" * 63] * 3 + ["b" * 61]), ".".join(["a" * 63] * 3 + ["b" * 61])),
+        (".".join(["a" * 63] * 3 + ["b" * 61]) + ".", ".".join(["a" * 63] * 3 + ["b" * 61])),
+        ("1.2.3.4.example", "1.2.3.4.example"),
+        ("0x7f.example", "0x7f.example"),
+    ],
+)
+def test_a_host_is_stored_in_lower_case_without_a_last_dot(sent: str, stored: str) -> None:
+    assert policy.normal_host(sent) == stored
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        ".",
+        "a..b",
+        ".a.com",
+        "a.com..",
+        "https://a.com",
+        "a.com:443",
+        "a.com/path",
+        "*.a.com",
+        "a_b.com",
+        "-a.com",
+        "a-.com",
+        "a b.com",
+        " a.com",
+        "a.com ",
+        "a.com\n",
+        "a.com\0",
+        "user@a.com",
+        "a.com?x",
+        "a.com#x",
+        "a%2ecom",
+        "a" * 64 + ".com",
+        ".".join(["a" * 63] * 4),
+        "a." * 127 + "a" + "b",
+    ],
+)
+def test_what_is_no_host_name_is_refused(host: str) -> None:
+    with pytest.raises(Invalid, match="host:"):
+        policy.normal_host(host)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7f.0.0.1",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        "0x",
+        "1.2.3.0xff",
+        "[::1]",
+        "::1",
+        "::ffff:127.0.0.1",
+        "fe80::1%eth0",
+    ],
+)
+def test_an_ip_address_is_refused_however_it_is_written(address: str) -> None:
+    with pytest.raises(Invalid):
+        policy.normal_host(address)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "bücher.example",
+        "ex\u0430mple.com",
+        "api\u3002example.com",
+        "\u212aapi.com",
+        "\uff45xample.com",
+        "straße.de",
+    ],
+)
+def test_a_name_that_is_not_ascii_is_refused_and_never_read_as_another(host: str) -> None:
+    with pytest.raises(Invalid, match="xn--"):
+        policy.normal_host(host)
+
+
+def test_hosts_are_kept_once_each_in_their_order() -> None:
+    sent = ["b.com", "A.com", "a.com.", "B.COM"]
+    assert policy.normal_hosts(sent) == ("b.com", "a.com")
+
+
+@pytest.mark.parametrize("count", [0, 101])
+def test_there_are_1_to_100_hosts(count: int) -> None:
+    with pytest.raises(Invalid, match="hosts:"):
+        policy.normal_hosts([f"h{at}.com" for at in range(count)])
+
+
+def test_a_hundred_hosts_may_be_named() -> None:
+    assert len(policy.normal_hosts([f"h{at}.com" for at in range(100)])) == 100
+
+
+def test_a_wrong_host_is_named_by_its_place() -> None:
+    with pytest.raises(Invalid, match=r"hosts\.1:"):
+        policy.normal_hosts(["a.com", "*.b.com"])
+
+
+@pytest.mark.parametrize("value", ["x", "x" * 65_536, "ü" * 65_536, "a b\tc", '{"json": 1}'])
+def test_a_value_has_up_to_65536_characters(value: str) -> None:
+    assert policy.check_value(value) == value
+
+
+@pytest.mark.parametrize("value", ["", "x" * 65_537, "a\rb", "a\nb", "a\0b", "a\n", "\ud800"])
+def test_a_value_that_no_header_could_carry_is_refused_and_not_repeated(value: str) -> None:
+    with pytest.raises(Invalid, match="value:") as refused:
+        policy.check_value(value)
+    assert not value or value not in str(refused.value)
+
+
+def test_names_to_copy_are_1_to_100_and_each_once() -> None:
+    for names in ([], ["a", "a"], [f"n{at}" for at in range(101)]):
+        with pytest.raises(Invalid, match="names:"):
+            policy.check_names(names)
+    assert len(policy.check_names([f"n{at}" for at in range(100)])) == 100
+
+
+@pytest.mark.parametrize("text", ["", "x", INTERN[:-1], f"{{{INTERN}}}", INTERN.replace("-", "")])
+def test_an_intern_is_named_by_a_uuid(text: str) -> None:
+    with pytest.raises(Invalid, match="internId:"):
+        policy.intern_uuid(text)
+    assert policy.intern_uuid(INTERN.upper()) == INTERN
+
+
+def test_a_management_key_is_none_for_vaults() -> None:
+    with pytest.raises(Unauthenticated):
+        policy.check_caller(replace(CALLER, kind=KeyKind.MANAGEMENT))
+    policy.check_caller(CALLER)
+    policy.check_caller(OWN)
+
+
+def test_outside_the_programme_there_is_nothing() -> None:
+    with pytest.raises(NotFound):
+        policy.check_programme(Switches(intern_programme=False, vault_writes=True))
+    policy.check_programme(Switches(intern_programme=True, vault_writes=False))
+
+
+@pytest.mark.parametrize("intern_id", [None, OTHER, "x", ""])
+def test_an_interns_own_key_sees_nothing_but_its_intern(intern_id: str | None) -> None:
+    with pytest.raises(NotFound):
+        policy.check_confinement(OWN, intern_id)
+
+
+def test_an_interns_own_key_sees_its_intern_and_copies_nothing() -> None:
+    policy.check_confinement(OWN, INTERN.upper())
+    with pytest.raises(NotFound):
+        policy.check_confinement(OWN, INTERN, copies=True)
+
+
+def test_a_workspaces_key_is_not_confined() -> None:
+    policy.check_confinement(CALLER, None)
+    policy.check_confinement(CALLER, OTHER, copies=True)
+
+
+def test_writes_that_are_switched_off_say_so_and_that_trying_again_is_of_no_use() -> None:
+    with pytest.raises(WritesDisabled) as refused:
+        policy.check_writes(Switches(intern_programme=True, vault_writes=False))
+    assert refused.value.metadata == {"reason": "writes_disabled", "retryable": False}
+    policy.check_writes(Switches(intern_programme=True, vault_writes=True))
