@@ -84,7 +84,7 @@ def _keys(settings: VaultSettings, folder: DataFolder, *, make: bool) -> KeyEncr
         if not settings.command:
             message = "vault.command: name the program that wraps keys"
             raise StartError(message)
-        return CommandKeys(settings.command)
+        return CommandKeys(settings.command, settings.command_seconds)
     if settings.keys == "settings":
         return SymmetricKeys(_from_settings(settings))
     found = open_local(folder.vault_keys, make=make)

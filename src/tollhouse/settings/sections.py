@@ -322,6 +322,7 @@ class VaultSettings(Section):
         default=(),
         description="With `command`: a program and its arguments that wraps and unwraps data keys.",
     )
+    command_seconds: Seconds = Field(default=5.0, description="How long that program may take.")
     release_unbound: bool = Field(
         default=False,
         description="Whether imported secrets that are bound to no host go to any host.",

@@ -220,7 +220,7 @@ class VaultService:
         async with self._database.writing() as write:
             await self._hold(write, target)
             originals = await repository.secrets_named(write, source.id, names)
-            chosen = [_copyable(originals.get(name), name) for name in names]
+            chosen = _copyable(originals, names)
             copies = [
                 await self._store(
                     write,
@@ -429,12 +429,14 @@ class VaultService:
             raise _not_opened() from None
 
 
-def _copyable(secret: StoredSecret | None, name: str) -> StoredSecret:
-    if secret is None:
-        raise _no_secret(name)
-    if secret.is_legacy:
-        raise Conflict(f"{name} is bound to no host; store it again before it is copied.")
-    return secret
+def _copyable(secrets: Mapping[str, StoredSecret], names: Sequence[str]) -> Sequence[StoredSecret]:
+    for name in names:
+        if name not in secrets:
+            raise _no_secret(name)
+    for name in names:
+        if secrets[name].is_legacy:
+            raise Conflict(f"{name} is bound to no host; store it again before it is copied.")
+    return [secrets[name] for name in names]
 
 
 def _no_intern() -> NotFound:

@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ID: Final = "command"
-_SECONDS: Final = 5.0
 
 
 class CommandKeys:
     """Keys behind a program; fulfils `keys.base.KeyEncryption`."""
 
-    def __init__(self, command: Sequence[str], seconds: float = _SECONDS) -> None:
+    def __init__(self, command: Sequence[str], seconds: float) -> None:
         """Name the program.
 
         Args:

@@ -74,6 +74,6 @@ async def test_a_program_that_hangs_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_program_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
-    keys = CommandKeys([str(tmp_path / "missing")])
+    keys = CommandKeys([str(tmp_path / "missing")], seconds=20)
     with pytest.raises(KeysUnavailable, match="cannot be run"):
         await keys.wrap(bytes(32), "v1")

@@ -1,0 +1,104 @@
+"""Values that must be found nowhere, and who looks for them everywhere.
+
+    canaries = [new_canary(at) for at in range(20)]
+    ...                                       # a server does everything it can with them
+    found = Scanner(canaries).in_folder(data_dir) | scanner.in_bytes("replies", replies)
+
+A value counts as found raw, as JSON and a URL escape it, in hex, in base64 (at each of its three
+alignments, both alphabets), and any of these inside gzip, zlib or zstd, and in any cell of an
+SQLite file, where a long row is in pieces.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import sqlite3
+import zlib
+from contextlib import closing, suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING
+from urllib.parse import quote, quote_plus
+
+from backports import zstd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+_SQLITE = b"SQLite format 3\0"
+_PACKED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
+
+
+def new_canary(number: int) -> str:
+    """Return a value that stands nowhere by chance, with characters that encodings change."""
+    drawn = sha256(f"canary {number}".encode()).hexdigest()[:24]
+    return f'cnry-{drawn}/+"{number}'
+
+
+def encodings(canary: str) -> set[bytes]:
+    """Return how a value may stand somewhere."""
+    raw = canary.encode()
+    found = {raw, json.dumps(canary)[1:-1].encode(), quote(canary).encode()}
+    found |= {quote(canary, safe="").encode(), quote_plus(canary).encode()}
+    found |= {raw.hex().encode(), raw.hex().upper().encode()}
+    for before in range(3):
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            text = encode(b"\0" * before + raw)
+            # What its neighbours have a part in is left out.
+            found.add(text[4 if before else 0 : len(text) // 4 * 4 - 4])
+    return found
+
+
+class Scanner:
+    """Looks for canaries."""
+
+    def __init__(self, canaries: Sequence[str]) -> None:
+        self._needles = {canary: encodings(canary) for canary in canaries}
+
+    def in_bytes(self, place: str, content: bytes) -> set[tuple[str, str]]:
+        """Return places with the canaries that are there."""
+        return {
+            (place, canary)
+            for each in (content, *_unpacked(content))
+            for canary, needles in self._needles.items()
+            if any(needle in each for needle in needles)
+        }
+
+    def in_folder(self, folder: Path) -> set[tuple[str, str]]:
+        """The same for every file below a folder, and every cell of its databases."""
+        found: set[tuple[str, str]] = set()
+        for path in folder.rglob("*"):
+            if path.is_file():
+                content = path.read_bytes()
+                found |= self.in_bytes(path.name, content)
+                if content.startswith(_SQLITE):
+                    for cell in _cells(path):
+                        found |= self.in_bytes(f"{path.name}, a cell", cell)
+        return found
+
+
+def _unpacked(content: bytes) -> Iterator[bytes]:
+    for magic in _PACKED:
+        at = content.find(magic)
+        while at >= 0:
+            with suppress(zlib.error, zstd.ZstdError, EOFError, gzip.BadGzipFile):
+                yield _opened(magic, content[at:])
+            at = content.find(magic, at + 1)
+
+
+def _opened(magic: bytes, content: bytes) -> bytes:
+    if magic == _PACKED[-1]:
+        return zstd.ZstdDecompressor().decompress(content)
+    return zlib.decompressobj(31 if magic == _PACKED[0] else 15).decompress(content)
+
+
+def _cells(path: Path) -> Iterator[bytes]:
+    with closing(sqlite3.connect(path)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        for (table,) in tables.fetchall():
+            for row in connection.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 - our own
+                for cell in row:
+                    if isinstance(cell, str | bytes):
+                        yield cell.encode() if isinstance(cell, str) else cell

@@ -1,0 +1,388 @@
+"""The vault over HTTP: who may what, in which order it is refused, and what errors say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from tests.acceptance.server_process import ServerProcess, start_server
+from tests.acceptance.vault_interns import VaultIntern, add_intern, delete_intern
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+REGIONAL = "eu.tollhouse.test"
+CONFIG = f"""
+server:
+  max_requests_per_address_per_minute: 100000000
+  regional_hostnames: ["{REGIONAL}"]
+"""
+SECRET = {"value": "hunter2-canary", "hosts": ["api.example.com"]}
+TOO_LARGE = json.dumps({"value": "x" * 425_000, "hosts": ["a.com"]}).encode()
+LARGEST = 425_000
+
+
+class Client:
+    """A key's way to the vault."""
+
+    def __init__(
+        self, http: httpx2.Client, server: ServerProcess, key: str, host: str | None = None
+    ) -> None:
+        self._http = http
+        self._headers = {"Authorization": f"Bearer {key}", **({"Host": host} if host else {})}
+        self._base_url = server.base_url
+
+    def __call__(self, method: str, path: str, body: Any = None) -> httpx2.Response:
+        """Send a request; a body is bytes, an iterator of them, or anything for JSON."""
+        as_it_is = body is None or isinstance(body, bytes | Iterator)
+        content = body if as_it_is else json.dumps(body).encode()
+        url = f"{self._base_url}{path}"
+        return self._http.request(method, url, headers=self._headers, content=content)
+
+
+@dataclass(frozen=True)
+class House:
+    """A server with two workspaces and interns in them."""
+
+    server: ServerProcess
+    http: httpx2.Client
+    manage: Client
+    here: Client
+    elsewhere: Client
+    intern: VaultIntern
+    other: VaultIntern
+    foreign: VaultIntern
+
+    def client(self, who: str) -> Client:
+        keys = {
+            "own": self.intern.key,
+            "other intern": self.other.key,
+            "management": self.server.management_key,
+            "unknown": "sk-th-v1-unknown",
+        }
+        if who in keys:
+            return self.with_key(keys[who])
+        return {"workspace": self.here, "elsewhere": self.elsewhere}[who]
+
+    def with_key(self, key: str, host: str | None = None) -> Client:
+        return Client(self.http, self.server, key, host)
+
+    def switch(self, **switches: bool) -> None:
+        """Switch something of the first workspace on or off."""
+        reply = self.manage("PATCH", "/workspaces/default", switches)
+        assert reply.status_code == 200, reply.text
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
+    folder = tmp_path_factory.mktemp("vault")
+    with start_server(folder, config=CONFIG) as server, httpx2.Client(timeout=30) as http:
+        manage = Client(http, server, server.management_key)
+        made = manage("POST", "/workspaces", {"name": "Elsewhere", "slug": "elsewhere"}).json()
+        elsewhere = made["data"]["id"]
+        issued = manage("POST", "/keys", {"name": "elsewhere", "workspace_id": elsewhere}).json()
+        folder, told = server.data_dir, server.announced
+        yield House(
+            server,
+            http,
+            manage,
+            Client(http, server, server.api_key),
+            Client(http, server, issued["key"]),
+            add_intern(folder, told),
+            add_intern(folder, told),
+            add_intern(folder, told, workspace_id=elsewhere),
+        )
+
+
+@pytest.fixture(autouse=True)
+def stored(house: House) -> Generator[None]:
+    """A secret of the workspace and one of the intern; switches as they were afterwards."""
+    house.here("PUT", "/vault/secrets/token", SECRET)
+    house.here("PUT", f"/vault/interns/{house.intern.id}/secrets/own_token", SECRET)
+    yield
+    house.switch(intern_programme=True, vault_writes=True)
+
+
+# Who may what: every route by every caller
+
+ROUTES: dict[str, tuple[str, str, Any, int]] = {
+    "list": ("GET", "/vault/secrets", None, 200),
+    "put": ("PUT", "/vault/secrets/fresh", SECRET, 200),
+    "delete": ("DELETE", "/vault/secrets/token", None, 204),
+    "list of intern": ("GET", "/vault/interns/{id}/secrets", None, 200),
+    "put of intern": ("PUT", "/vault/interns/{id}/secrets/fresh", SECRET, 200),
+    "delete of intern": ("DELETE", "/vault/interns/{id}/secrets/own_token", None, 204),
+    "copy": ("POST", "/vault/interns/{id}/secrets/copy", {"names": ["token"]}, 200),
+    "effective": ("GET", "/vault/interns/{id}/effective-secrets", None, 200),
+}
+OF_INTERN = {route for route in ROUTES if "{id}" in ROUTES[route][1]}
+CALLERS = ("workspace", "elsewhere", "own", "other intern", "management", "unknown")
+
+
+def expected(route: str, who: str) -> int:
+    """Return the status that the contract has for a cell of the table."""
+    granted = ROUTES[route][3]
+    match who:
+        case "workspace":
+            return granted
+        case "own":
+            return granted if route in OF_INTERN and route != "copy" else 404
+        case "elsewhere":
+            if route in OF_INTERN:
+                return 404
+            return 404 if route == "delete" else granted
+        case "other intern":
+            return 404
+        case _:
+            return 401
+
+
+@pytest.mark.parametrize("who", CALLERS)
+@pytest.mark.parametrize("route", ROUTES)
+def test_who_may_use_a_route(house: House, route: str, who: str) -> None:
+    method, path, body, _ = ROUTES[route]
+    reply = house.client(who)(method, path.format(id=house.intern.id), body)
+    assert reply.status_code == expected(route, who), reply.text
+
+
+@pytest.mark.parametrize("who", ["workspace", "own"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_outside_the_programme_every_route_is_unknown(house: House, route: str, who: str) -> None:
+    house.switch(intern_programme=False)
+    method, path, body, _ = ROUTES[route]
+    reply = house.client(who)(method, path.format(id=house.intern.id), body)
+    assert reply.status_code == 404
+    assert reply.json()["error"]["metadata"] == {"reason": "not_found", "retryable": False}
+
+
+@pytest.mark.parametrize("who", ["workspace", "own"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_with_writes_off_reads_go_on_and_writes_are_503(house: House, route: str, who: str) -> None:
+    house.switch(vault_writes=False)
+    method, path, body, _ = ROUTES[route]
+    reply = house.client(who)(method, path.format(id=house.intern.id), body)
+    granted = expected(route, who)
+    assert reply.status_code == (503 if method != "GET" and granted != 404 else granted)
+    if reply.status_code == 503:
+        assert reply.json()["error"]["metadata"] == {
+            "reason": "writes_disabled",
+            "retryable": False,
+        }
+
+
+def test_what_an_account_may_not_its_workspaces_may_not(house: House) -> None:
+    account = f"/accounts/{house.server.announced['account_id']}"
+    house.manage("PATCH", account, {"intern_programme": False})
+    assert house.here("GET", "/vault/secrets").status_code == 404
+    house.manage("PATCH", account, {"intern_programme": True, "vault_writes": False})
+    assert house.here("PUT", "/vault/secrets/token", SECRET).status_code == 503
+    house.manage("PATCH", account, {"vault_writes": True})
+    assert house.here("PUT", "/vault/secrets/token", SECRET).status_code == 200
+
+
+def test_only_an_operator_switches(house: House) -> None:
+    wanted = {"name": "No operator", "kind": "management"}
+    key = house.manage("POST", "/keys", wanted).json()["key"]
+    manager = house.with_key(key)
+    for switches in ({"intern_programme": False}, {"vault_writes": False}):
+        assert manager("PATCH", "/workspaces/default", switches).status_code == 403
+        account = f"/accounts/{house.server.announced['account_id']}"
+        assert manager("PATCH", account, switches).status_code == 403
+
+
+# The order of refusals: a request that breaks two rules hears of the first
+
+UNKNOWN_INTERN = "0b9f1d8e-6d9a-4b3c-8a53-0a51f7f3c111"
+
+
+def test_401_comes_before_403(house: House) -> None:
+    client = house.with_key("sk-th-v1-unknown", REGIONAL)
+    assert client("GET", "/vault/secrets").status_code == 401
+
+
+def test_403_for_the_region_comes_before_404_for_the_programme(house: House) -> None:
+    house.switch(intern_programme=False)
+    client = house.with_key(house.server.api_key, REGIONAL)
+    refused = client("GET", "/vault/secrets")
+    assert refused.status_code == 403
+    assert "metadata" not in refused.json()["error"]
+
+
+def test_404_for_the_programme_comes_before_404_for_the_confinement(house: House) -> None:
+    # Both are the same answer, so that neither tells of the other.
+    own = house.client("own")
+    confined = own("GET", "/vault/secrets").json()
+    house.switch(intern_programme=False)
+    assert own("GET", "/vault/secrets").json() == confined
+
+
+def test_404_for_the_confinement_comes_before_503(house: House) -> None:
+    house.switch(vault_writes=False)
+    assert house.client("own")("PUT", "/vault/secrets/token", SECRET).status_code == 404
+
+
+def test_503_comes_before_413(house: House) -> None:
+    house.switch(vault_writes=False)
+    assert house.here("PUT", "/vault/secrets/token", TOO_LARGE).status_code == 503
+
+
+def test_413_comes_before_400(house: House) -> None:
+    refused = house.here("PUT", "/vault/secrets/NO_NAME", TOO_LARGE)
+    assert refused.status_code == 413
+    assert refused.json()["error"]["metadata"] == {
+        "reason": "payload_too_large",
+        "retryable": False,
+    }
+
+
+def test_400_comes_before_404_for_the_object(house: House) -> None:
+    path = f"/vault/interns/{UNKNOWN_INTERN}/secrets/token"
+    assert house.here("PUT", path, {**SECRET, "more": 1}).status_code == 400
+    assert house.here("PUT", path, SECRET).status_code == 404
+
+
+def test_404_for_the_object_comes_before_409(house: House) -> None:
+    workspace = house.server.announced["workspace_id"]
+    old = {"workspace_id": workspace, "secrets": [{"name": "old", "value": "x"}]}
+    assert house.manage("POST", "/vault-imports", old).status_code == 200
+    path = f"/vault/interns/{house.intern.id}/secrets/copy"
+    assert house.here("POST", path, {"names": ["old", "missing"]}).status_code == 404
+    refused = house.here("POST", path, {"names": ["token", "old"]})
+    assert refused.status_code == 409
+    assert refused.json()["error"]["metadata"] == {"reason": "conflict", "retryable": False}
+
+
+# Bodies
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_of_425_000_bytes_passes_and_one_more_does_not(
+    house: House, *, chunked: bool
+) -> None:
+    for size, status in ((LARGEST, 400), (LARGEST + 1, 413)):
+        body = b" " * (size - 2) + b"{}"
+        content = iter([body[:1000], body[1000:]]) if chunked else body
+        reply = house.here("PUT", "/vault/secrets/token", content)
+        assert reply.status_code == status, reply.text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"value": NaN, "hosts": ["a.com"]}',
+        {"value": "x"},
+        {"hosts": ["a.com"]},
+        {"value": None, "hosts": ["a.com"]},
+        {"value": 1, "hosts": ["a.com"]},
+        {"value": "", "hosts": ["a.com"]},
+        {"value": "x", "hosts": []},
+        {"value": "x", "hosts": "a.com"},
+        {"value": "x", "hosts": [1]},
+        {"value": "x", "hosts": ["*.a.com"]},
+        {"value": "x", "hosts": None},
+        {"value": "x\ny", "hosts": ["a.com"]},
+        {"value": "x" * 65_537, "hosts": ["a.com"]},
+        {**SECRET, "name": "token"},
+    ],
+)
+def test_a_body_that_is_none_is_refused_and_never_repeated(house: House, body: Any) -> None:
+    refused = house.here("PUT", "/vault/secrets/token", body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["metadata"] == {"reason": "invalid_body", "retryable": False}
+    assert "hunter2" not in refused.text
+
+
+@pytest.mark.parametrize("names", [[], ["token", "token"], ["Bad"], ["n"] * 101, "token", [1]])
+def test_names_to_copy_are_checked(house: House, names: Any) -> None:
+    path = f"/vault/interns/{house.intern.id}/secrets/copy"
+    assert house.here("POST", path, {"names": names}).status_code == 400
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=101", "offset=-1", "offset=10001", "limit=x"])
+def test_pages_have_bounds(house: House, query: str) -> None:
+    for path in ("/vault/secrets", f"/vault/interns/{house.intern.id}/effective-secrets"):
+        refused = house.here("GET", f"{path}?{query}")
+        assert refused.status_code == 400
+        assert refused.json()["error"]["metadata"]["reason"] == "invalid_body"
+
+
+@pytest.mark.parametrize("intern", ["x", "0" * 36, UNKNOWN_INTERN.replace("-", "")])
+def test_an_intern_is_named_by_a_uuid(house: House, intern: str) -> None:
+    refused = house.here("GET", f"/vault/interns/{intern}/effective-secrets")
+    assert refused.status_code == 400
+    known = house.here("GET", f"/vault/interns/{house.intern.id.upper()}/effective-secrets")
+    assert known.status_code == 200
+
+
+# What an intern receives
+
+
+def test_an_effective_list_tells_where_each_comes_from(house: House) -> None:
+    path = f"/vault/interns/{house.intern.id}/effective-secrets"
+    found = house.here("GET", path).json()
+    scopes = {each["name"]: each["scope"] for each in found["data"]}
+    assert scopes["token"] == "workspace"
+    assert scopes["own_token"] == "intern"
+    assert set(found["data"][0]) == {"name", "scope", "hosts", "fingerprint", "created_at"}
+
+
+def test_an_effective_list_comes_in_pages(house: House) -> None:
+    path = f"/vault/interns/{house.intern.id}/effective-secrets"
+    whole = [each["name"] for each in house.here("GET", path).json()["data"]]
+    seen: list[str] = []
+    more = True
+    while more:
+        page = house.here("GET", f"{path}?limit=1&offset={len(seen)}").json()
+        seen += [each["name"] for each in page["data"]]
+        more = page["has_more"]
+    assert seen == whole == sorted(whole)
+
+
+def test_an_explained_list_tells_versions_what_lost_and_where_each_goes(house: House) -> None:
+    own = {"value": "mine", "hosts": ["b.com"]}
+    house.here("PUT", f"/vault/interns/{house.other.id}/secrets/token", own)
+    path = f"/vault/interns/{house.other.id}/effective-secrets?explain=true&host=API.example.com."
+    explained = {each["name"]: each for each in house.here("GET", path).json()["data"]}
+    token = explained["token"]
+    assert (token["scope"], token["version"] >= 1) == ("intern", True)
+    assert [lost["scope"] for lost in token["hidden"]] == ["workspace"]
+    assert token["verdict"] == "other_host"
+    assert house.here("GET", path.split("&", maxsplit=1)[0]).json()["data"][0]["verdict"] is None
+
+
+def test_an_attached_vault_that_is_gone_is_404(house: House) -> None:
+    folder, told = house.server.data_dir, house.server.announced
+    lender = add_intern(folder, told)
+    borrower = add_intern(folder, told, attached=lender.vault_id)
+    path = f"/vault/interns/{borrower.id}/effective-secrets"
+    assert house.here("GET", path).status_code == 200
+    delete_intern(folder, lender.id)
+    refused = house.here("GET", path)
+    assert refused.status_code == 404
+    assert refused.json()["error"]["metadata"] == {"reason": "not_found", "retryable": False}
+    assert house.here("GET", f"/vault/interns/{borrower.id}/secrets").status_code == 200
+
+
+def test_an_operation_that_takes_too_long_is_408_and_may_be_tried_again(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("slow")
+    script = folder / "kms.sh"
+    script.write_text("#!/bin/sh\nsleep 60\n")
+    script.chmod(0o755)
+    config = f"vault: {{keys: command, command: ['{script}'], command_seconds: 60}}\n"
+    with start_server(folder, config=config) as server, httpx2.Client(timeout=30) as http:
+        reply = Client(http, server, server.api_key)("PUT", "/vault/secrets/token", SECRET)
+        assert reply.status_code == 408
+        assert reply.json()["error"]["metadata"] == {"reason": "timeout", "retryable": True}
