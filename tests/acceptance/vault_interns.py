@@ -34,7 +34,12 @@ class VaultIntern:
 
 
 def add_intern(
-    folder: Path, announced: dict[str, Any], *, attached: str | None = None, **fields: Any
+    folder: Path,
+    announced: dict[str, Any],
+    *,
+    attached: str | None = None,
+    database: str | None = None,
+    **fields: Any,
 ) -> VaultIntern:
     """Make an intern in the database of a server that may be running.
 
@@ -42,18 +47,25 @@ def add_intern(
         folder: The server's data folder.
         announced: What the server said of its first start.
         attached: The vault that it borrows.
+        database: The URL of the server's database, where that is not in its data folder.
         fields: Another `workspace_id`.
     """
-    return asyncio.run(_add_intern(folder, {**announced, **fields}, attached))
+    return asyncio.run(_add_intern(_settings(folder, database), {**announced, **fields}, attached))
 
 
-def delete_intern(folder: Path, intern_id: str) -> None:
-    """Remove an intern's vault."""
-    asyncio.run(_delete_intern(folder, intern_id))
+def delete_intern(folder: Path, intern_id: str, *, database: str | None = None) -> None:
+    """Remove an intern's vault; see `add_intern`."""
+    asyncio.run(_delete_intern(_settings(folder, database), intern_id))
 
 
-async def _add_intern(folder: Path, announced: dict[str, Any], attached: str | None) -> VaultIntern:
-    async with _services(folder) as (core, service):
+def _settings(folder: Path, database: str | None) -> Settings:
+    return Settings.model_validate({"data_dir": folder, "database_url": database})
+
+
+async def _add_intern(
+    settings: Settings, announced: dict[str, Any], attached: str | None
+) -> VaultIntern:
+    async with _services(settings) as (core, service):
         account, workspace = announced["account_id"], announced["workspace_id"]
         own = await service.new_vault(account, workspace, VaultKind.INTERN)
         intern_id = core.ids.uuid()
@@ -66,17 +78,17 @@ async def _add_intern(folder: Path, announced: dict[str, Any], attached: str | N
         return VaultIntern(intern_id, own.id, issued.text)
 
 
-async def _delete_intern(folder: Path, intern_id: str) -> None:
-    async with _services(folder) as (core, service), core.database.writing() as write:
+async def _delete_intern(settings: Settings, intern_id: str) -> None:
+    async with _services(settings) as (core, service), core.database.writing() as write:
         await service.forget_subject(write, intern_id, "operator")
 
 
 @asynccontextmanager
-async def _services(folder: Path) -> AsyncGenerator[tuple[Core, VaultService]]:
-    settings = Settings(data_dir=folder)
-    core = build_core(database_url(settings, DataFolder(folder)), settings)
+async def _services(settings: Settings) -> AsyncGenerator[tuple[Core, VaultService]]:
+    folder = DataFolder(settings.data_dir)
+    core = build_core(database_url(settings, folder), settings)
     try:
-        keys = await open_keys(settings.vault, core, DataFolder(folder))
+        keys = await open_keys(settings.vault, core, folder)
         yield core, build_vaulting(settings.vault, core, keys).service
     finally:
         await core.database.close()
