@@ -48,6 +48,8 @@ PLANTED = {
             ("accounting", "policy"),
             ("inference", "ports"),
             ("batches", "repository"),
+            ("vault", "policy"),
+            ("audit", "repository"),
         ]
     },
 }

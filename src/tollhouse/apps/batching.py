@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.generation import Services
     from tollhouse.kernel.ids import IdSource
-    from tollhouse.settings.sections import BatchSettings, BlobSettings
+    from tollhouse.settings.stored import BatchSettings, BlobSettings
     from tollhouse.storage.blobs.port import Blobs
     from tollhouse.storage.data_folder import DataFolder
 

@@ -18,7 +18,7 @@ from tollhouse.vault.upkeep import Upkeep, check_keys, has_vaults
 
 if TYPE_CHECKING:
     from tollhouse.apps.core import Core
-    from tollhouse.settings.sections import VaultSettings
+    from tollhouse.settings.stored import VaultSettings
     from tollhouse.storage.data_folder import DataFolder
     from tollhouse.vault.keys.base import KeyEncryption
 

@@ -12,7 +12,8 @@ from pydantic_core import PydanticUndefined
 
 from tollhouse.kernel.secret import Secret
 from tollhouse.settings.problems import Location, dotted
-from tollhouse.settings.sections import Section, Settings
+from tollhouse.settings.section import Section
+from tollhouse.settings.sections import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -46,6 +46,8 @@ class TestCreate:
             "name": "New",
             "type": "prepaid",
             "free_limits_exempt": False,
+            "intern_programme": False,
+            "vault_writes": True,
             "created_at": "2026-03-12T10:30:00.000Z",
             "updated_at": None,
         }
@@ -163,7 +165,15 @@ class TestChange:
             other.account_id: "Renamed",
         }
 
-    @pytest.mark.parametrize("field", [{"type": "prepaid"}, {"free_limits_exempt": False}])
+    @pytest.mark.parametrize(
+        "field",
+        [
+            {"type": "prepaid"},
+            {"free_limits_exempt": False},
+            {"intern_programme": True},
+            {"vault_writes": False},
+        ],
+    )
     async def test_refuses_that_to_all_but_operators(
         self, acme: Acme, field: dict[str, object]
     ) -> None:
@@ -172,7 +182,7 @@ class TestChange:
         reply = await acme.management.patch(path, json={"name": "Mine", **field})
 
         assert message(reply, 403) == (
-            "Only an operator can change an account's type and its exemption."
+            f"Only an operator can change {next(iter(field))} of an account."
         )
         assert (await acme.management.get(path)).json()["data"]["name"] == "Acme"
 

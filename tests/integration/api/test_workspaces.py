@@ -38,6 +38,8 @@ DEFAULTS = {
     "io_logging_api_key_ids": None,
     "disabled_server_tools": None,
     "include_byok_in_budgets": False,
+    "intern_programme": True,
+    "vault_writes": True,
 }
 WRONG = [
     ({"name": ""}, "name: String should have at least 1 character."),

@@ -34,7 +34,7 @@ from bench.batches.figures import (
 from bench.batches.watch import ChildWatch
 from bench.load import Plan
 from bench.upstream import Desk, Upstream
-from tollhouse.settings.sections import BatchSettings
+from tollhouse.settings.stored import BatchSettings
 
 MB = 1_000_000
 DOSE = BatchDose((Amount(1_000, 2, 1), Amount(50_000, 2, 1)))

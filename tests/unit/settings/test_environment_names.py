@@ -42,6 +42,7 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_SERVER__SHUTDOWN_SECONDS": _seconds,
     "TOLLHOUSE_SERVER__KEEP_ALIVE_SECONDS": _seconds,
     "TOLLHOUSE_SERVER__DISCOVER_LOCAL_MODELS": st.booleans(),
+    "TOLLHOUSE_SERVER__CORE_DUMPS": st.booleans(),
     "TOLLHOUSE_ACCOUNTING__INITIAL_GRANT": _credits,
     "TOLLHOUSE_ACCOUNTING__JOURNAL_SYNC": st.sampled_from(["group", "always"]),
     "TOLLHOUSE_ACCOUNTING__VERIFY_SECONDS": _pauses,
@@ -77,6 +78,12 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_BLOBS__REGION": _words,
     "TOLLHOUSE_BLOBS__ACCESS_KEY_ID": _words,
     "TOLLHOUSE_BLOBS__SECRET_ACCESS_KEY": _words,
+    "TOLLHOUSE_VAULT__KEYS": st.sampled_from(["local", "settings", "command"]),
+    "TOLLHOUSE_VAULT__KEY": _words,
+    "TOLLHOUSE_VAULT__PREVIOUS_KEYS": _listed(_words),
+    "TOLLHOUSE_VAULT__COMMAND": _listed(_words),
+    "TOLLHOUSE_VAULT__COMMAND_SECONDS": _seconds,
+    "TOLLHOUSE_VAULT__RELEASE_UNBOUND": st.booleans(),
     "TOLLHOUSE_UPSTREAM__CONNECT_SECONDS": _seconds,
     "TOLLHOUSE_UPSTREAM__POOL_SECONDS": _seconds,
     "TOLLHOUSE_UPSTREAM__HEAD_SECONDS": _seconds,
@@ -124,4 +131,6 @@ def as_plain(value: object, *, networks: bool = False) -> object:
         return value.reveal()
     if isinstance(value, Decimal):
         return value.copy_abs()
-    return tuple(ip_network(part) for part in value) if networks else value
+    if isinstance(value, tuple):
+        return tuple(ip_network(part) if networks else as_plain(part) for part in value)
+    return value
