@@ -226,7 +226,8 @@ async def results(
 
     They come in no order: custom_id says whose a result is.
     """
-    from tollhouse.cli.batches.results import opened, write_results
+    from tollhouse.cli.batches.results import write_results
+    from tollhouse.cli.sinks import opened
 
     with opened(output, force=force) as sink:
         async with server.download(f"/batches/{segment(batch)}") as pieces:
