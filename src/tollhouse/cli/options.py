@@ -1,5 +1,6 @@
 """Options that several commands have."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -58,3 +59,29 @@ Account = Annotated[
         help="The account that is meant, where there are several; needs an operator.",
     ),
 ]
+
+
+class Switch(StrEnum):
+    """Something that an operator switches."""
+
+    ON = "on"
+    OFF = "off"
+
+
+Programme = Annotated[
+    Switch | None,
+    typer.Option("--programme", help="Whether interns and vaults are there; for an operator."),
+]
+VaultWrites = Annotated[
+    Switch | None,
+    typer.Option(
+        "--vault-writes",
+        help="Whether secrets may be stored and deleted; they go on being used. For an operator.",
+    ),
+]
+
+
+def switches(programme: Switch | None, vault_writes: Switch | None) -> dict[str, bool]:
+    """Return the fields of a body that were given."""
+    given = {"intern_programme": programme, "vault_writes": vault_writes}
+    return {name: value is Switch.ON for name, value in given.items() if value is not None}

@@ -7,6 +7,7 @@ import typer
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
+from tollhouse.cli.options import Programme, VaultWrites, switches
 from tollhouse.cli.output import Listing, Record, field
 from tollhouse.cli.policies import PolicyFile, with_policy
 from tollhouse.cli.values import segment
@@ -82,6 +83,7 @@ async def show(server: Server, account: Id) -> Record:
     'tollhouse accounts set ID --name "Acme Inc"',
     "tollhouse accounts set ID --type enterprise --free-limits-exempt",
     "tollhouse accounts set ID --policy policy.yaml",
+    "tollhouse accounts set ID --programme on --vault-writes off",
 )
 async def set_(
     server: Server,
@@ -92,10 +94,13 @@ async def set_(
     pays: Pays = None,
     exempt: Exempt = None,
     policy: PolicyFile = None,
+    programme: Programme = None,
+    vault_writes: VaultWrites = None,
 ) -> Record:
     """Change what is given of an account; how it pays only as an operator."""
     path = f"/accounts/{segment(account)}"
     body = changes(name=name, type=pays, free_limits_exempt=exempt)
+    body |= switches(programme, vault_writes)
     some({**body, **changes(policy=policy)})
     found = await (server.send("PATCH", path, body) if body else server.get(path))
     return Record(await with_policy(server, path, found["data"], policy))

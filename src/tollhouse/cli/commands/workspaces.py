@@ -6,7 +6,7 @@ import typer
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
-from tollhouse.cli.options import Account
+from tollhouse.cli.options import Account, Programme, VaultWrites, switches
 from tollhouse.cli.output import Listing, Record, field
 from tollhouse.cli.policies import PolicyFile, with_policy
 from tollhouse.cli.values import segment, slug_of
@@ -67,6 +67,7 @@ async def show(server: Server, workspace: Reference, account: Account = None) ->
     "set",
     'tollhouse workspaces set lab --name "Research lab"',
     "tollhouse workspaces set lab --policy policy.yaml",
+    "tollhouse workspaces set lab --programme off",
 )
 async def set_(
     server: Server,
@@ -79,10 +80,12 @@ async def set_(
     ] = None,
     description: Description = None,
     policy: PolicyFile = None,
+    programme: Programme = None,
+    vault_writes: VaultWrites = None,
     account: Account = None,
 ) -> Record:
     """Change what is given of a workspace; the rest stays."""
-    body = changes(name=name, slug=slug)
+    body = changes(name=name, slug=slug) | switches(programme, vault_writes)
     if description is not None:
         body["description"] = description or None
     some({**body, **changes(policy=policy)})
