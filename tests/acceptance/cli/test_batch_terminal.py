@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
-import select
 import signal
 import subprocess
 import sys
-import termios
 import threading
-import time
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -21,6 +15,7 @@ import pytest
 
 from tests.acceptance.cli.batch_server import ID, Answer, batch, large, start_batches
 from tests.acceptance.cli.command import tollhouse
+from tests.acceptance.cli.terminal import Terminal
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
 
 if TYPE_CHECKING:
@@ -36,63 +31,9 @@ MOST_MEMORY = 120 * MEGABYTES
 LINES = 50_000
 
 
-class Terminal:
-    """A command on a terminal of its own."""
-
-    def __init__(self, args: tuple[str, ...], env: dict[str, str]) -> None:
-        self._master, slave = pty.openpty()
-
-        def take_terminal() -> None:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-        self._process = subprocess.Popen(
-            [TOLLHOUSE, "batch", *args],
-            env=clean_environment({**env, "TERM": "xterm"}),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=take_terminal,  # noqa: PLW1509 - the child alone has this terminal
-        )
-        os.close(slave)
-        self.text = ""
-
-    def read_until(self, text: str) -> None:
-        """Read what it prints until this has come."""
-        deadline = time.monotonic() + SECONDS
-        while text not in self.text:
-            assert self._read(deadline), f"no {text!r} in {self.text!r}"
-
-    def type(self, text: str) -> None:
-        """Press keys."""
-        os.write(self._master, text.encode())
-
-    def end(self) -> int:
-        """Read all that it prints and return its exit code."""
-        deadline = time.monotonic() + SECONDS
-        while self._read(deadline):
-            pass
-        return self._process.wait(SECONDS)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        os.close(self._master)
-
-    def _read(self, deadline: float) -> bool:
-        ready, _, _ = select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))
-        try:
-            piece = os.read(self._master, 65_536) if ready else b""
-        except OSError:  # the other end is closed
-            piece = b""
-        self.text += piece.decode(errors="replace")
-        return bool(piece)
-
-
 @contextmanager
 def on_terminal(batches: BatchServer, *args: str) -> Iterator[Terminal]:
-    terminal = Terminal(args, batches.env)
+    terminal = Terminal(("batch", *args), batches.env)
     try:
         yield terminal
     finally:

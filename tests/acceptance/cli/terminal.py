@@ -1,0 +1,70 @@
+"""`tollhouse` on a terminal of its own: what it shows, and what is typed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import subprocess
+import termios
+import time
+
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+
+SECONDS = 60
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, args: tuple[str, ...], env: dict[str, str]) -> None:
+        self._master, slave = pty.openpty()
+
+        def take_terminal() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self._process = subprocess.Popen(
+            [TOLLHOUSE, *args],
+            env=clean_environment({**env, "TERM": "xterm"}),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=take_terminal,  # noqa: PLW1509 - the child alone has this terminal
+        )
+        os.close(slave)
+        self.text = ""
+
+    def read_until(self, text: str) -> None:
+        """Read what it prints until this has come."""
+        deadline = time.monotonic() + SECONDS
+        while text not in self.text:
+            assert self._read(deadline), f"no {text!r} in {self.text!r}"
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._master, text.encode())
+
+    def end(self) -> int:
+        """Read all that it prints and return its exit code."""
+        deadline = time.monotonic() + SECONDS
+        while self._read(deadline):
+            pass
+        return self._process.wait(SECONDS)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._master)
+
+    def _read(self, deadline: float) -> bool:
+        ready, _, _ = select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))
+        try:
+            piece = os.read(self._master, 65_536) if ready else b""
+        except OSError:  # the other end is closed
+            piece = b""
+        self.text += piece.decode(errors="replace")
+        return bool(piece)
