@@ -40,6 +40,7 @@ PAGE: Final = 100
 _SECONDS: Final = 60.0
 _LOCAL_BASE_URL = "http://localhost/v1"
 _OK = range(200, 300)
+_NOTHING_LEFT: Final = 204
 _PASSING: Final = frozenset((429, *range(500, 600)))
 """Statuses of what may work later."""
 _OURS: Final = frozenset(("data", "deleted", "object"))
@@ -69,10 +70,7 @@ class Server:
         while True:
             page = await self.get(path, offset=len(items), **query)
             items += page["data"]
-            # Keys come without a total: their list ends with a page that is not full.
-            total = page.get("total_count")
-            at_end = len(page["data"]) < PAGE if total is None else len(items) >= total
-            if at_end or not page["data"]:
+            if _is_last(page, len(items)) or not page["data"]:
                 return items
 
     async def send(
@@ -85,7 +83,7 @@ class Server:
         headers: Mapping[str, str] | None = None,
         seconds: float = _SECONDS,
     ) -> Any:  # noqa: ANN401 - JSON is anything
-        """Send a request and return its reply.
+        """Send a request and return its reply; None where a deletion is answered with nothing.
 
         Args:
             method: The HTTP method.
@@ -175,6 +173,8 @@ class Server:
             response = await self._http.request(method, path.removeprefix("/"), **asked)
         except httpx2.RequestError as error:
             raise self._unreachable(error) from None
+        if response.status_code == _NOTHING_LEFT and method == "DELETE":
+            return None
         reply = _json(response)
         if response.status_code not in _OK or not _is_ours(reply):
             raise self._refused(response, path)
@@ -336,6 +336,15 @@ def _given(query: Mapping[str, object]) -> dict[str, Sent]:
         name: str(value).lower() if isinstance(value, bool) else cast("Sent", value)
         for name, value in given.items()
     }
+
+
+def _is_last(page: Mapping[str, Any], so_far: int) -> bool:
+    """Tell whether a list ends with a page: it says so, or counts all, or is not full."""
+    if "has_more" in page:
+        return not page["has_more"]
+    if page.get("total_count") is not None:
+        return so_far >= page["total_count"]
+    return len(page["data"]) < PAGE
 
 
 def _json(response: httpx2.Response) -> Any:  # noqa: ANN401 - JSON is anything

@@ -12,9 +12,10 @@ import asyncio
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, cast
 
 import typer
+from typer.core import TyperCommand
 
 from tollhouse.cli import output
 from tollhouse.cli.client import Server, connect
@@ -47,7 +48,13 @@ def examples(*lines: str) -> str:
 
 
 def control_command(
-    app: typer.Typer, name: str, *lines: str, dashes: bool = False, by_key: bool = False
+    app: typer.Typer,
+    name: str,
+    *lines: str,
+    dashes: bool = False,
+    by_key: bool = False,
+    alone: Callable[P, output.Shown | None] | None = None,
+    surplus: str | None = None,
 ) -> Callable[[Work[P]], Work[P]]:
     """Register a function as a control command.
 
@@ -57,11 +64,13 @@ def control_command(
         lines: Examples for its help page.
         dashes: Whether an argument may begin with a dash, as a negative number does.
         by_key: Whether it acts for the key in TOLLHOUSE_API_KEY, also on a data folder.
+        alone: Does what can be done without a server; None from it where one is needed.
+        surplus: What to say of an argument too many; it is not repeated.
     """
 
     def register(work: Work[P]) -> Work[P]:
         def command(**given: Any) -> None:  # noqa: ANN401 - as typer passes them
-            _run(work, given, by_key=by_key)
+            _run(work, given, by_key=by_key, alone=alone)
 
         own = list(inspect.signature(work).parameters.values())[1:]
         parameters = [_keyword(each) for each in own]
@@ -77,9 +86,13 @@ def control_command(
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         app.command(
             name,
+            cls=None if surplus is None else _discreet(surplus),
             help=inspect.getdoc(work),
             epilog=examples(*lines),
-            context_settings={"ignore_unknown_options": True} if dashes else None,
+            context_settings={
+                "ignore_unknown_options": dashes,
+                "allow_extra_args": surplus is not None,
+            },
         )(command)
         return work
 
@@ -90,8 +103,25 @@ def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
+def _discreet(surplus: str) -> type[TyperCommand]:
+    class Discreet(TyperCommand):
+        # An argument too many may be a secret, so nothing repeats it.
+
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own
+            rest = super().parse_args(ctx, args)
+            if rest:
+                ctx.fail(surplus)
+            return rest
+
+    return Discreet
+
+
 def _run(
-    work: Callable[..., Awaitable[output.Shown]], given: dict[str, Any], *, by_key: bool
+    work: Callable[..., Awaitable[output.Shown]],
+    given: dict[str, Any],
+    *,
+    by_key: bool,
+    alone: Callable[..., output.Shown | None] | None,
 ) -> None:
     _require_text(given)
     as_json = given.pop("as_json")
@@ -103,7 +133,9 @@ def _run(
         config=given.pop("config"),
     )
     target = choose(flags, os.environ, by_key=by_key)
-    shown = asyncio.run(_ask(work, target, given))
+    shown = None if alone is None else alone(**given)
+    if shown is None:
+        shown = asyncio.run(_ask(work, target, given))
     output.show(shown, output.style(as_json=as_json))
     if isinstance(shown, output.Report | output.Written) and shown.exit_code:
         raise typer.Exit(shown.exit_code)
@@ -111,8 +143,9 @@ def _run(
 
 def _require_text(given: Mapping[str, object]) -> None:
     for value in given.values():
+        texts = cast("list[object]", value) if isinstance(value, list) else [value]
         try:
-            str(value).encode()
+            "".join(map(str, texts)).encode()
         except UnicodeEncodeError:
             message = "an argument holds bytes that are no UTF-8 text"
             raise StartError(message) from None

@@ -140,3 +140,27 @@ def test_a_folder_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(socket.socket, "connect", connect)
     with pytest.raises(StartError, match="belongs to another user"):
         answers(tmp_path / "control.sock")
+
+
+async def test_a_list_that_says_whether_there_is_more_is_read_to_its_end() -> None:
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        offset = int(request.url.params["offset"])
+        data = [{"n": n} for n in range(offset, offset + 100)]
+        return httpx2.Response(200, json={"data": data, "has_more": offset < 100})
+
+    assert len(await server_that(handle).all_of("/vault/secrets")) == 200
+
+
+async def test_a_deletion_may_be_answered_with_nothing() -> None:
+    def handle(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(204)
+
+    assert await server_that(handle).send("DELETE", "/vault/secrets/a") is None
+
+
+async def test_nothing_is_no_answer_to_a_question() -> None:
+    def handle(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(204)
+
+    with pytest.raises(CommandFailed, match="not like a Tollhouse server"):
+        await server_that(handle).get("/vault/secrets")
