@@ -30,6 +30,7 @@ from tollhouse.cli.commands import (
     ledger,
     models,
     users,
+    vault,
     workspaces,
 )
 from tollhouse.cli.commands.bootstrap import bootstrap
@@ -91,7 +92,7 @@ app.command(
 app.command(epilog=examples("tollhouse migrate", "tollhouse migrate --check"))(migrate)
 for _group in (
     *(accounts, workspaces, users, keys, credits, activity, ledger),
-    *(config, models, batch, key, generation),
+    *(config, models, batch, vault, key, generation),
 ):
     app.add_typer(_group.app)
 control_command(

@@ -16,6 +16,7 @@ _LOCAL_ADVICE: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "Set TOLLHOUSE_API_KEY to a key of this server.",
 }
 _ONE_BATCH = "/batches/"
+_VAULT = "/vault/"
 _NOUNS = {
     **{noun: noun for noun in ("accounts", "keys", "users", "workspaces", "models")},
     "batches": "batch",
@@ -38,7 +39,9 @@ def refusal(status: int, reply: Any, *, path: str, remote: bool) -> str:  # noqa
             f"the server answered with status {status} and not like a Tollhouse server: "
             "check the address"
         )
-    return " ".join(part for part in (one_line(said), _advice(status, said, path, remote)) if part)
+    own = _vault_advice(status, said) if path.startswith(_VAULT) else ""
+    advice = own or _advice(status, said, path, remote)
+    return " ".join(part for part in (one_line(said), advice) if part)
 
 
 def _message(reply: Any) -> str | None:  # noqa: ANN401 - JSON is anything
@@ -66,3 +69,21 @@ def _advice(status: int, said: str, path: str, remote: bool) -> str:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "The server's log says more."
     return (_KEY_ADVICE if remote else _LOCAL_ADVICE).get(status, "")
+
+
+def _vault_advice(status: int, said: str) -> str:
+    if status == HTTPStatus.NOT_FOUND and said == "Not found.":
+        return (
+            "Either the workspace has no vault (an operator's `tollhouse accounts set ID "
+            "--programme on` gives it one), or this is an intern's own key, which sees its intern "
+            "alone."
+        )
+    if status == HTTPStatus.NOT_FOUND and "no secret" in said:
+        return "`tollhouse vault list` shows the workspace's, with --intern ID an intern's."
+    if status == HTTPStatus.UNAUTHORIZED:
+        return "Set TOLLHOUSE_API_KEY to an API key of the workspace."
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and "switched off" in said:
+        return (
+            "`--vault-writes on` of `tollhouse accounts set` and `tollhouse workspaces set` does."
+        )
+    return ""

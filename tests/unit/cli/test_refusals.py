@@ -23,6 +23,12 @@ def envelope(message: object) -> dict[str, object]:
         (400, "slug: taken", "/workspaces", True, "slug: taken."),
         (500, "Internal server error.", "/keys", True, "The server's log says more."),
         (429, "Too often.", "/keys", True, "Too often."),
+        (404, "Not found.", "/vault/secrets", True, "--programme on"),
+        (404, "No such intern here.", "/vault/interns/i/secrets", True, "No such intern here."),
+        (404, "There is no secret a here.", "/vault/secrets/a", True, "`tollhouse vault list`"),
+        (401, "Invalid API key.", "/vault/secrets", True, "an API key of the workspace"),
+        (503, "Changes are switched off here.", "/vault/secrets/a", True, "`--vault-writes on`"),
+        (503, "Try again.", "/vault/secrets/a", True, "The server's log says more."),
     ],
 )
 def test_a_refusal_is_what_was_said_and_what_to_do(
