@@ -21,6 +21,7 @@ import typer
 from tollhouse.cli.commands import (
     accounts,
     activity,
+    audit,
     batch,
     config,
     credits,  # noqa: A004 - the noun that it is about
@@ -92,7 +93,7 @@ app.command(
 app.command(epilog=examples("tollhouse migrate", "tollhouse migrate --check"))(migrate)
 for _group in (
     *(accounts, workspaces, users, keys, credits, activity, ledger),
-    *(config, models, batch, vault, key, generation),
+    *(config, models, batch, vault, audit, key, generation),
 ):
     app.add_typer(_group.app)
 control_command(
