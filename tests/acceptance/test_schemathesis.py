@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from secrets import token_hex
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +34,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.acceptance.server_process import ServerProcess, start_server
+from tests.acceptance.vault_interns import add_intern
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -47,6 +49,9 @@ batches:
 providers:
   - {slug: simulated, kind: simulated}
 """
+SECRET_NAME: Final = "known"
+SECRET: Final = {"value": "hunter2", "hosts": ["api.example.com"]}
+DELETED: Final = (httpx2.codes.OK, httpx2.codes.NO_CONTENT)
 CASES: Final = 200
 CASES_IN_SOAK: Final = 1_200
 """Ten times as many with `DOSE=full`: the small doses of all tests take half an hour."""
@@ -61,6 +66,7 @@ CHECKS: Final = [
 ]
 FOR_API_KEYS: Final = {
     *("batches", "chat", "completions", "embeddings", "estimate", "messages", "responses"),
+    "vault",
     *("generation", "key", "model", "models", "providers"),
 }
 """First segments of the paths that an API key may call; all others want a management key."""
@@ -114,6 +120,10 @@ class Known:
             "users": {"user_id": user},
             "model": {"author": "simulated", "slug": "echo"},
             "models": {"author": "simulated", "slug": "echo"},
+            "vault": {
+                "internId": add_intern(Path(announced["data_dir"]), announced).id,
+                "name": SECRET_NAME,
+            },
         }
         self.make_what_can_be_deleted()
 
@@ -123,6 +133,10 @@ class Known:
         self._in_paths["workspaces"] = {"id": workspace}
         self._in_paths["keys"] = {"hash": self._make("/keys")["hash"]}
         self._ended_batch = None
+        for path in ("secrets", f"interns/{self._in_paths['vault']['internId']}/secrets"):
+            url = f"/vault/{path}/{SECRET_NAME}"
+            reply = self._http.put(url, json=SECRET, headers=self._caller)
+            assert reply.status_code == httpx2.codes.OK, reply.text
 
     def fit(self, case: Case, how: str) -> Case:
         """Put what exists where a case names something; leave alone what is of another type."""
@@ -138,6 +152,9 @@ class Known:
             if case.path == "/estimate" and isinstance(body.get("body"), dict):
                 chat = {"model": "simulated/echo", "messages": TEXTS["messages"]}
                 body |= {"endpoint": "/v1/chat/completions", "body": {**body["body"], **chat}}
+            if first_segment(case.path) == "vault":
+                secret = {**SECRET, "names": [SECRET_NAME]}
+                body |= {name: known for name, known in secret.items() if name in body}
             if how == WITH_NAMES_AND_TEXTS:
                 body |= {name: text for name, text in TEXTS.items() if name in body}
             case.body = body
@@ -248,7 +265,7 @@ class Prober:
         except FailureGroup as group:
             failures = group
         outcome.add(reply.status_code, failures, case.as_curl_command() if failures else "")
-        if case.method == "DELETE" and reply.status_code == httpx2.codes.OK:
+        if case.method == "DELETE" and reply.status_code in DELETED:
             self._known.make_what_can_be_deleted()
 
     def close(self) -> None:

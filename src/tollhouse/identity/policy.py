@@ -80,6 +80,7 @@ def manager(caller: Caller, refusal: type[TollhouseError] = Forbidden) -> Manage
         caller.workspace_id,
         operator=caller.operator,
         user_id=caller.creator_user_id,
+        key_hash=caller.key_hash,
     )
 
 

@@ -192,6 +192,8 @@ class Manager:
     operator: bool
     user_id: str | None = None
     """The user whose key it is, where known."""
+    key_hash: str | None = None
+    """The key that it came with; None for a local operator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,8 @@ class VaultSettings(Section):
 
     keys: Lowered[Literal["local", "settings", "command"]] = Field(
         default="local",
-        description="Where the key-encryption key is: a file in the data folder, `vault.key`, or "
-        "behind the program `vault.command`.",
+        description="Where the key-encryption key is: `local` is a file in the data folder, "
+        "`settings` is `vault.key`, `command` is behind the program `vault.command`.",
     )
     key: ApiKey | None = Field(
         default=None,

@@ -41,15 +41,15 @@ class WritesDisabled(Unavailable):
         )
 
 
-def check_name(name: str) -> str:
-    """Return a secret's name.
+def check_name(name: str, field: str = "name") -> str:
+    """Return a secret's name; a refusal begins with the field.
 
     Raises:
         Invalid: It is none.
     """
     if not 1 <= len(name) <= LONGEST_NAME or not _NAME.fullmatch(name):
         raise Invalid(
-            f"name: must have 1 to {LONGEST_NAME} characters: lower-case letters, digits and "
+            f"{field}: must have 1 to {LONGEST_NAME} characters: lower-case letters, digits and "
             "single underscores, a letter first and no underscore last."
         )
     return name
@@ -66,21 +66,21 @@ def check_names(names: Sequence[str]) -> Sequence[str]:
     return [check_name(name) for name in names]
 
 
-def check_value(value: str) -> str:
+def check_value(value: str, field: str = "value") -> str:
     """Return a secret's value; no message repeats any of it.
 
     Raises:
         Invalid: It is empty, too long, no Unicode, or could not stand in a header.
     """
     if not 1 <= len(value) <= LONGEST_VALUE:
-        raise Invalid(f"value: must have 1 to {LONGEST_VALUE} characters.")
+        raise Invalid(f"{field}: must have 1 to {LONGEST_VALUE} characters.")
     if _NOT_IN_A_HEADER.search(value):
-        message = "value: must not contain a line break or U+0000: no header can carry them."
+        message = f"{field}: must not contain a line break or U+0000: no header can carry them."
         raise Invalid(message)
     try:
         value.encode()
     except UnicodeEncodeError:
-        message = "value: must be valid Unicode."
+        message = f"{field}: must be valid Unicode."
         raise Invalid(message) from None
     return value
 

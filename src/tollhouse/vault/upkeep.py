@@ -19,7 +19,6 @@ from tollhouse.kernel.errors import Invalid
 from tollhouse.vault import repository
 from tollhouse.vault.envelope import Unopenable, seal
 from tollhouse.vault.keys.base import KeysUnavailable, WrongKey
-from tollhouse.vault.service import OPERATOR
 from tollhouse.vault.types import StoredSecret
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class Upkeep:
         self._service = service
         self._one_rotation = asyncio.Lock()
 
-    async def rotate(self, actor: str = OPERATOR) -> Rotated:
+    async def rotate(self, actor: str) -> Rotated:
         """Wrap every vault's data key with a new key, and forget the old one.
 
         Raises:
@@ -118,7 +117,7 @@ class Upkeep:
             return Rotated(self._keys.current_id, done)
 
     async def import_unbound(
-        self, workspace: Workspace, secrets: Sequence[Unbound], actor: str = OPERATOR
+        self, workspace: Workspace, secrets: Sequence[Unbound], actor: str
     ) -> Imported:
         """Take secrets without hosts into a workspace's vault.
 

@@ -156,7 +156,9 @@ class Office:
 
     async def take_in(self, *names: str, value: str = "old") -> Sequence[str]:
         secrets = [Unbound(name, Secret(value)) for name in names]
-        return (await self.upkeep.import_unbound(self.tenant.workspace, secrets)).imported
+        return (
+            await self.upkeep.import_unbound(self.tenant.workspace, secrets, "somebody")
+        ).imported
 
     async def record(self, chain: str | None = None) -> Sequence[Row]:
         async with self.database.reading() as read:

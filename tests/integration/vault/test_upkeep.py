@@ -55,7 +55,7 @@ async def test_rotation_wraps_every_vault_anew_and_forgets_the_old_key(
     interns = [await office.intern() for _ in range(3)]
     shared = await office.put("token", "one")
     old = office.keys.current_id
-    done = await office.upkeep.rotate()
+    done = await office.upkeep.rotate("somebody")
     assert (done.vaults, done.kek_id) == (4, office.keys.current_id)
     assert done.kek_id != old
     assert not office.keys.knows(old)
@@ -84,11 +84,11 @@ async def test_rotation_goes_on_where_it_was_interrupted(
 
     monkeypatch.setattr(office.keys, "wrap", breaks)
     with pytest.raises(KeyboardInterrupt):
-        await office.upkeep.rotate()
+        await office.upkeep.rotate("somebody")
     office.restart(local(tmp_path))
     await checked(office, office.keys)
     assert [await office.value(each) for each in stored] == ["kept"] * 3
-    await office.upkeep.rotate()
+    await office.upkeep.rotate("somebody")
     office.restart(local(tmp_path))
     await checked(office, office.keys)
     assert len((tmp_path / "vault.keys").read_text().split()) == 1
@@ -104,7 +104,9 @@ async def test_what_is_stored_while_keys_are_changed_opens_afterwards(
         await asyncio.sleep(0.002 * at)
         return (await office.put("token", f"value {at}", caller=callers[at])).vault_id
 
-    await asyncio.gather(*(stores(at) for at in range(8)), *(office.upkeep.rotate() for _ in "ab"))
+    await asyncio.gather(
+        *(stores(at) for at in range(8)), *(office.upkeep.rotate("somebody") for _ in "ab")
+    )
     office.restart(local(tmp_path))
     await checked(office, office.keys)
     for at, caller in enumerate(callers):
@@ -117,7 +119,7 @@ async def test_keys_from_the_settings_are_changed_with_the_settings(office: Offi
     stored = await office.put("token", "kept")
     fresh = new_key()
     office.restart(SymmetricKeys([fresh, office.kek]))
-    assert (await office.upkeep.rotate()).kek_id == key_id(fresh)
+    assert (await office.upkeep.rotate("somebody")).kek_id == key_id(fresh)
     office.restart(SymmetricKeys([fresh]))
     await checked(office, office.keys)
     assert await office.value(stored) == "kept"
@@ -129,7 +131,7 @@ async def test_a_vault_whose_key_was_made_with_a_forgotten_one_is_not_stored(
     office.restart(local(tmp_path))
     caller = office.caller
     own = await office.service.new_vault(caller.account_id, caller.workspace_id, VaultKind.INTERN)
-    await office.upkeep.rotate()
+    await office.upkeep.rotate("somebody")
     with pytest.raises(Unavailable, match="try again"):
         async with office.database.writing() as write:
             await office.service.add_subject(write, office.ids.uuid(), own, None)

@@ -18,6 +18,7 @@ from tollhouse.vault.endpoints.wire import (
 )
 from tollhouse.vault.envelope import Unopenable
 from tollhouse.vault.keys.base import KeysUnavailable
+from tollhouse.vault.service import OPERATOR
 from tollhouse.vault.upkeep import Unbound, Upkeep
 
 _TAG = "Vault upkeep"
@@ -43,9 +44,8 @@ class VaultUpkeep:
 
     async def rotate_vault_keys(self, who: Operating) -> OneRotation:
         """Wrap every vault's data key with a new key-encryption key. Nothing stops meanwhile."""
-        del who
         try:
-            done = await self._upkeep.rotate()
+            done = await self._upkeep.rotate(who.key_hash or OPERATOR)
         except KeysUnavailable as error:
             message = f"The key cannot be changed now: {error.reason}. Try again."
             raise Unavailable(message) from error
@@ -61,11 +61,15 @@ class VaultUpkeep:
         where `vault.release_unbound` says so.
         """
         secrets = [
-            Unbound(policy.check_name(each.name), Secret(policy.check_value(each.value)))
-            for each in body.secrets
+            Unbound(
+                policy.check_name(each.name, f"secrets.{at}.name"),
+                Secret(policy.check_value(each.value, f"secrets.{at}.value")),
+            )
+            for at, each in enumerate(body.secrets)
         ]
         async with self._database.reading() as read:
             home = await self._identity.home(read, who, body.account_id)
             workspace = await self._identity.workspace(read, home, body.workspace_id)
-        done = await self._upkeep.import_unbound(workspace, secrets)
+        actor = who.key_hash or OPERATOR
+        done = await self._upkeep.import_unbound(workspace, secrets, actor)
         return OneImport(data=ImportedReply(imported=list(done.imported), kept=list(done.kept)))
