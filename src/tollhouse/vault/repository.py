@@ -185,23 +185,9 @@ async def has_subjects(read: Read, workspace_id: str) -> bool:
     return (await read.execute(query.limit(1))).first() is not None
 
 
-async def attach(write: Write, intern_id: str, vault_id: str | None) -> None:
-    """Lend a vault to an intern; None takes it back."""
-    changed = sa.update(vault_subjects).where(vault_subjects.c.intern_id == intern_id)
-    await write.execute(changed.values(attached_vault_id=vault_id))
-
-
 async def delete_subject(write: Write, intern_id: str) -> None:
     """Remove a subject; its vault has to go after it."""
     await write.execute(sa.delete(vault_subjects).where(vault_subjects.c.intern_id == intern_id))
-
-
-async def borrowers(read: Read, vault_id: str) -> Sequence[str]:
-    """Return the interns that a vault is attached to."""
-    query = sa.select(vault_subjects.c.intern_id).where(
-        vault_subjects.c.attached_vault_id == vault_id
-    )
-    return list((await read.execute(query.order_by(vault_subjects.c.intern_id))).scalars())
 
 
 def _vault(row: sa.RowMapping) -> Vault:

@@ -1,0 +1,106 @@
+"""Data keys are opened once; a source of keys that fails is an error that may pass."""
+
+import pytest
+
+from tests.integration.vault.office import Office
+from tollhouse.kernel.errors import Unavailable
+from tollhouse.vault.envelope import Unopenable, new_key
+from tollhouse.vault.keys.base import KeysUnavailable, WrongKey
+from tollhouse.vault.keys.symmetric import SymmetricKeys
+from tollhouse.vault.types import WrappedKey
+from tollhouse.vault.upkeep import check_keys
+
+
+class Failing(SymmetricKeys):
+    """Keys that cannot be used now."""
+
+    def __init__(self, key: bytes, error: Exception) -> None:
+        super().__init__([key])
+        self.calls = 0
+        self._error = error
+
+    async def wrap(self, data_key: bytes, vault_id: str) -> WrappedKey:
+        del data_key, vault_id
+        raise self._error
+
+    async def unwrap(self, key: WrappedKey, vault_id: str) -> bytes:
+        del key, vault_id
+        self.calls += 1
+        raise self._error
+
+
+class Counting(SymmetricKeys):
+    """Keys that count how often they open something."""
+
+    calls = 0
+
+    async def unwrap(self, key: WrappedKey, vault_id: str) -> bytes:
+        self.calls += 1
+        return await super().unwrap(key, vault_id)
+
+
+AWAY = KeysUnavailable("the key program ended with exit code 7 for unwrap")
+
+
+async def test_a_data_key_is_opened_once(office: Office) -> None:
+    stored = await office.put("token")
+    keys = Counting([office.kek])
+    office.restart(keys)
+    for _ in range(3):
+        await office.value(stored)
+        await office.put("other")
+    assert keys.calls == 1
+
+
+@pytest.mark.parametrize("error", [AWAY, Unopenable()], ids=["away", "wrong"])
+async def test_a_key_that_does_not_open_is_unavailable_and_tried_again(
+    office: Office, error: Exception
+) -> None:
+    stored = await office.put("token", "hunter2")
+    failing = Failing(office.kek, error)
+    office.restart(failing)
+    for _ in range(2):
+        with pytest.raises(Unavailable) as refused:
+            await office.value(stored)
+        assert "exit code" not in str(refused.value)
+    assert failing.calls == 2
+    office.restart(SymmetricKeys([office.kek]))
+    assert await office.value(stored) == "hunter2"
+
+
+async def test_no_vault_is_made_without_a_key(office: Office) -> None:
+    office.restart(Failing(office.kek, AWAY))
+    with pytest.raises(Unavailable):
+        await office.put("token")
+    office.restart(SymmetricKeys([office.kek]))
+    assert await office.names() == []
+
+
+@pytest.mark.parametrize("error", [AWAY, Unopenable()], ids=["away", "wrong"])
+async def test_a_start_with_keys_that_do_not_open_is_refused(
+    office: Office, error: Exception
+) -> None:
+    await office.put("token")
+    with pytest.raises(WrongKey):
+        async with office.database.reading() as read:
+            await check_keys(read, Failing(office.kek, error))
+
+
+async def test_a_value_whose_vault_is_gone_does_not_open(office: Office) -> None:
+    intern = await office.intern()
+    stored = await office.put("token", intern=intern)
+    await office.dismiss(intern)
+    with pytest.raises(Unavailable):
+        await office.value(stored)
+
+
+async def test_rotation_stops_where_a_key_does_not_open_and_forgets_nothing(
+    office: Office,
+) -> None:
+    await office.put("token", "kept")
+    office.restart(SymmetricKeys([new_key()]))
+    with pytest.raises(Unopenable):
+        await office.upkeep.rotate("somebody")
+    office.restart(SymmetricKeys([office.kek]))
+    async with office.database.reading() as read:
+        await check_keys(read, office.keys)
