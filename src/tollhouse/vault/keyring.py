@@ -37,13 +37,21 @@ class Keyring:
         except KeysUnavailable as error:
             raise _unavailable(vault_id, error) from error
 
+    def known(self, vault_id: str) -> bytes | None:
+        """Return a vault's data key if it was opened before."""
+        return self._open.get(vault_id)
+
+    def forget(self, vault_id: str) -> None:
+        """Drop the key of a vault that is gone."""
+        self._open.pop(vault_id, None)
+
     async def key(self, vault: Vault) -> bytes:
         """Return a vault's data key.
 
         Raises:
             Unavailable: It cannot be opened, or not now.
         """
-        known = self._open.get(vault.id)
+        known = self.known(vault.id)
         if known is not None:
             return known
         try:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tollhouse.storage.transaction import Read, Write
 
 _NEW_VAULTS = 0x746F6C76
+_COLUMNS = [vault_secrets.c[name] for name in StoredSecret.__slots__]
+_SECRETS = sa.select(*_COLUMNS)
+"""By places: to look names up costs a third of what 300 rows cost."""
 
 # Vaults
 
@@ -114,32 +117,29 @@ async def rewrap(write: Write, vault: Vault, key: WrappedKey) -> bool:
 
 async def page(read: Read, vault_id: str, window: Window) -> Sequence[StoredSecret]:
     """Return part of a vault's secrets, by name."""
-    query = sa.select(vault_secrets).where(vault_secrets.c.vault_id == vault_id)
+    query = _SECRETS.where(vault_secrets.c.vault_id == vault_id)
     query = query.order_by(vault_secrets.c.name).limit(window.limit).offset(window.offset)
-    return [_secret(row) for row in (await read.execute(query)).mappings()]
+    return [_secret(row) for row in await read.execute(query)]
 
 
 async def secrets_named(
     read: Read, vault_id: str, names: Collection[str]
 ) -> dict[str, StoredSecret]:
     """Return those of some names that are in a vault."""
-    query = sa.select(vault_secrets).where(
-        vault_secrets.c.vault_id == vault_id, vault_secrets.c.name.in_(names)
-    )
-    found = [_secret(row) for row in (await read.execute(query)).mappings()]
+    query = _SECRETS.where(vault_secrets.c.vault_id == vault_id, vault_secrets.c.name.in_(names))
+    found = [_secret(row) for row in await read.execute(query)]
     return {secret.name: secret for secret in found}
 
 
 async def secrets_of(read: Read, vault_ids: Collection[str]) -> Sequence[StoredSecret]:
     """Return every secret of some vaults."""
-    query = sa.select(vault_secrets).where(vault_secrets.c.vault_id.in_(vault_ids))
-    return [_secret(row) for row in (await read.execute(query)).mappings()]
+    query = _SECRETS.where(vault_secrets.c.vault_id.in_(vault_ids))
+    return [_secret(row) for row in await read.execute(query)]
 
 
 async def put(write: Write, secret: StoredSecret) -> None:
     """Store a secret in place of the one of its name; its vault has to be held."""
     row = asdict(secret)
-    row["hosts"] = None if secret.hosts is None else list(secret.hosts)
     kept = {name: row[name] for name in row if name not in {"vault_id", "name", "created_at"}}
     stored = insert(write, vault_secrets).values(**row)
     await write.execute(
@@ -156,9 +156,9 @@ async def delete(write: Write, vault_id: str, name: str) -> StoredSecret | None:
             vault_secrets.c.name == name,
             vault_secrets.c.fingerprint.is_not(None),
         )
-        .returning(vault_secrets)
+        .returning(*_COLUMNS)
     )
-    row = (await write.execute(gone)).mappings().first()
+    row = (await write.execute(gone)).first()
     return None if row is None else _secret(row)
 
 
@@ -197,9 +197,6 @@ def _vault(row: sa.RowMapping) -> Vault:
     return Vault(**facts)
 
 
-def _secret(row: sa.RowMapping) -> StoredSecret:
-    facts: dict[str, Any] = dict(row)
-    hosts = facts["hosts"]
-    facts["hosts"] = None if hosts is None else tuple(hosts)
-    facts["sealed"] = bytes(facts["sealed"])
-    return StoredSecret(**facts)
+def _secret(row: sa.Row[Any]) -> StoredSecret:
+    values: Any = row  # in the order of the fields
+    return StoredSecret(*values)

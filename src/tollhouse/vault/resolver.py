@@ -26,15 +26,17 @@ def resolve(layers: Iterable[tuple[Scope, Iterable[StoredSecret]]]) -> dict[str,
     Returns:
         Name -> its secret, in the order of the names' bytes.
     """
-    found: dict[str, list[tuple[Scope, StoredSecret]]] = {}
+    found: dict[str, Resolved] = {}
     for scope, secrets in sorted(layers, key=lambda layer: _RANK[layer[0]]):
         for secret in secrets:
-            found.setdefault(secret.name, []).append((scope, secret))
-    resolved: dict[str, Resolved] = {}
-    for name in sorted(found):  # names are ASCII: their order is that of their bytes
-        (scope, secret), *hidden = found[name]
-        resolved[name] = Resolved(secret, scope, tuple(hidden))
-    return resolved
+            name = secret.name
+            first = found.get(name)
+            if first is None:
+                found[name] = Resolved(secret, scope)
+            else:
+                hidden = (*first.hidden, (scope, secret))
+                found[name] = Resolved(first.secret, first.scope, hidden)
+    return {name: found[name] for name in sorted(found)}  # ASCII: the order of their bytes
 
 
 def verdict(

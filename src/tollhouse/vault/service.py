@@ -150,11 +150,14 @@ class VaultService:
         Raises:
             Unavailable: It cannot be opened.
         """
-        async with self._database.reading() as read:
-            vaults = await repository.vaults_of(read, [secret.vault_id])
-        if not vaults:
-            raise _not_opened()
-        return self._open(await self._keyring.key(vaults[0]), secret)
+        key = self._keyring.known(secret.vault_id)
+        if key is None:
+            async with self._database.reading() as read:
+                vaults = await repository.vaults_of(read, [secret.vault_id])
+            if not vaults:
+                raise _not_opened()
+            key = await self._keyring.key(vaults[0])
+        return self._open(key, secret)
 
     # Changing
 
@@ -325,6 +328,7 @@ class VaultService:
         await repository.delete_vault(write, vault.id)
         entry = Entry(Action.VAULT_DELETED, actor, vault.workspace_id, intern_id, vault.id)
         await self._context.audit.record(write, vault.account_id, [entry])
+        write.after_commit(partial(self._keyring.forget, vault.id))
         self._tell(write, vault.id)
 
     async def _check_attachable(self, read: Read, subject: VaultSubject) -> None:

@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import sqlalchemy as sa
 
 from tollhouse.storage.tables.base import METADATA, Instant, text
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Dialect
+
+
+class Hosts(sa.types.TypeDecorator[tuple[str, ...]]):
+    """Host names, which have no spaces, as one text with spaces between them.
+
+    Against JSON, whose decoder costs 9 us a row, 1: hundreds are read for one request.
+    """
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str | None:
+        """Turn names into a text."""
+        del dialect
+        return None if value is None else " ".join(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...] | None:
+        """Turn a text into names."""
+        del dialect
+        return None if value is None else tuple(value.split(" "))
+
 
 vaults = sa.Table(
     "vaults",
@@ -35,7 +61,7 @@ vault_secrets = sa.Table(
     sa.Column("vault_id", text(), sa.ForeignKey("vaults.id"), primary_key=True),
     sa.Column("name", text(), primary_key=True),
     sa.Column("version", sa.BigInteger, nullable=False),
-    sa.Column("hosts", sa.JSON(none_as_null=True)),
+    sa.Column("hosts", Hosts),
     sa.Column("fingerprint", text()),
     sa.Column("sealed", sa.LargeBinary, nullable=False),
     sa.Column("created_at", Instant, nullable=False),

@@ -82,7 +82,7 @@ def _secrets() -> None:
         "vault_secrets",
         *map(_name, ("vault_id", "name")),
         _number("version"),
-        sa.Column("hosts", sa.JSON),
+        sa.Column("hosts", sa.Text),
         sa.Column("fingerprint", _text()),
         sa.Column("sealed", sa.LargeBinary, nullable=False),
         *map(_number, ("created_at", "updated_at")),
