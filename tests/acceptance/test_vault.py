@@ -329,10 +329,11 @@ def test_an_intern_is_named_by_a_uuid(house: House, intern: str) -> None:
 
 
 def test_an_effective_list_tells_where_each_comes_from(house: House) -> None:
+    house.here("PUT", "/vault/secrets/shared_token", SECRET)
     path = f"/vault/interns/{house.intern.id}/effective-secrets"
     found = house.here("GET", path).json()
     scopes = {each["name"]: each["scope"] for each in found["data"]}
-    assert scopes["token"] == "workspace"
+    assert scopes["shared_token"] == "workspace"
     assert scopes["own_token"] == "intern"
     assert set(found["data"][0]) == {"name", "scope", "hosts", "fingerprint", "created_at"}
 

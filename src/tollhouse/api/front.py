@@ -166,10 +166,13 @@ class Front:
             TimedOut: It took longer.
         """
         seconds = policy.deadline(path)
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with limit:
                 await self._routes.control(scope, receive, send)
         except TimeoutError as error:
+            if not limit.expired():
+                raise  # the route's own, and no answer to anybody
             raise TimedOut(f"The operation timed out after {seconds} seconds.") from error
 
     # The gates

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from tollhouse.accounting.rules import Rules
-    from tollhouse.identity.types import Workspace
+    from tollhouse.identity.types import Manager, Workspace
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
     from tollhouse.settings.sections import Settings
@@ -90,12 +90,12 @@ class Departures:
 
     def __init__(self) -> None:
         """Start with nobody."""
-        self.heard_by: Callable[[Write, Workspace], Awaitable[None]] | None = None
+        self.heard_by: Callable[[Write, Workspace, Manager], Awaitable[None]] | None = None
 
-    async def tell(self, write: Write, workspace: Workspace) -> None:
+    async def tell(self, write: Write, workspace: Workspace, who: Manager) -> None:
         """Pass it on."""
         if self.heard_by is not None:
-            await self.heard_by(write, workspace)
+            await self.heard_by(write, workspace, who)
 
 
 def build_core(url: sa.URL, settings: Settings) -> Core:

@@ -18,6 +18,7 @@ from tollhouse.apps.bootstrap import OPERATOR, bootstrap_if_empty, is_empty, new
 from tollhouse.apps.core import bring_up_to_date, build_core
 from tollhouse.apps.gateway import build_gateway
 from tollhouse.apps.ground import database_url, read_catalog
+from tollhouse.apps.memory import keep_memory_private
 from tollhouse.apps.vaulting import open_keys
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.pages import Window
@@ -51,6 +52,8 @@ async def local_front(settings: Settings) -> AsyncGenerator[Front]:
             no account in it. Nothing was made.
     """
     _log_errors_alone(settings)
+    if not settings.server.core_dumps:
+        keep_memory_private()
     catalog = read_catalog(settings, SystemClock())
     folder = DataFolder(settings.data_dir)
     url = database_url(settings, folder)

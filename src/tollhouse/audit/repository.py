@@ -26,22 +26,24 @@ async def hold_head(write: Write, chain: str) -> Head:
     return Head(row["seq"], row["hash"])
 
 
-async def append(write: Write, row: Row) -> None:
-    """Add a row behind the head, which it becomes."""
-    entry = asdict(row.entry)
-    hosts = entry.pop("hosts")
-    await write.execute(
-        sa.insert(audit_rows).values(
-            chain=row.chain,
-            seq=row.seq,
-            at=row.at,
-            hash=row.hash,
-            hosts=None if hosts is None else list(hosts),
-            **entry,
-        )
-    )
-    moved = sa.update(audit_heads).where(audit_heads.c.chain == row.chain)
-    await write.execute(moved.values(seq=row.seq, hash=row.hash))
+async def append(write: Write, rows: Sequence[Row]) -> None:
+    """Add rows of one chain behind its head, which the last of them becomes."""
+    await write.execute(sa.insert(audit_rows).values([_values(row) for row in rows]))
+    last = rows[-1]
+    moved = sa.update(audit_heads).where(audit_heads.c.chain == last.chain)
+    await write.execute(moved.values(seq=last.seq, hash=last.hash))
+
+
+def _values(row: Row) -> dict[str, Any]:
+    hosts = row.entry.hosts
+    return {
+        **asdict(row.entry),
+        "hosts": None if hosts is None else list(hosts),
+        "chain": row.chain,
+        "seq": row.seq,
+        "at": row.at,
+        "hash": row.hash,
+    }
 
 
 async def head(read: Read, chain: str) -> Head:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tollhouse.audit import repository
 from tollhouse.audit.chain import link
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tollhouse.audit.types import Entry
     from tollhouse.kernel.clock import Clock
     from tollhouse.storage.transaction import Read, Write
+
+
+_AT_ONCE: Final = 500
+"""Rows of a statement: its values have a number of 16 bits on PostgreSQL."""
 
 
 class AuditService:
@@ -34,11 +38,14 @@ class AuditService:
         Raises:
             Exception: They cannot be written; the transaction is lost.
         """
-        head = await repository.hold_head(write, chain)
-        for seq, entry in enumerate(entries, head.seq + 1):
-            row = link(Row(chain, seq, self._clock.now(), entry, GENESIS), head)
-            await repository.append(write, row)
-            head = Head(row.seq, row.hash)
+        head, now = await repository.hold_head(write, chain), self._clock.now()
+        for start in range(0, len(entries), _AT_ONCE):
+            rows: list[Row] = []
+            for seq, entry in enumerate(entries[start : start + _AT_ONCE], head.seq + 1):
+                row = link(Row(chain, seq, now, entry, GENESIS), head)
+                rows.append(row)
+                head = Head(row.seq, row.hash)
+            await repository.append(write, rows)
 
     async def head(self, read: Read, chain: str) -> Head:
         """Return where a chain ends."""

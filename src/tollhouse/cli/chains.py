@@ -13,7 +13,7 @@ from tollhouse.kernel.start import StartError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_HEAD: Final = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})")
+_HEAD: Final = re.compile(r"(0|[1-9][0-9]{0,15}):([0-9a-f]{64})")
 
 
 def head_text(head: Head) -> str:

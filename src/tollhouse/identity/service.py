@@ -54,7 +54,7 @@ def _nothing(_account_id: str) -> None:
     """Nobody remembers anything of an account."""
 
 
-async def _nobody_there(_write: Write, _workspace: Workspace) -> None:
+async def _nobody_there(_write: Write, _workspace: Workspace, _who: Manager) -> None:
     """Nothing else belongs to a workspace."""
 
 
@@ -69,7 +69,7 @@ class IdentityService:
         guardrails: Collection[str] = (),
         *,
         account_changed: Callable[[str], None] = _nothing,
-        workspace_leaves: Callable[[Write, Workspace], Awaitable[None]] = _nobody_there,
+        workspace_leaves: Callable[[Write, Workspace, Manager], Awaitable[None]] = _nobody_there,
     ) -> None:
         """Take what the use cases need.
 
@@ -80,7 +80,7 @@ class IdentityService:
             guardrails: Slugs of those that a policy may name.
             account_changed: Called with an account's id once a change to it is durable; must not
                 raise.
-            workspace_leaves: Called with a workspace, in the transaction that removes it; raises
+            workspace_leaves: Called with a workspace and who removes it, in the transaction; raises
                 to keep it.
         """
         self._clock = clock
@@ -291,7 +291,13 @@ class IdentityService:
         return changed
 
     async def delete_workspace(
-        self, write: Write, account_id: str, reference: str, *, default_confirmed: bool
+        self,
+        write: Write,
+        who: Manager,
+        account_id: str,
+        reference: str,
+        *,
+        default_confirmed: bool,
     ) -> None:
         """Remove a workspace that has no keys.
 
@@ -308,7 +314,7 @@ class IdentityService:
         if await repository.has_keys(write, found.id):
             message = "The workspace still has API keys; delete them first."
             raise Invalid(message)
-        await self._workspace_leaves(write, found)
+        await self._workspace_leaves(write, found, who)
         await repository.delete_workspace(write, found.id)
 
     # Users

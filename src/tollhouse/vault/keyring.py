@@ -65,6 +65,9 @@ class Keyring:
 
 
 def _unavailable(vault_id: str, error: KeysUnavailable | Unopenable) -> Unavailable:
-    reason = error.reason if isinstance(error, KeysUnavailable) else "its data key does not open"
-    _log.error("vault_key_not_opened", vault=vault_id, reason=reason)
-    return Unavailable("The vault's key cannot be used now; try again later.", retry_after=5)
+    if isinstance(error, KeysUnavailable):
+        _log.error("vault_key_not_opened", vault=vault_id, reason=error.reason)
+        return Unavailable("The vault's key cannot be used now; try again later.", retry_after=5)
+    _log.error("vault_key_not_opened", vault=vault_id, reason="its data key does not open")
+    message = "The vault's key does not open; an operator has to put the right one back."
+    return Unavailable(message, metadata={"retryable": False})

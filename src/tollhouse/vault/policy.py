@@ -20,6 +20,8 @@ MOST_HOSTS: Final = 100
 LONGEST_HOST_AS_SENT: Final = 254
 LONGEST_HOST: Final = 253
 MOST_COPIED: Final = 100
+GATEWAY_HOST: Final = "gateway.internal"
+"""The name by which interns reach the gateway."""
 LARGEST_BODY: Final = 425_000
 """Bytes of a body."""
 
@@ -118,6 +120,8 @@ def _normal_host(host: str, field: str) -> str:
             f"{field}: must be a host name such as api.example.com, without scheme, port, path or "
             "wildcard."
         )
+    if name == GATEWAY_HOST:
+        raise Invalid(f"{field}: {GATEWAY_HOST} is the gateway itself, which needs no secret.")
     if _NUMBER.fullmatch(labels[-1]):
         # As browsers read it: a name that ends in a number is an IPv4 address, however written.
         # Source: https://url.spec.whatwg.org/#ends-in-a-number-checker

@@ -30,7 +30,7 @@ from tollhouse.vault.types import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tollhouse.identity.types import Subject, Workspace
+    from tollhouse.identity.types import Manager, Subject, Workspace
     from tollhouse.kernel.secret import Secret
     from tollhouse.storage.transaction import Read, Write
     from tollhouse.vault.context import Context
@@ -191,7 +191,7 @@ class VaultService:
             WritesDisabled: Writes were switched off.
         """
         vault_id = await self._vault_id(write, caller, intern_id)
-        policy.check_writes(await self._context.identity.switches(write, caller.workspace_id))
+        await self._check_switches(write, caller.workspace_id)
         held = vault_id is not None and await repository.hold(write, vault_id)
         gone = await repository.delete(write, vault_id, name) if vault_id and held else None
         if gone is None:
@@ -301,7 +301,7 @@ class VaultService:
         for vault in vaults:
             await self._remove(write, vault, actor, intern_id)
 
-    async def workspace_leaves(self, write: Write, workspace: Workspace) -> None:
+    async def workspace_leaves(self, write: Write, workspace: Workspace, who: Manager) -> None:
         """Remove the vault of a workspace that is removed.
 
         Raises:
@@ -311,15 +311,20 @@ class VaultService:
             message = "The workspace still has interns; delete them first."
             raise Invalid(message)
         for vault in await repository.vaults_in(write, workspace.id):
-            await self._remove(write, vault, OPERATOR, None)
+            await self._remove(write, vault, who.key_hash or OPERATOR, None)
 
     # Parts
 
     async def _add_vault(self, write: Write, vault: Vault) -> bool:
         """Store a vault; false where its key is wrapped with one that is about to be forgotten."""
         await repository.no_new_vaults(write)
-        if vault.key.kek_id != self._keyring.keys.current_id:
+        keys = self._keyring.keys
+        if vault.key.kek_id != keys.current_id:
             return False
+        if not all(map(keys.knows, await repository.kek_ids(write))):
+            # Somebody else has changed them, and may have forgotten the one that we use.
+            message = "Vaults are sealed with a key that this process does not know; start it anew."
+            raise Unavailable(message, metadata={"retryable": False})
         await repository.add_vault(write, vault)
         return True
 
@@ -378,9 +383,15 @@ class VaultService:
 
     async def _hold(self, write: Write, target: _Target) -> None:
         workspace_id = target.caller.workspace_id
-        policy.check_writes(await self._context.identity.switches(write, workspace_id))
+        await self._check_switches(write, workspace_id)
         if not await repository.hold(write, target.vault.id):
-            raise _no_intern()
+            raise _gone()
+
+    async def _check_switches(self, write: Write, workspace_id: str) -> None:
+        """Look again in the transaction that changes something."""
+        switches = await self._context.identity.switches(write, workspace_id)
+        policy.check_programme(switches)
+        policy.check_writes(switches)
 
     async def _store(
         self, write: Write, target: _Target, name: str, new: NewSecret
@@ -443,6 +454,10 @@ def _copyable(secrets: Mapping[str, StoredSecret], names: Sequence[str]) -> Sequ
     return [secrets[name] for name in names]
 
 
+def _gone() -> NotFound:
+    return NotFound("The vault was deleted in this moment.")
+
+
 def _no_intern() -> NotFound:
     return NotFound("No such intern in this workspace.")
 
@@ -452,4 +467,5 @@ def _no_secret(name: str) -> NotFound:
 
 
 def _not_opened() -> Unavailable:
-    return Unavailable("The secret cannot be opened; store it again.", retry_after=5)
+    message = "The secret cannot be opened; store it again."
+    return Unavailable(message, metadata={"retryable": False})

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import structlog
+
 from tollhouse.audit.types import INSTALLATION, Action, Entry
-from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.errors import Invalid, NotFound
 from tollhouse.vault import repository
 from tollhouse.vault.envelope import Unopenable, seal
 from tollhouse.vault.keys.base import KeysUnavailable, WrongKey
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from tollhouse.vault.types import Vault
 
 _AT_ONCE: Final = 100
+_log = structlog.get_logger(__name__)
 
 
 class Unbound(NamedTuple):
@@ -88,8 +91,8 @@ async def check_keys(read: Read, keys: KeyEncryption) -> None:
             message = f"the key-encryption key {kek_id} does not open the vaults sealed with it"
             raise WrongKey(message) from None
         except KeysUnavailable as error:
-            message = f"the vaults' keys cannot be opened: {error.reason}"
-            raise WrongKey(message) from error
+            # It may come back, and until then what needs it is refused.
+            _log.warning("vault_keys_unavailable", kek_id=kek_id, reason=error.reason)
 
 
 class Upkeep:
@@ -111,7 +114,8 @@ class Upkeep:
             Unopenable: A vault's key does not open.
         """
         async with self._one_rotation:
-            await self._keys.renew()
+            if await self._needs_a_new_key():
+                await self._keys.renew()
             done = await self._rewrap_all()
             await self._retire(actor)
             return Rotated(self._keys.current_id, done)
@@ -140,7 +144,9 @@ class Upkeep:
         key = await self._context.keyring.key(vault)
         imported: list[StoredSecret] = []
         async with self._database.writing() as write:
-            await repository.hold(write, vault.id)
+            if not await repository.hold(write, vault.id):
+                message = "The workspace was deleted in this moment."
+                raise NotFound(message)
             before = await repository.secrets_named(write, vault.id, names)
             for each in secrets:
                 old = before.get(each.name)
@@ -152,6 +158,12 @@ class Upkeep:
             write.after_commit(partial(self._context.changed, vault.id))
         taken = [secret.name for secret in imported]
         return Imported(taken, [name for name in names if name not in taken])
+
+    async def _needs_a_new_key(self) -> bool:
+        """Tell whether the last rotation did not stop right after it made one."""
+        async with self._database.reading() as read:
+            in_use = await repository.kek_ids(read)
+        return not in_use or self._keys.current_id in in_use
 
     async def _rewrap_all(self) -> int:
         done, last = 0, ""
@@ -165,7 +177,11 @@ class Upkeep:
             done, last = done + len(vaults), vaults[-1].id
 
     async def _rewrap(self, vault: Vault) -> None:
-        data_key = await self._keys.unwrap(vault.key, vault.id)
+        try:
+            data_key = await self._keys.unwrap(vault.key, vault.id)
+        except Unopenable:
+            _log.error("vault_key_not_opened", vault=vault.id, kek_id=vault.key.kek_id)
+            raise
         wrapped = await self._keys.wrap(data_key, vault.id)
         async with self._database.writing() as write:
             await repository.rewrap(write, vault, wrapped)

@@ -50,7 +50,7 @@ class Desk:
     ) -> None:
         async with self.database.writing() as write:
             await self.service.delete_workspace(
-                write, tenant.account.id, which, default_confirmed=default_confirmed
+                write, OPERATOR, tenant.account.id, which, default_confirmed=default_confirmed
             )
 
     async def find_workspace(self, tenant: Tenant, which: str) -> Workspace:

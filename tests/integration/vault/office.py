@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tollhouse.audit.types import Fault, Row
-    from tollhouse.identity.types import Workspace
+    from tollhouse.identity.types import Manager, Workspace
     from tollhouse.storage.database import Database
     from tollhouse.storage.transaction import Write
     from tollhouse.testing.clock import FakeClock
@@ -176,5 +176,5 @@ class Office:
         self.changed.append(vault_id)
         self.resolutions.forget(vault_id)
 
-    async def _leaves(self, write: Write, workspace: Workspace) -> None:
-        await self.service.workspace_leaves(write, workspace)
+    async def _leaves(self, write: Write, workspace: Workspace, who: Manager) -> None:
+        await self.service.workspace_leaves(write, workspace, who)

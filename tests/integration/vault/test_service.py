@@ -357,12 +357,24 @@ async def test_a_workspace_takes_its_vault_with_it(office: Office) -> None:
     await office.put("token", caller=elsewhere)
     async with office.database.writing() as write:
         await office.identity.delete_workspace(
-            write, elsewhere.account_id, "elsewhere", default_confirmed=False
+            write, OPERATOR, elsewhere.account_id, "elsewhere", default_confirmed=False
         )
     async with office.database.reading() as read:
         assert not (await read.execute(sa.select(vault_secrets))).all()
         assert not (await read.execute(sa.select(vaults))).all()
-    assert (await office.record())[-1].entry.action is Action.VAULT_DELETED
+    last = (await office.record())[-1].entry
+    assert (last.action, last.actor) == (Action.VAULT_DELETED, "operator")
+
+
+async def test_a_programme_that_is_left_meanwhile_is_looked_at_in_the_transaction(
+    office: Office,
+) -> None:
+    await office.put("token")
+    await office.join(intern_programme=False)
+    with pytest.raises(NotFound):
+        await office.put("token", "other")
+    with pytest.raises(NotFound):
+        await office.delete("token")
 
 
 async def test_a_workspace_with_interns_stays(office: Office) -> None:
@@ -371,7 +383,7 @@ async def test_a_workspace_with_interns_stays(office: Office) -> None:
     with pytest.raises(Invalid, match="interns"):
         async with office.database.writing() as write:
             await office.identity.delete_workspace(
-                write, elsewhere.account_id, "elsewhere", default_confirmed=False
+                write, OPERATOR, elsewhere.account_id, "elsewhere", default_confirmed=False
             )
 
 

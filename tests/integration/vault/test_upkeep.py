@@ -9,7 +9,7 @@ from tests.integration.vault.office import ALL, Office
 from tollhouse.audit.types import INSTALLATION, Action
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.vault.envelope import new_key
-from tollhouse.vault.keys.base import KeyEncryption, WrongKey
+from tollhouse.vault.keys.base import KeyEncryption, KeysUnavailable, WrongKey
 from tollhouse.vault.keys.local import LocalKeys, open_local
 from tollhouse.vault.keys.symmetric import SymmetricKeys, key_id
 from tollhouse.vault.types import VaultKind
@@ -113,6 +113,33 @@ async def test_what_is_stored_while_keys_are_changed_opens_afterwards(
         async with office.database.reading() as read:
             page = await office.service.secrets(read, caller, None, ALL)
         assert await office.value(page.secrets[0]) == f"value {at}"
+
+
+async def test_a_rotation_that_stops_again_and_again_makes_one_key(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.restart(local(tmp_path))
+    await office.put("token")
+
+    async def away(*_: object) -> bytes:
+        raise KeysUnavailable("away")
+
+    monkeypatch.setattr(office.keys, "unwrap", away)
+    for _ in range(3):
+        with pytest.raises(KeysUnavailable):
+            await office.upkeep.rotate("somebody")
+    assert len((tmp_path / "vault.keys").read_text().split()) == 2
+
+
+async def test_a_machine_with_other_keys_stores_no_vault_that_the_first_cannot_open(
+    office: Office, tmp_path: Path
+) -> None:
+    office.restart(local(tmp_path))
+    await office.put("token")
+    (tmp_path / "second").mkdir()
+    office.restart(local(tmp_path / "second"))
+    with pytest.raises(Unavailable, match="does not know"):
+        await office.intern()
 
 
 async def test_keys_from_the_settings_are_changed_with_the_settings(office: Office) -> None:

@@ -52,6 +52,29 @@ def test_a_hash_covers_the_row_and_the_hash_before_it() -> None:
     assert second.hash == sha256(f"{first.hash}\n{told}".encode()).hexdigest()
 
 
+def test_a_row_is_written_down_as_records_that_are_kept_have_it() -> None:
+    """Whatever changes here makes every record that was ever exported look tampered with."""
+    entry = Entry(
+        Action.SECRET_COPIED, "abc", "ws", "in", "va", "tok", 3, ("a.com", "b.com"), "döne"
+    )
+    row = link(Row("acc", 1, NOW, entry, GENESIS), START)
+    assert exported(row) == {
+        "chain": "acc",
+        "seq": 1,
+        "at": "2026-03-12T10:30:00.000Z",
+        "action": "secret_copied",
+        "actor": "abc",
+        "workspace_id": "ws",
+        "intern_id": "in",
+        "vault_id": "va",
+        "name": "tok",
+        "version": 3,
+        "hosts": ["a.com", "b.com"],
+        "verdict": "döne",
+        "hash": "35b421e74fab473496884f2a3eee8e8c546f6274aa553c816d300cd1f9dd198c",
+    }
+
+
 @pytest.mark.parametrize("field", [*facts(chain(1)[0]), "hash"])
 def test_a_changed_field_is_found_at_its_row(field: str) -> None:
     rows, head = whole(chain())

@@ -26,11 +26,11 @@ def lines(rows: list[dict[str, Any]]) -> list[bytes]:
 
 
 def test_a_head_is_read_as_it_is_written() -> None:
-    end = head(chain(3)[-1])
-    assert noted_head(f" {head_text(end)}\n") == end
+    for end in (head(chain(3)[-1]), START):
+        assert noted_head(f" {head_text(end)}\n") == end
 
 
-@pytest.mark.parametrize("text", ["", "3", f"0:{'0' * 64}", f"3:{'A' * 64}", f"-1:{'a' * 64}"])
+@pytest.mark.parametrize("text", ["", "3", f"03:{'0' * 64}", f"3:{'A' * 64}", f"-1:{'a' * 64}"])
 def test_what_is_no_head_is_refused(text: str) -> None:
     with pytest.raises(StartError):
         noted_head(text)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.identity.types import KeyKind, Subject, Switches
-from tollhouse.kernel.errors import Invalid, NotFound, Unauthenticated
+from tollhouse.kernel.errors import Invalid, NotFound, TollhouseError, Unauthenticated
 from tollhouse.vault import policy
 from tollhouse.vault.policy import WritesDisabled
 
@@ -26,6 +26,7 @@ CALLER = Subject(
     intern_id=None,
     label="sk-...",
 )
+OFF = Switches(intern_programme=False, vault_writes=False)
 OWN = replace(CALLER, kind=KeyKind.INTERN, intern_id=INTERN)
 
 
@@ -108,6 +109,11 @@ def test_what_is_no_host_name_is_refused(host: str) -> None:
         policy.normal_host(host)
 
 
+def test_the_gateways_own_name_is_none_to_bind_a_secret_to() -> None:
+    with pytest.raises(Invalid, match="gateway itself"):
+        policy.normal_host("Gateway.Internal.")
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -150,6 +156,33 @@ def test_a_name_that_is_not_ascii_is_refused_and_never_read_as_another(host: str
 def test_hosts_are_kept_once_each_in_their_order() -> None:
     sent = ["b.com", "A.com", "a.com.", "B.COM"]
     assert policy.normal_hosts(sent) == ("b.com", "a.com")
+
+
+def test_one_host_and_one_name_to_copy_are_enough() -> None:
+    assert policy.normal_hosts(["a.com"]) == ("a.com",)
+    assert policy.check_names(["a"]) == ["a"]
+
+
+def test_refusals_say_what_to_do() -> None:
+    told = {
+        lambda: policy.normal_host("*"): "host: must be a host name such as api.example.com, "
+        "without scheme, port, path or wildcard.",
+        lambda: policy.normal_host("1.2.3.4"): "host: must be a name and not an IP address.",
+        lambda: policy.check_name("A"): "name: must have 1 to 255 characters: lower-case letters, "
+        "digits and single underscores, a letter first and no underscore last.",
+        lambda: policy.intern_uuid("x"): "internId: must be a UUID.",
+        lambda: policy.check_value("\n", "secrets.3.value"): "secrets.3.value: must not contain a "
+        "line break or U+0000: no header can carry them.",
+        lambda: policy.check_programme(OFF): "Not found.",
+        lambda: policy.check_caller(replace(CALLER, kind=KeyKind.MANAGEMENT)): "Invalid or missing "
+        "API key: a management key cannot use a vault.",
+        lambda: policy.check_writes(OFF): "Changes to secrets are switched off here; an operator "
+        "can switch them on.",
+    }
+    for asks, text in told.items():
+        with pytest.raises(TollhouseError) as refused:
+            asks()
+        assert refused.value.message == text
 
 
 @pytest.mark.parametrize("count", [0, 101])

@@ -122,7 +122,7 @@ class Workspaces:
         async with self._database.writing() as write:
             home = await self._service.home(write, who, account_id)
             await self._service.delete_workspace(
-                write, home, id, default_confirmed=confirm_default_workspace_deletion
+                write, who, home, id, default_confirmed=confirm_default_workspace_deletion
             )
         return Deleted()
 

@@ -10,6 +10,8 @@ the database has them. Keep a copy of it, and not where the database's copies ar
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
 import tempfile
 from contextlib import suppress
@@ -22,41 +24,56 @@ from tollhouse.vault.keys.base import KeysUnavailable
 from tollhouse.vault.keys.symmetric import NoKey, SymmetricKeys, as_text, from_text, key_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from tollhouse.vault.types import WrappedKey
 
 _OTHERS: Final = 0o077
 _LARGEST_FILE: Final = 65_536
 
 
 class LocalKeys(SymmetricKeys):
-    """Keys in a file; fulfils `keys.base.KeyEncryption`."""
+    """Keys in a file; fulfils `keys.base.KeyEncryption`.
+
+    Other processes may change the file: it is read again, under a lock, before it is written, and
+    for a key that is not known.
+    """
 
     def __init__(self, path: Path, keys: Sequence[bytes]) -> None:
         """Take a file and what stands in it."""
         super().__init__(keys)
         self._path = path
 
+    async def unwrap(self, key: WrappedKey, vault_id: str) -> bytes:
+        """See `KeyEncryption`."""
+        if not self.knows(key.kek_id):
+            await self._change(lambda keys: keys)
+        return await super().unwrap(key, vault_id)
+
     async def renew(self) -> None:
         """See `KeyEncryption`."""
-        await self._store([new_key(), *self._all()])
+        await self._change(lambda keys: [new_key(), *keys])
 
     async def retire(self, in_use: set[str]) -> None:
-        """See `KeyEncryption`."""
-        current, *others = self._all()
-        left = [current, *(key for key in others if key_id(key) in in_use)]
-        if len(left) <= len(others):
-            await self._store(left)
+        """See `KeyEncryption`; keys that others put there meanwhile are theirs to retire."""
+        unused = self._ids() - in_use - {self.current_id}
 
-    async def _store(self, keys: Sequence[bytes]) -> None:
+        def left(keys: Sequence[bytes]) -> Sequence[bytes]:
+            return [keys[0], *(key for key in keys[1:] if key_id(key) not in unused)]
+
+        await self._change(left)
+
+    async def _change(self, change: Callable[[Sequence[bytes]], Sequence[bytes]]) -> None:
         try:
-            await asyncio.to_thread(write_keys, self._path, keys)
+            self._use(await asyncio.to_thread(_changed, self._path, change))
         except OSError as error:
-            raise KeysUnavailable(f"{self._path} cannot be written ({error.strerror})") from error
-        self._use(keys)
+            raise KeysUnavailable(f"{self._path} cannot be used ({error.strerror})") from error
+        except StartError as error:
+            raise KeysUnavailable(str(error)) from error
 
 
 def open_local(path: Path, *, make: bool) -> LocalKeys | None:
-    """Return the keys of a file.
+    """Return the keys of a file; a link leads to the file that is meant.
 
     Args:
         path: The file.
@@ -65,17 +82,33 @@ def open_local(path: Path, *, make: bool) -> LocalKeys | None:
     Raises:
         StartError: It cannot be read or made, others may read it, or it holds something else.
     """
+    path = path.resolve()
     try:
         keys = _read_keys(path)
-        if keys is None:
-            if not make:
-                return None
-            keys = [new_key()]
-            write_keys(path, keys)
+        if keys is None and make:
+            with suppress(FileExistsError):  # somebody else made it in this moment
+                _write_keys(path, [new_key()], new=True)
+            keys = _read_keys(path)
     except OSError as error:
         message = f"the vault's key file {path} cannot be used ({error.strerror or error})"
         raise StartError(message) from error
-    return LocalKeys(path, keys)
+    return None if keys is None else LocalKeys(path, keys)
+
+
+def _changed(path: Path, change: Callable[[Sequence[bytes]], Sequence[bytes]]) -> Sequence[bytes]:
+    """Change a file that no other process changes meanwhile; return what stands in it."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        keys = _read_keys(path)
+        if keys is None:
+            raise FileNotFoundError(errno.ENOENT, "it is gone")
+        changed = change(keys)
+        if changed != keys:
+            _write_keys(path, changed, new=False)
+        return changed
+    finally:
+        os.close(folder)
 
 
 def _read_keys(path: Path) -> list[bytes] | None:
@@ -97,10 +130,11 @@ def _read_keys(path: Path) -> list[bytes] | None:
     return keys
 
 
-def write_keys(path: Path, keys: Sequence[bytes]) -> None:
+def _write_keys(path: Path, keys: Sequence[bytes], *, new: bool) -> None:
     """Put keys into a file in one step, durable before it returns.
 
     Raises:
+        FileExistsError: It was to be new, and is there.
         OSError: That cannot be done; what was there stays.
     """
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -109,11 +143,13 @@ def write_keys(path: Path, keys: Sequence[bytes]) -> None:
             file.writelines(as_text(key) + "\n" for key in keys)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
+        if new:
+            os.link(temporary, path)
+        else:
+            Path(temporary).replace(path)
+    finally:
         with suppress(FileNotFoundError):
             Path(temporary).unlink()
-        raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

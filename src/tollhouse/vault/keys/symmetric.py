@@ -83,7 +83,5 @@ class SymmetricKeys:
         self._keys = {key_id(key): key for key in keys}
         self._current = key_id(keys[0])
 
-    def _all(self) -> list[bytes]:
-        """Return every key, the current one first."""
-        others = [key for name, key in self._keys.items() if name != self._current]
-        return [self._keys[self._current], *others]
+    def _ids(self) -> set[str]:
+        return set(self._keys)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +107,59 @@ async def test_a_key_that_cannot_be_stored_is_not_used(
     assert keys.current_id == before
     assert [each.name for each in path.parent.iterdir()] == [path.name]
     assert opened(path).current_id == before
+
+
+async def test_two_processes_change_one_file_and_lose_no_key(path: Path) -> None:
+    here, there = opened(path), opened(path)
+    old = here.current_id
+    await here.renew()
+    wrapped = await here.wrap(b"k" * 32, "v")
+    await here.retire({here.current_id})
+    await there.renew()
+    await there.retire({there.current_id, here.current_id})
+    assert await there.unwrap(wrapped, "v") == b"k" * 32
+    assert await opened(path).unwrap(wrapped, "v") == b"k" * 32
+    assert not opened(path).knows(old)
+
+
+async def test_a_key_that_another_process_made_is_read_when_it_is_needed(path: Path) -> None:
+    here, there = opened(path), opened(path)
+    await there.renew()
+    wrapped = await there.wrap(b"k" * 32, "v")
+    assert await here.unwrap(wrapped, "v") == b"k" * 32
+
+
+def test_two_first_starts_at_once_have_one_key(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, made = os.link, []
+
+    def as_another_does(source: str, target: Path) -> None:
+        if not made:
+            made.append("")
+            made[0] = opened(path).current_id
+        link(source, target)
+
+    monkeypatch.setattr("tollhouse.vault.keys.local.os.link", as_another_does)
+    assert [opened(path).current_id] == made
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_link_stays_one_and_its_file_gets_the_new_key(path: Path) -> None:
+    safe = path.parent / "safe"
+    safe.mkdir()
+    opened(safe / "keys")
+    path.symlink_to(safe / "keys")
+    keys = opened(path)
+    asyncio.run(keys.renew())
+    assert path.is_symlink()
+    assert opened(safe / "keys").current_id == keys.current_id
+
+
+def test_a_file_that_is_gone_is_not_made_anew(path: Path) -> None:
+    keys = opened(path)
+    path.unlink()
+    with pytest.raises(KeysUnavailable, match="gone"):
+        asyncio.run(keys.renew())
+    assert not path.exists()
 
 
 async def test_keys_from_the_settings_wrap_with_the_first_and_open_with_all() -> None:
