@@ -75,6 +75,14 @@ def test_a_row_is_written_down_as_records_that_are_kept_have_it() -> None:
     }
 
 
+def test_what_an_entry_does_not_tell_is_null() -> None:
+    row = link(Row("acc", 1, NOW, Entry(Action.KEY_ROTATED, "operator"), GENESIS), START)
+    told = exported(row)
+    left_out = ("workspace_id", "intern_id", "vault_id", "name", "version", "hosts")
+    assert [told[name] for name in left_out] == [None] * 6
+    assert Verifier().fault_in([told]) is None
+
+
 @pytest.mark.parametrize("field", [*facts(chain(1)[0]), "hash"])
 def test_a_changed_field_is_found_at_its_row(field: str) -> None:
     rows, head = whole(chain())
