@@ -53,7 +53,7 @@ SECRET_NAME: Final = "known"
 SECRET: Final = {"value": "hunter2", "hosts": ["api.example.com"]}
 DELETED: Final = (httpx2.codes.OK, httpx2.codes.NO_CONTENT)
 CASES: Final = 200
-CASES_IN_SOAK: Final = 1_200
+CASES_IN_SOAK: Final = 900
 """Ten times as many with `DOSE=full`: the small doses of all tests take half an hour."""
 SHARES: Final = 22
 """Tests that the operations are dealt to, so that processes can run them side by side."""
