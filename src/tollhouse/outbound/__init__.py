@@ -1,0 +1,1 @@
+"""Where we may call on somebody's behalf."""
