@@ -21,6 +21,11 @@ def head_text(head: Head) -> str:
     return f"{head.seq}:{head.hash}"
 
 
+def head_in(page: dict[str, Any]) -> Head:
+    """Return the end of the chain that a page of a server's is of."""
+    return Head(page["head"]["seq"], page["head"]["hash"])
+
+
 def noted_head(text: str) -> Head:
     """Return the end of a chain that was noted earlier.
 

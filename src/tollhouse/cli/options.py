@@ -79,6 +79,16 @@ VaultWrites = Annotated[
         help="Whether secrets may be stored and deleted; they go on being used. For an operator.",
     ),
 ]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to this file, which is there once it is whole; - is standard output.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")]
 
 
 def switches(programme: Switch | None, vault_writes: Switch | None) -> dict[str, bool]:

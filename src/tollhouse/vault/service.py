@@ -102,11 +102,7 @@ class VaultService:
         Raises:
             NotFound: There is no such intern in the caller's workspace.
         """
-        if intern_id is None:
-            vault = await repository.workspace_vault(read, caller.workspace_id)
-            vault_id = None if vault is None else vault.id
-        else:
-            vault_id = (await self._subject(read, caller, intern_id)).own_vault_id
+        vault_id = await self._vault_id(read, caller, intern_id)
         if vault_id is None:
             return SecretsPage((), has_more=False)
         wanted = Window(window.offset, window.limit + 1)
@@ -120,8 +116,7 @@ class VaultService:
             NotFound: There is no such intern in the workspace, or the vault that it borrows is
                 gone.
         """
-        await self._subject(read, caller, intern_id)
-        return await self.resolve(read, intern_id)
+        return await self._resolved(read, await self._subject(read, caller, intern_id))
 
     async def resolve(self, read: Read, intern_id: str) -> dict[str, Resolved]:
         """Return what each name means for an intern, sorted by name.
@@ -132,12 +127,7 @@ class VaultService:
         subject = await repository.subject(read, intern_id)
         if subject is None:
             raise _no_intern()
-        scopes = await self._scopes(read, subject)
-        secrets = await repository.secrets_of(read, scopes)
-        return resolve(
-            (scope, [each for each in secrets if each.vault_id == vault_id])
-            for vault_id, scope in scopes.items()
-        )
+        return await self._resolved(read, subject)
 
     def verdict(self, resolved: Mapping[str, Resolved], name: str, host: str) -> Verdict:
         """Tell whether the secret of a name goes to a host; see `resolver.verdict`."""
@@ -354,6 +344,14 @@ class VaultService:
         if found is None or found.workspace_id != caller.workspace_id:
             raise _no_intern()
         return found
+
+    async def _resolved(self, read: Read, subject: VaultSubject) -> dict[str, Resolved]:
+        scopes = await self._scopes(read, subject)
+        secrets = await repository.secrets_of(read, scopes)
+        return resolve(
+            (scope, [each for each in secrets if each.vault_id == vault_id])
+            for vault_id, scope in scopes.items()
+        )
 
     async def _scopes(self, read: Read, subject: VaultSubject) -> dict[str, Scope]:
         """Return the vaults that a subject receives from."""

@@ -11,7 +11,7 @@ import typer
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import control_command, noun
-from tollhouse.cli.options import Account
+from tollhouse.cli.options import Account, Force, Output
 from tollhouse.cli.output import Record, Report, Shown, Written
 from tollhouse.kernel.start import StartError
 
@@ -43,18 +43,8 @@ Installation = Annotated[
 )
 async def export(
     server: Server,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write to this file, which is there once it is whole; - is standard output.",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a file that is there already.")
-    ] = False,
+    output: Output = None,
+    force: Force = False,
     account: Account = None,
     installation: Installation = False,
 ) -> Record | Written:
@@ -62,13 +52,14 @@ async def export(
 
     It is written as it is stored: `tollhouse audit verify FILE` says whether it holds.
     """
+    from tollhouse.cli.chains import head_in, head_text
     from tollhouse.cli.sinks import STANDARD_OUTPUT, opened
 
     count, head = 0, ""
     with opened(output, force=force) as sink:
         async with aclosing(_pages(server, account, installation=installation)) as pages:
             async for page in pages:
-                count, head = count + len(page["data"]), _head_text(page["head"])
+                count, head = count + len(page["data"]), head_text(head_in(page))
                 if not sink("".join(f"{json.dumps(row)}\n" for row in page["data"])):
                     break
     if output in {None, STANDARD_OUTPUT}:
@@ -134,18 +125,18 @@ async def verify(
 
     Ends with exit code 1 and names the first row at which it is not as it was written.
     """
+    from tollhouse.cli.chains import head_in
+
     del file  # a file is verified without a server
     check, fault, end = _check(head), None, None
     async with aclosing(_pages(server, account, installation=installation)) as pages:
         async for page in pages:
-            fault, end = check.fault_in(page["data"]), page["head"]
+            fault, end = check.fault_in(page["data"]), head_in(page)
             if fault is not None:
                 break
-            _show_progress(check.head.seq, end["seq"])
-    if fault is None and end is not None:
-        from tollhouse.audit.types import Head
-
-        fault = check.fault_at_end(Head(end["seq"], end["hash"]))
+            _show_progress(check.head.seq, end.seq)
+    if fault is None:
+        fault = check.fault_at_end(end)
     return _report(check, fault, "Keep the head elsewhere, and verify against it with --head.")
 
 
@@ -181,10 +172,6 @@ def _report(check: "Check", fault: "Fault | None", note: str | None) -> Report:
         return Report({"ok": False, **found}, Record(found), exit_code=TAMPERED)
     found = {"rows": check.head.seq, "head": head_text(check.head)}
     return Report({"ok": True, **found}, Record(found, note=note))
-
-
-def _head_text(head: dict[str, Any]) -> str:
-    return f"{head['seq']}:{head['hash']}"
 
 
 def _show_progress(done: int, total: int) -> None:

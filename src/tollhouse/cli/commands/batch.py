@@ -11,6 +11,7 @@ from tollhouse.cli.batches.views import batch_report, columns, exit_code_of
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import control_command, noun
 from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.options import Force, Output
 from tollhouse.cli.output import Listing, Record, Report, Written, one_line
 from tollhouse.cli.values import header_text, segment
 
@@ -201,15 +202,7 @@ async def show(server: Server, batch: Id, watch: Watch = False) -> Report:
 async def results(
     server: Server,
     batch: Id,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write to this file, which is there once it is whole; - is standard output.",
-        ),
-    ] = None,
+    output: Output = None,
     form: Annotated[
         Format,
         typer.Option(
@@ -218,9 +211,7 @@ async def results(
             "where a request failed: OpenAI's `error` has `code` and `message` only.",
         ),
     ] = Format.TOLLHOUSE,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a file that is there already.")
-    ] = False,
+    force: Force = False,
 ) -> Written:
     """Write the results of a batch that has ended as JSON Lines, one for each request.
 

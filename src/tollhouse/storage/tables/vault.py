@@ -46,7 +46,7 @@ vaults = sa.Table(
     sa.CheckConstraint("kind IN ('workspace', 'intern')", name="kind"),
 )
 """`kek_id` names the key-encryption key that `wrapped_key`, the data key, is wrapped with.
-`changes` counts what was done to its secrets: whoever remembers them compares it."""
+`changes` counts what was done to its secrets; to count holds the row for who changes them."""
 sa.Index(
     "uq_vaults_of_workspace",
     vaults.c.workspace_id,
