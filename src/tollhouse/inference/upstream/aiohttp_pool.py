@@ -21,9 +21,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 
 from tollhouse.inference.upstream.connection import SLICE_BYTES
-from tollhouse.inference.upstream.dialer import open_socket
 from tollhouse.inference.upstream.errors import ConnectionLost, ProtocolViolation
 from tollhouse.inference.upstream.head import MAX_HEAD_BYTES
+from tollhouse.outbound.dialing import open_socket
 
 if TYPE_CHECKING:
     import ssl

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.inference.upstream.dialer import Dialer, SystemResolver
+from tollhouse.inference.upstream.dialer import Dialer
 from tollhouse.inference.upstream.errors import (
     ClientClosed,
     ConnectTimeout,
@@ -29,15 +29,16 @@ from tollhouse.inference.upstream.errors import (
 )
 from tollhouse.inference.upstream.head import read_url, request_head
 from tollhouse.inference.upstream.pool import OriginPool
+from tollhouse.outbound.dialing import SystemResolver
 
 if TYPE_CHECKING:
     import ssl
 
     from tollhouse.inference.upstream.connection import Connection
-    from tollhouse.inference.upstream.dialer import Resolve
     from tollhouse.inference.upstream.head import Origin
     from tollhouse.inference.upstream.port import TimeLimits, UpstreamRequest
     from tollhouse.inference.upstream.response import Response
+    from tollhouse.outbound.dialing import Resolve
 
 CONNECTIONS_PER_HOST: Final = 256
 """One connection carries one stream, and a stream takes two descriptors, the caller's and ours:

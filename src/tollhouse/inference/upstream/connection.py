@@ -29,7 +29,7 @@ from tollhouse.inference.upstream.response import HIGH_WATER, Response
 
 if TYPE_CHECKING:
     from tollhouse.inference.upstream.port import TimeLimits
-    from tollhouse.inference.upstream.tls import TlsLayer
+    from tollhouse.outbound.tls import TlsLayer
 
 SLICE_BYTES: Final = 262_144
 """Bodies above this are written in slices, each after the peer has taken the one before."""

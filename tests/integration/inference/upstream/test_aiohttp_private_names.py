@@ -15,7 +15,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from tollhouse.inference.upstream import aiohttp_pool
 from tollhouse.inference.upstream.aiohttp_pool import TOUCHED, Pool, SlicedBody, Wire, WireRequest
-from tollhouse.inference.upstream.dialer import open_socket
+from tollhouse.outbound.dialing import open_socket
 
 SIGNATURES: dict[Callable[..., object], list[str]] = {
     aiohttp.TCPConnector.connect: ["self", "req", "traces", "timeout"],

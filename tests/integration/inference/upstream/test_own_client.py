@@ -21,9 +21,9 @@ from tests.integration.inference.upstream.exchange import (
 )
 from tests.integration.inference.upstream.faults import CHUNKED, COUNTED, OPEN_ENDED
 from tollhouse.inference.upstream.client import HttpUpstream
-from tollhouse.inference.upstream.dialer import AddressInfo, SystemResolver
 from tollhouse.inference.upstream.errors import ConnectFailed, ConnectionLost
 from tollhouse.inference.upstream.port import UpstreamRequest
+from tollhouse.outbound.dialing import AddressInfo, SystemResolver
 from tollhouse.testing.raw_server import (
     Peer,
     RawServer,
@@ -222,7 +222,7 @@ async def test_requests_for_one_name_share_a_lookup(
         await answer.wait()
         return [(2, 1, 6, "", ("127.0.0.1", port))]
 
-    monkeypatch.setattr("tollhouse.inference.upstream.dialer._look_up", look_up)
+    monkeypatch.setattr("tollhouse.outbound.dialing._look_up", look_up)
     resolver = SystemResolver()
     waiting = [asyncio.create_task(resolver("name.example", 80)) for _ in range(10)]
     await asyncio.sleep(0)
