@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tollhouse import __version__
 from tollhouse.accounting import endpoints as accounting_endpoints
@@ -26,6 +26,7 @@ from tollhouse.api.operations import HOT_OPERATIONS
 from tollhouse.api.readiness import Readiness
 from tollhouse.api.system import SystemRoutes
 from tollhouse.apps.batching import build_batching, open_blobs
+from tollhouse.apps.egressing import build_egressing
 from tollhouse.apps.vaulting import build_vaulting
 from tollhouse.batches import endpoints as batch_endpoints
 from tollhouse.identity import endpoints as identity_endpoints
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from tollhouse.api.hot_routes import HotRoute
     from tollhouse.apps.batching import Batching
     from tollhouse.apps.core import Core
+    from tollhouse.apps.egressing import Egressing
+    from tollhouse.apps.vaulting import Vaulting
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.guardrails.gate import Guardrails
     from tollhouse.inference.providers.base import Provider
@@ -57,6 +60,9 @@ if TYPE_CHECKING:
     from tollhouse.settings.sections import ProviderSettings, Settings
     from tollhouse.storage.data_folder import DataFolder
     from tollhouse.vault.keys.base import KeyEncryption
+
+COUNT_TOKENS: Final = "/messages/count_tokens"
+MODELS: Final = "/models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,9 @@ class Gateway:
     """For the control socket: the caller is the operator."""
     pipeline: Pipeline
     batching: Batching
+    vaulting: Vaulting
+    egressing: Egressing | None
+    """None where it serves a single command."""
     settler: Settler
     providers: Mapping[str, Provider]
     guardrails: Guardrails
@@ -80,6 +89,8 @@ class Gateway:
     async def close(self) -> None:
         """Settle what is pending and give everything up."""
         await self.invariants.stop()
+        if self.egressing is not None:
+            await self.egressing.egress.stop()
         await self.settler.close()
         for provider in self.providers.values():
             await provider.close()
@@ -87,14 +98,25 @@ class Gateway:
         await self.core.database.close()
 
 
-def build_gateway(
+def build_gateway(  # noqa: PLR0913 - the composition roots build it once
     settings: Settings,
     core: Core,
     catalog: Catalog,
     folder: DataFolder,
     keys: KeyEncryption,
+    *,
+    address: tuple[str, int] | None = None,
 ) -> Gateway:
-    """Return the gateway on a database whose schema is there; must run inside the event loop."""
+    """Return the gateway on a database whose schema is there; must run inside the event loop.
+
+    Args:
+        settings: What to run.
+        core: The database and the services above it.
+        catalog: The models.
+        folder: The data folder.
+        keys: The key-encryption keys.
+        address: Where it listens; None where it serves a single command, without an egress proxy.
+    """
     metrics = Metrics()
     settler = Settler(
         Journal(folder.journal),
@@ -122,6 +144,10 @@ def build_gateway(
         settled=settler.settled,
     )
     vaulting = build_vaulting(settings.vault, core, keys)
+    egressing = None
+    if address is not None:
+        routes_out = [*FORMATS, COUNT_TOKENS, MODELS]
+        egressing = build_egressing(settings, vaulting, folder, address, routes_out)
     metrics.in_flight.set_function(lambda: pipeline.running + batching.asker.pipeline.running)
     readiness = Readiness(core.database)
     control = control_app(
@@ -144,7 +170,14 @@ def build_gateway(
             largest_body=settings.batches.body_limit_bytes,
             settled=settler.settled,
         ),
-        vault_endpoints.router(vaulting.service, vaulting.upkeep, core.identity, core.database),
+        vault_endpoints.router(
+            vaulting.service,
+            vaulting.upkeep,
+            core.identity,
+            core.database,
+            egress=None if egressing is None else egressing.egress,
+            programs=None if egressing is None else egressing.programs,
+        ),
         audit_router(vaulting.audit, core.identity, core.database),
     )
     hot: dict[str, HotRoute] = {
@@ -152,7 +185,7 @@ def build_gateway(
         for path, spoken in FORMATS.items()
     }
     counter = TokenCounter(catalog, providers)
-    hot["/messages/count_tokens"] = CountTokens(counter, guardrails, settings.server)
+    hot[COUNT_TOKENS] = CountTokens(counter, guardrails, settings.server)
     dry_run = DryRun(catalog, services, desk)
     hot["/estimate"] = Estimate(
         dry_run, core.clock, settings.server, settings.limits.limit_source_prefix
@@ -178,6 +211,8 @@ def build_gateway(
         local=front(local=True),
         pipeline=pipeline,
         batching=batching,
+        vaulting=vaulting,
+        egressing=egressing,
         settler=settler,
         providers=providers,
         guardrails=guardrails,

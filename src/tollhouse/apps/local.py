@@ -18,7 +18,7 @@ from tollhouse.apps.bootstrap import OPERATOR, bootstrap_if_empty, is_empty, new
 from tollhouse.apps.core import bring_up_to_date, build_core
 from tollhouse.apps.gateway import build_gateway
 from tollhouse.apps.ground import database_url, read_catalog
-from tollhouse.apps.memory import keep_memory_private
+from tollhouse.apps.process import keep_memory_private
 from tollhouse.apps.vaulting import open_keys
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.pages import Window

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import resource
 import signal
 import socket
 import sys
@@ -29,8 +28,9 @@ from tollhouse.api.server import GatewayServer, make_server
 from tollhouse.apps.batching import ready_blobs
 from tollhouse.apps.bootstrap import Bootstrapped, bootstrap_if_empty, is_empty
 from tollhouse.apps.core import Core, bring_up_to_date, build_core
+from tollhouse.apps.egressing import record_openings
 from tollhouse.apps.gateway import Gateway, build_gateway
-from tollhouse.apps.memory import keep_memory_private
+from tollhouse.apps.process import allow_open_files, keep_memory_private
 from tollhouse.apps.vaulting import open_keys
 from tollhouse.kernel.start import StartError
 from tollhouse.observability.logging import configure_logging
@@ -75,21 +75,11 @@ def serve(settings: Settings, ground: Ground, announce: Callable[[Started], None
         StartError: It cannot start; nothing half-made is left behind.
     """
     configure_logging(settings.logging.level, settings.logging.format)
-    _allow_open_files()
+    allow_open_files()
     if not settings.server.core_dumps:
         keep_memory_private()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings, ground, announce))
-
-
-def _allow_open_files() -> None:
-    """Allow as many open files as the system lets us: each stream holds two sockets.
-
-    The usual soft limit of 1,024 is kept low for programs that use `select`.
-    """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS has a lower bound than it says
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _run(settings: Settings, ground: Ground, announce: Callable[[Started], None]) -> int:
@@ -101,7 +91,9 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
         await bring_up_to_date(core.database)
         keys = await open_keys(settings.vault, core, folder)
         first = await _first_start(core, settings)
-        gateway = build_gateway(settings, core, catalog, folder, keys)
+        address = listener.getsockname()[:2]
+        gateway = build_gateway(settings, core, catalog, folder, keys, address=address)
+        await record_openings(settings, core, gateway.vaulting)
         await _recover(gateway)
         await ready_blobs(gateway.batching.blobs)
         if core.database.dialect == "sqlite":
@@ -180,6 +172,8 @@ async def _stop(
     seconds: float,
 ) -> None:
     gateway.readiness.stopping = True
+    if gateway.egressing is not None:
+        await gateway.egressing.egress.stop()
     for server in servers:
         server.should_exit = True
     for_requests = max(0.0, seconds - _ENDING_SECONDS)

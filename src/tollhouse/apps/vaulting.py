@@ -31,6 +31,7 @@ class Vaulting:
     upkeep: Upkeep
     resolutions: Resolutions
     audit: AuditService
+    context: Context
 
 
 async def open_keys(settings: VaultSettings, core: Core, folder: DataFolder) -> KeyEncryption:
@@ -65,7 +66,7 @@ def build_vaulting(settings: VaultSettings, core: Core, keys: KeyEncryption) -> 
     )
     changed.listener = resolutions
     core.departures.heard_by = service.workspace_leaves
-    return Vaulting(service, Upkeep(context, service), resolutions, audit)
+    return Vaulting(service, Upkeep(context, service), resolutions, audit, context)
 
 
 class _Told:

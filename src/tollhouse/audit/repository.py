@@ -53,6 +53,16 @@ async def head(read: Read, chain: str) -> Head:
     return START if row is None else Head(row["seq"], row["hash"])
 
 
+async def last(read: Read, chain: str, action: Action) -> Entry | None:
+    """Return the last entry of an action in a chain; None where there is none."""
+    query = sa.select(audit_rows).where(
+        audit_rows.c.chain == chain, audit_rows.c.action == action.value
+    )
+    found = await read.execute(query.order_by(audit_rows.c.seq.desc()).limit(1))
+    row = found.mappings().first()
+    return None if row is None else _row(row).entry
+
+
 async def rows(read: Read, chain: str, after: int, limit: int) -> Sequence[Row]:
     """Return rows of a chain behind one of them, in their order."""
     query = sa.select(audit_rows).where(audit_rows.c.chain == chain, audit_rows.c.seq > after)

@@ -11,7 +11,7 @@ from tollhouse.audit.types import GENESIS, Head, Row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.audit.types import Entry
+    from tollhouse.audit.types import Action, Entry
     from tollhouse.kernel.clock import Clock
     from tollhouse.storage.transaction import Read, Write
 
@@ -50,6 +50,10 @@ class AuditService:
     async def head(self, read: Read, chain: str) -> Head:
         """Return where a chain ends."""
         return await repository.head(read, chain)
+
+    async def last(self, read: Read, chain: str, action: Action) -> Entry | None:
+        """Return the last entry of an action in a chain; None where there is none."""
+        return await repository.last(read, chain, action)
 
     async def rows(self, read: Read, chain: str, after: int, limit: int) -> Sequence[Row]:
         """Return at most `limit` rows of a chain behind the row `after`."""

@@ -25,6 +25,8 @@ class Action(StrEnum):
     SECRET_RELEASED = "secret_released"  # noqa: S105 - the same
     VAULT_DELETED = "vault_deleted"
     KEY_ROTATED = "key_rotated"
+    OUTBOUND_OPENED = "outbound_opened"
+    """Reserved networks (`hosts`) and authorities (`name`) that an operator lets be called."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ library is imported where it is used: `tollhouse serve` and `--help` go without 
 
 from __future__ import annotations
 
+import json
 import os
 import socket
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tollhouse import __version__
@@ -165,6 +166,32 @@ class Server:
                 yield response.aiter_bytes()
         except httpx2.RequestError as error:
             raise self._broken_off(error) if begun else self._unreachable(error) from None
+
+    @asynccontextmanager
+    async def held(self, path: str, body: Mapping[str, object]) -> AsyncGenerator[Any]:
+        """Ask for something that lasts until the block is left, or the server ends it.
+
+        Yields:
+            What it is.
+
+        Raises:
+            CommandFailed: It was refused, or nobody answered.
+        """
+        import httpx2
+
+        try:
+            asked = self._http.stream(
+                "POST", path.removeprefix("/"), json=dict(body), timeout=_SECONDS
+            )
+            async with asked as response:
+                if response.status_code not in _OK:
+                    await response.aread()
+                    raise self._refused(response, path)
+                # The reply ends when what reads it is thrown away.
+                async with aclosing(_text_lines(response)) as lines:
+                    yield json.loads(await anext(lines))["data"]
+        except httpx2.RequestError as error:
+            raise self._unreachable(error) from None
 
     async def _ask(self, method: str, path: str, **asked: Any) -> Any:  # noqa: ANN401 - JSON is anything
         import httpx2
@@ -324,6 +351,11 @@ def _local_client(transport: httpx2.AsyncBaseTransport) -> httpx2.AsyncClient:
         timeout=_SECONDS,
         trust_env=False,
     )
+
+
+async def _text_lines(response: httpx2.Response) -> AsyncGenerator[str]:
+    async for line in response.aiter_lines():
+        yield line
 
 
 def _headers() -> dict[str, str]:

@@ -25,11 +25,13 @@ from tollhouse.cli.commands import (
     batch,
     config,
     credits,  # noqa: A004 - the noun that it is about
+    egress,
     generation,
     key,
     keys,
     ledger,
     models,
+    serve,
     users,
     vault,
     workspaces,
@@ -37,7 +39,6 @@ from tollhouse.cli.commands import (
 from tollhouse.cli.commands.bootstrap import bootstrap
 from tollhouse.cli.commands.estimate import estimate
 from tollhouse.cli.commands.migrate import migrate
-from tollhouse.cli.commands.serve import serve
 from tollhouse.cli.commands.version import version
 from tollhouse.cli.control import control_command, examples
 from tollhouse.cli.failures import CommandFailed
@@ -78,12 +79,7 @@ def _options(
     pass
 
 
-app.command(
-    epilog=examples(
-        "tollhouse serve",
-        "tollhouse serve --port 9000 --data-dir ./data --config tollhouse.yaml",
-    )
-)(serve)
+app.add_typer(serve.app)
 app.command(
     epilog=examples(
         "tollhouse bootstrap --data-dir ./data",
@@ -93,7 +89,7 @@ app.command(
 app.command(epilog=examples("tollhouse migrate", "tollhouse migrate --check"))(migrate)
 for _group in (
     *(accounts, workspaces, users, keys, credits, activity, ledger),
-    *(config, models, batch, vault, audit, key, generation),
+    *(config, models, batch, vault, egress, audit, key, generation),
 ):
     app.add_typer(_group.app)
 control_command(

@@ -89,9 +89,22 @@ Output = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")]
+PlainHttp = Annotated[
+    Switch | None,
+    typer.Option(
+        "--plain-http",
+        help="Whether what runs for it may reach hosts without TLS; off unless set.",
+    ),
+]
 
 
-def switches(programme: Switch | None, vault_writes: Switch | None) -> dict[str, bool]:
+def switches(
+    programme: Switch | None, vault_writes: Switch | None, plain_http: Switch | None = None
+) -> dict[str, bool]:
     """Return the fields of a body that were given."""
-    given = {"intern_programme": programme, "vault_writes": vault_writes}
+    given = {
+        "intern_programme": programme,
+        "vault_writes": vault_writes,
+        "plain_http": plain_http,
+    }
     return {name: value is Switch.ON for name, value in given.items() if value is not None}

@@ -77,6 +77,11 @@ class Workspace:
     vault_writes: bool = True
     """Whether its secrets may be changed, where those of its account may."""
 
+    @property
+    def plain_http(self) -> bool:
+        """Whether what runs for it may reach hosts without TLS."""
+        return self.preferences.get("plain_http") is True
+
 
 @dataclass(frozen=True, slots=True)
 class Switches:

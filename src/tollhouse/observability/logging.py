@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from structlog.typing import EventDict, Processor
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["json", "console", "auto"]
+
 _FORBIDDEN: Final = frozenset(
     {
         "api_key",
@@ -47,8 +50,8 @@ _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def configure_logging(
-    level: Literal["debug", "info", "warning", "error"],
-    style: Literal["json", "console", "auto"],
+    level: LogLevel,
+    style: LogFormat,
     stream: TextIO | None = None,
 ) -> None:
     """Set up logging for the process, the standard library's loggers included.

@@ -40,7 +40,7 @@ class SystemResolver:
             OSError: It has none.
         """
         with suppress(socket.gaierror):
-            return _numeric(host, port)
+            return numeric(host, port)
         lookup = self._lookups.get((host, port))
         if lookup is None:
             lookup = asyncio.create_task(_look_up(host, port))
@@ -89,5 +89,10 @@ async def _look_up(host: str, port: int) -> list[AddressInfo]:
     return [*await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
-def _numeric(host: str, port: int) -> list[AddressInfo]:
+def numeric(host: str, port: int) -> list[AddressInfo]:
+    """Return an address as it is connected to.
+
+    Raises:
+        socket.gaierror: It is none.
+    """
     return [*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)]

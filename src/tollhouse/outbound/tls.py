@@ -15,20 +15,32 @@ Source: RFC 8446, section 6.1 (close_notify).
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 
 _LARGEST_READ = 262_144
 
 
 class TlsLayer:
-    """The client's side of one connection."""
+    """One side of a connection."""
 
     __slots__ = ("_incoming", "_object", "_outgoing", "ended")
 
-    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
-        """Prepare; `server_name` is the name or address that the certificate must be for."""
+    def __init__(self, context: ssl.SSLContext, server_name: str | None) -> None:
+        """Prepare.
+
+        Args:
+            context: What this side shows, and what it trusts.
+            server_name: On the client's side, the name or address that the certificate must be
+                for; None makes this the server's side.
+        """
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
+        self._object = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_name is None,
+            server_hostname=server_name,
+        )
         self.ended = False
         """Whether the peer said that it is done."""
 
@@ -82,3 +94,9 @@ class TlsLayer:
             else:
                 self.ended = True
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def goodbye(self) -> bytes:
+        """Return what tells the peer that nothing follows; empty where it cannot be told."""
+        with suppress(ssl.SSLError):  # it waits for the peer's, and nobody else does
+            self._object.unwrap()
+        return self.outgoing()

@@ -23,6 +23,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from tollhouse.kernel.hosts import NoHostName, normal_host
 from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.kernel.secret import Secret
 
@@ -326,6 +327,28 @@ HeaderValue = Annotated[Secret, PlainValidator(_header_value), _NEVER_SHOWN, _SE
 ProxyUrl = Annotated[Secret, PlainValidator(_proxy), _NEVER_SHOWN, _SECRET_SCHEMA]
 DatabaseUrl = Annotated[Secret, PlainValidator(_database_url), _NEVER_SHOWN, _SECRET_SCHEMA]
 HeaderName = Annotated[str, BeforeValidator(_header_name)]
+
+
+# --------------------------------------------------------------------------------------- hosts
+
+
+def _host_name(value: str) -> str:
+    try:
+        return normal_host(value)
+    except NoHostName:
+        raise Refusal("must be a host name, for example api.example.com") from None
+
+
+def _host_address(value: str) -> str:
+    name, _, address = value.partition("=")
+    try:
+        return f"{normal_host(name.strip())}={ipaddress.ip_address(address.strip())}"
+    except ValueError:  # a NoHostName is one
+        raise Refusal("must be host=address, for example git.example=10.0.0.5") from None
+
+
+HostName = Annotated[Text, AfterValidator(_host_name)]
+HostAddress = Annotated[Text, AfterValidator(_host_address)]
 
 
 # --------------------------------------------------------------------------------------- lists

@@ -7,6 +7,8 @@
      ├─ batches      BatchSettings
      ├─ blobs        BlobSettings
      ├─ vault        VaultSettings
+     ├─ outbound     OutboundSettings
+     ├─ egress       EgressSettings
      ├─ upstream     UpstreamSettings
      ├─ logging      LoggingSettings
      ├─ guardrails   GuardrailSettings, ...
@@ -62,6 +64,7 @@ from tollhouse.settings.fields import (
     Text,
     Whole,
 )
+from tollhouse.settings.outgoing import EgressSettings, OutboundSettings
 from tollhouse.settings.section import Section
 from tollhouse.settings.stored import BatchSettings, BlobSettings, VaultSettings
 
@@ -461,6 +464,8 @@ class Settings(Section):
     batches: BatchSettings = BatchSettings()
     blobs: BlobSettings = BlobSettings()
     vault: VaultSettings = VaultSettings()
+    outbound: OutboundSettings = OutboundSettings()
+    egress: EgressSettings = EgressSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     logging: LoggingSettings = LoggingSettings()
     database_url: DatabaseUrl | None = Field(

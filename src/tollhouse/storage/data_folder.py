@@ -4,6 +4,7 @@
     <data>/journal/          charges on their way to the database
     <data>/blobs/            requests and results of batches
     <data>/vault.keys        the key-encryption keys of secrets, mode 0600
+    <data>/egress/           the ways out of running sessions
     <data>/.lock             flock'd by the owner; holds its pid and address as JSON
     <data>/control.sock      the owner's door for commands on this machine, mode 0600
 
@@ -82,6 +83,11 @@ class DataFolder:
     def vault_keys(self) -> Path:
         """The file of key-encryption keys."""
         return self.path / "vault.keys"
+
+    @property
+    def egress(self) -> Path:
+        """The folder of the ways out of sessions."""
+        return self.path / "egress"
 
     @property
     def control_socket(self) -> Path:

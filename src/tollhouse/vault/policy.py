@@ -6,7 +6,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.identity.types import KeyKind
+from tollhouse.kernel import hosts
 from tollhouse.kernel.errors import Invalid, NotFound, Unauthenticated, Unavailable
+from tollhouse.vault.types import GATEWAY_HOST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,19 +19,20 @@ NAME: Final = r"^(?!.*__)[a-z]([a-z0-9_]*[a-z0-9])?$"
 LONGEST_NAME: Final = 255
 LONGEST_VALUE: Final = 65_536
 MOST_HOSTS: Final = 100
-LONGEST_HOST_AS_SENT: Final = 254
-LONGEST_HOST: Final = 253
 MOST_COPIED: Final = 100
-GATEWAY_HOST: Final = "gateway.internal"
-"""The name by which interns reach the gateway."""
 LARGEST_BODY: Final = 425_000
 """Bytes of a body."""
 
 _NAME: Final = re.compile(NAME[1:-1])
-_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NOT_IN_A_HEADER: Final = re.compile(r"[\r\n\0]")
+_NO_HOST: Final = {
+    hosts.Why.NOT_ASCII: "write an international name in its ASCII form, xn--...",
+    hosts.Why.TOO_LONG: f"must have at most {hosts.LONGEST} characters.",
+    hosts.Why.NO_NAME: "must be a host name such as api.example.com, without scheme, port, path or "
+    "wildcard.",
+    hosts.Why.ADDRESS: "must be a name and not an IP address.",
+}
 
 
 class WritesDisabled(Unavailable):
@@ -87,15 +90,15 @@ def check_value(value: str, field: str = "value") -> str:
     return value
 
 
-def normal_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+def normal_hosts(names: Sequence[str]) -> tuple[str, ...]:
     """Return the hosts that a secret is bound to: lower case, each once, in the order given.
 
     Raises:
         Invalid: There are none or too many, or one of them is no host name.
     """
-    if not 1 <= len(hosts) <= MOST_HOSTS:
+    if not 1 <= len(names) <= MOST_HOSTS:
         raise Invalid(f"hosts: must have 1 to {MOST_HOSTS} entries.")
-    return tuple(dict.fromkeys(_normal_host(host, f"hosts.{at}") for at, host in enumerate(hosts)))
+    return tuple(dict.fromkeys(_normal_host(host, f"hosts.{at}") for at, host in enumerate(names)))
 
 
 def normal_host(host: str) -> str:
@@ -108,24 +111,12 @@ def normal_host(host: str) -> str:
 
 
 def _normal_host(host: str, field: str) -> str:
-    # Before lower case: the Kelvin sign's is an ASCII k.
-    if not host.isascii():
-        raise Invalid(f"{field}: write an international name in its ASCII form, xn--...")
-    if len(host) > LONGEST_HOST_AS_SENT:
-        raise Invalid(f"{field}: must have at most {LONGEST_HOST} characters.")
-    name = host.lower().removesuffix(".")
-    labels = name.split(".")
-    if len(name) > LONGEST_HOST or not all(map(_LABEL.fullmatch, labels)):
-        raise Invalid(
-            f"{field}: must be a host name such as api.example.com, without scheme, port, path or "
-            "wildcard."
-        )
+    try:
+        name = hosts.normal_host(host)
+    except hosts.NoHostName as error:
+        raise Invalid(f"{field}: {_NO_HOST[error.why]}") from None
     if name == GATEWAY_HOST:
         raise Invalid(f"{field}: {GATEWAY_HOST} is the gateway itself, which needs no secret.")
-    if _NUMBER.fullmatch(labels[-1]):
-        # As browsers read it: a name that ends in a number is an IPv4 address, however written.
-        # Source: https://url.spec.whatwg.org/#ends-in-a-number-checker
-        raise Invalid(f"{field}: must be a name and not an IP address.")
     return name
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from tollhouse.kernel.clock import Clock
     from tollhouse.storage.database import Database
+    from tollhouse.storage.transaction import Read
     from tollhouse.vault.service import VaultService
-    from tollhouse.vault.types import Resolved
+    from tollhouse.vault.types import Recipient, Resolved
 
 MOST_REMEMBERED: Final = 1_000
 
@@ -56,17 +57,37 @@ class Resolutions:
         Raises:
             NotFound: There is no such intern, or the vault that it borrows is gone.
         """
-        known = self._known.get(intern_id)
+        return await self._remembered(
+            intern_id, lambda read: self._service.resolve(read, intern_id)
+        )
+
+    async def of_recipient(self, who: Recipient) -> Mapping[str, Resolved]:
+        """Return what each name means for an intern, or for a program of a workspace's.
+
+        Raises:
+            NotFound: There is no such intern, or the vault that it borrows is gone.
+        """
+        if who.intern_id is not None:
+            return await self.of(who.intern_id)
+        return await self._remembered(
+            who.workspace_id,
+            lambda read: self._service.resolve_shared(read, who.workspace_id),
+        )
+
+    async def _remembered(
+        self, whose: str, resolve: Callable[[Read], Awaitable[Mapping[str, Resolved]]]
+    ) -> Mapping[str, Resolved]:
+        known = self._known.get(whose)
         now = self._clock.monotonic()
         if known is not None and (self._max_age is None or now - known.read_at <= self._max_age):
             return known.resolved
         before = self._changes
         async with self._database.reading() as read:
-            resolved = await self._service.resolve(read, intern_id)
+            resolved = await resolve(read)
         if before == self._changes:
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
-            self._known[intern_id] = _Known(resolved, now)
+            self._known[whose] = _Known(resolved, now)
         return resolved
 
     def forget(self, vault_id: str) -> None:

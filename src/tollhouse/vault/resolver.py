@@ -4,7 +4,7 @@
     attached  ──┼──> by name the first wins ──> bound to this very host? ──> released
     workspace ──┘                               no: nothing of that name is
 
-Listing, explaining and releasing all ask here, so that they cannot disagree.
+Listing, explaining, releasing and deciding what to read all ask here, so that they cannot disagree.
 """
 
 from __future__ import annotations
@@ -57,6 +57,13 @@ def verdict(
     if hosts is None:
         return Verdict.RELEASED if release_unbound else Verdict.UNBOUND
     return Verdict.RELEASED if host in hosts else Verdict.OTHER_HOST
+
+
+def is_bound(resolved: Mapping[str, Resolved], host: str, *, release_unbound: bool) -> bool:
+    """Tell whether any secret goes to a host; see `verdict`."""
+    if release_unbound and any(each.secret.hosts is None for each in resolved.values()):
+        return True
+    return any(host in (each.secret.hosts or ()) for each in resolved.values())
 
 
 _RANK = {scope: at for at, scope in enumerate(Scope)}

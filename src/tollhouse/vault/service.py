@@ -17,7 +17,7 @@ from tollhouse.kernel.errors import Conflict, Invalid, NotFound, Unavailable
 from tollhouse.kernel.pages import Window
 from tollhouse.vault import policy, repository
 from tollhouse.vault.envelope import Unopenable, fingerprint, open_, seal
-from tollhouse.vault.resolver import resolve, verdict
+from tollhouse.vault.resolver import is_bound, resolve, verdict
 from tollhouse.vault.types import (
     NewSecret,
     Scope,
@@ -129,10 +129,20 @@ class VaultService:
             raise _no_intern()
         return await self._resolved(read, subject)
 
+    async def resolve_shared(self, read: Read, workspace_id: str) -> dict[str, Resolved]:
+        """Return what each name means for a program that runs for a whole workspace."""
+        vault = await repository.workspace_vault(read, workspace_id)
+        secrets = await repository.secrets_of(read, [] if vault is None else [vault.id])
+        return resolve([(Scope.WORKSPACE, secrets)])
+
     def verdict(self, resolved: Mapping[str, Resolved], name: str, host: str) -> Verdict:
         """Tell whether the secret of a name goes to a host; see `resolver.verdict`."""
         unbound = self._context.release_unbound
         return verdict(resolved, name, host, release_unbound=unbound)
+
+    def is_bound(self, resolved: Mapping[str, Resolved], host: str) -> bool:
+        """Tell whether any secret goes to a host; see `resolver.is_bound`."""
+        return is_bound(resolved, host, release_unbound=self._context.release_unbound)
 
     async def open(self, secret: StoredSecret) -> Secret:
         """Return the value of a secret, for whoever sends it to a host that it is bound to.

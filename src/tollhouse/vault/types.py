@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from tollhouse.kernel.secret import Secret
+
+GATEWAY_HOST: Final = "gateway.internal"
+"""The name by which interns reach the gateway."""
 
 
 class Scope(StrEnum):
@@ -93,6 +96,18 @@ class VaultSubject:
     attached_vault_id: str | None
     """Borrowed from another intern; it may be gone."""
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """Whose requests receive secrets: an intern, or a program that runs for a whole workspace."""
+
+    account_id: str
+    workspace_id: str
+    intern_id: str | None
+    """None for a program: it receives the workspace's secrets and no others."""
+    actor: str
+    """Who the record says that asked: the hash of its key, or `operator`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ DEFAULTS = {
     "io_logging_api_key_ids": None,
     "disabled_server_tools": None,
     "include_byok_in_budgets": False,
+    "plain_http": False,
     "intern_programme": True,
     "vault_writes": True,
 }

@@ -17,6 +17,7 @@ from tollhouse.settings.show import environment_names
 NOWHERE = Path("/nonexistent/tollhouse")
 
 _words = st.text("abcxyz", min_size=1, max_size=8)
+_names = _words.map(lambda word: f"{word}.example")
 _networks = st.ip_addresses().map(str)
 _seconds = st.floats(min_value=0.001, max_value=86_400)
 _pauses = st.floats(min_value=0, max_value=86_400)
@@ -84,6 +85,15 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_VAULT__COMMAND": _listed(_words),
     "TOLLHOUSE_VAULT__COMMAND_SECONDS": _seconds,
     "TOLLHOUSE_VAULT__RELEASE_UNBOUND": st.booleans(),
+    "TOLLHOUSE_OUTBOUND__ALLOW_NETWORKS": _listed(st.sampled_from(["10.0.0.0/8", "fd00::/8"])),
+    "TOLLHOUSE_OUTBOUND__EXTRA_CA_FILE": _words,
+    "TOLLHOUSE_OUTBOUND__ADDRESSES": _listed(_names.map(lambda name: f"{name}=10.0.0.5")),
+    "TOLLHOUSE_EGRESS__USER": _words,
+    "TOLLHOUSE_EGRESS__TUNNEL_HOSTS": _listed(_names),
+    "TOLLHOUSE_EGRESS__MAX_CONNECTIONS": _counts,
+    "TOLLHOUSE_EGRESS__IDLE_SECONDS": _seconds,
+    "TOLLHOUSE_EGRESS__TOTAL_SECONDS": _seconds,
+    "TOLLHOUSE_EGRESS__BYTES_PER_MINUTE": st.integers(min_value=65_536, max_value=2**40),
     "TOLLHOUSE_UPSTREAM__CONNECT_SECONDS": _seconds,
     "TOLLHOUSE_UPSTREAM__POOL_SECONDS": _seconds,
     "TOLLHOUSE_UPSTREAM__HEAD_SECONDS": _seconds,

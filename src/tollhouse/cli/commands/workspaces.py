@@ -6,7 +6,7 @@ import typer
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
-from tollhouse.cli.options import Account, Programme, VaultWrites, switches
+from tollhouse.cli.options import Account, PlainHttp, Programme, VaultWrites, switches
 from tollhouse.cli.output import Listing, Record, field
 from tollhouse.cli.policies import PolicyFile, with_policy
 from tollhouse.cli.values import segment, slug_of
@@ -82,10 +82,11 @@ async def set_(
     policy: PolicyFile = None,
     programme: Programme = None,
     vault_writes: VaultWrites = None,
+    plain_http: PlainHttp = None,
     account: Account = None,
 ) -> Record:
     """Change what is given of a workspace; the rest stays."""
-    body = changes(name=name, slug=slug) | switches(programme, vault_writes)
+    body = changes(name=name, slug=slug) | switches(programme, vault_writes, plain_http)
     if description is not None:
         body["description"] = description or None
     some({**body, **changes(policy=policy)})

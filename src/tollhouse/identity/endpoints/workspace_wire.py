@@ -31,7 +31,7 @@ KeyNumbers = Annotated[list[int], Field(max_length=1000)]
 class WorkspacePreferences(Reply):
     """The settings of a workspace as they are shown, with what holds where nothing was set.
 
-    They are kept for the clients that set them. None of them has an effect yet.
+    They are kept for the clients that set them. Of these, `plain_http` alone has an effect yet.
     """
 
     default_text_model: str | None = None
@@ -54,6 +54,9 @@ class WorkspacePreferences(Reply):
     """Server tools that requests may not use; null for none. Kept; has no effect yet."""
     include_byok_in_budgets: bool = False
     """Whether own-provider-key use counts towards budgets."""
+    plain_http: bool = False
+    """Whether its interns and programs may reach hosts without TLS, where no secret is bound to
+    them. Ours."""
 
 
 class WorkspaceReply(WorkspacePreferences):
@@ -104,6 +107,9 @@ class WorkspaceFacts(Body):
     """Keys whose requests are kept; null for all. Kept; has no effect yet."""
     disabled_server_tools: ServerTools | None = None
     """Server tools that requests may not use; empty or null for none. Kept; no effect yet."""
+    plain_http: Omittable[bool] = None
+    """Whether its interns and programs may reach hosts without TLS, where no secret is bound to
+    them; sessions that begin from then on heed it. Ours."""
 
     def facts(self) -> dict[str, object]:
         """Return what the body names; an empty list of tools as none at all."""

@@ -6,21 +6,31 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
+from tollhouse.vault.endpoints.egress import EgressSessions
 from tollhouse.vault.endpoints.secrets import Secrets
 from tollhouse.vault.endpoints.upkeep import VaultUpkeep
 
 if TYPE_CHECKING:
     from tollhouse.identity.service import IdentityService
     from tollhouse.storage.database import Database
+    from tollhouse.vault.egress.programs import Programs
+    from tollhouse.vault.egress.service import Egress
     from tollhouse.vault.service import VaultService
     from tollhouse.vault.upkeep import Upkeep
 
 
-def router(
-    service: VaultService, upkeep: Upkeep, identity: IdentityService, database: Database
+def router(  # noqa: PLR0913 - the composition root builds it once
+    service: VaultService,
+    upkeep: Upkeep,
+    identity: IdentityService,
+    database: Database,
+    *,
+    egress: Egress | None = None,
+    programs: Programs | None = None,
 ) -> APIRouter:
-    """Return the routes of the vault."""
+    """Return the routes of the vault; those of the proxy's sessions work in a server alone."""
     routes = APIRouter()
     Secrets(service, database).add_to(routes)
     VaultUpkeep(upkeep, identity, database).add_to(routes)
+    EgressSessions(egress, programs, identity, database).add_to(routes)
     return routes

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
+from tollhouse.kernel import hosts
 from tollhouse.kernel.wire import OTHER_ACCOUNT, Body, Reference, Reply, SentTime
 from tollhouse.vault import policy
 from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
@@ -17,7 +18,7 @@ _VALUE: JsonDict = {"minLength": 1, "maxLength": policy.LONGEST_VALUE}
 _HOSTS: JsonDict = {
     "minItems": 1,
     "maxItems": policy.MOST_HOSTS,
-    "items": {"type": "string", "minLength": 1, "maxLength": policy.LONGEST_HOST_AS_SENT},
+    "items": {"type": "string", "minLength": 1, "maxLength": hosts.LONGEST_AS_SENT},
 }
 _NAMES: JsonDict = {"minItems": 1, "maxItems": policy.MOST_COPIED, "uniqueItems": True}
 

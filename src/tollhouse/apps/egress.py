@@ -1,0 +1,176 @@
+"""The egress proxy's process: `tollhouse serve egress`, which `tollhouse serve` starts.
+
+It needs neither settings nor a database: everything comes over the two sockets that it inherits,
+and it ends when they do. It runs as another user, where it was told one, from its first step on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import signal
+import socket
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from tollhouse.apps.process import allow_open_files, keep_memory_private
+from tollhouse.kernel.clock import SystemClock
+from tollhouse.kernel.start import StartError
+from tollhouse.observability.logging import configure_logging
+from tollhouse.outbound.checked import CheckedDialer
+from tollhouse.outbound.dialing import SystemResolver, connect_to
+from tollhouse.vault.egress.certificates import HTTP_1_1
+from tollhouse.vault.egress.connection import Surroundings
+from tollhouse.vault.egress.messages import (
+    LARGEST_OPEN,
+    Begin,
+    Close,
+    Opened,
+    frame,
+    read_open,
+    read_to_proxy,
+)
+from tollhouse.vault.egress.proxy import Proxy
+from tollhouse.vault.egress.remote_keeper import RemoteKeeper
+from tollhouse.vault.egress.ways import Gateway, Network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tollhouse.observability.logging import LogFormat, LogLevel
+
+
+@dataclass(frozen=True, slots=True)
+class EgressOptions:
+    """How the process was started."""
+
+    link: int
+    """Descriptor of the socket on which the gateway talks."""
+    doors: int
+    """Descriptor of the socket on which sessions come."""
+    user: str | None
+    core_dumps: bool
+    log_level: LogLevel
+    log_format: LogFormat
+
+
+def run_egress(options: EgressOptions) -> None:
+    """Serve sessions until the gateway is gone.
+
+    Raises:
+        StartError: It was not started by a gateway, or cannot become the user.
+    """
+    configure_logging(options.log_level, options.log_format)
+    link, doors = _inherited(options.link), _inherited(options.doors)
+    if options.user is not None:
+        _become(options.user)
+    if not options.core_dumps:
+        keep_memory_private()
+    allow_open_files()
+    for number in (signal.SIGINT, signal.SIGTERM):  # are for the gateway, which may need time
+        signal.signal(number, signal.SIG_IGN)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(link, doors))
+
+
+async def _serve(link: socket.socket, doors: socket.socket) -> None:
+    reader, writer = await asyncio.open_unix_connection(sock=link)
+    begin = await read_to_proxy(reader)
+    if not isinstance(begin, Begin):
+        message = "the gateway did not say how to begin"
+        raise StartError(message)
+    keeper = RemoteKeeper(writer.write)
+    proxy = Proxy(_surroundings(begin, keeper), begin.limits, SystemClock())
+    patrol = asyncio.create_task(proxy.patrol())
+    admitting = asyncio.create_task(_admit(doors, proxy, writer.write))
+    try:
+        with suppress(EOFError, OSError):  # the gateway is gone
+            while True:
+                match await read_to_proxy(reader):
+                    case Close(session):
+                        await proxy.close(session)
+                    case Begin():
+                        continue
+                    case answer:
+                        keeper.hear(answer)
+    finally:
+        patrol.cancel()
+        admitting.cancel()
+        await proxy.stop()
+        await asyncio.gather(patrol, admitting, return_exceptions=True)
+
+
+async def _admit(doors: socket.socket, proxy: Proxy, say: Callable[[bytes], None]) -> None:
+    """Take sessions, each with its socket."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    doors.setblocking(False)  # noqa: FBT003 - its only form
+    loop.add_reader(doors.fileno(), ready.set)
+    try:
+        while True:
+            await ready.wait()
+            ready.clear()
+            with suppress(BlockingIOError):
+                data, descriptors, _, _ = socket.recv_fds(doors, LARGEST_OPEN, 1)
+                if not data:
+                    return
+                opened = read_open(data)
+                listener = socket.socket(fileno=descriptors[0])
+                certificate = await proxy.open(opened, listener)
+                say(frame(Opened(opened.session, certificate)))
+                ready.set()
+    finally:
+        loop.remove_reader(doors.fileno())
+
+
+def _surroundings(begin: Begin, keeper: RemoteKeeper) -> Surroundings:
+    resolver = SystemResolver()
+    allowed = [ip_network(each) for each in begin.allow_networks]
+    dialer = CheckedDialer(resolver, allowed, begin.addresses)
+
+    async def dial_ours(host: str, port: int) -> socket.socket:
+        return await connect_to(await resolver(host, port))
+
+    gateway = Gateway(begin.gateway, [each.encode() for each in begin.routes], dial_ours)
+    network = Network(dialer, _trust(begin.authorities))
+    return Surroundings(keeper, network, gateway, frozenset(begin.tunnel_hosts))
+
+
+def _trust(more: str | None) -> ssl.SSLContext:
+    """Return what verifies hosts: always, by the system's authorities and the operator's."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(HTTP_1_1)
+    if more is not None:
+        context.load_verify_locations(cadata=more)
+    return context
+
+
+def _inherited(descriptor: int) -> socket.socket:
+    try:
+        return socket.socket(fileno=descriptor)
+    except OSError:
+        message = "the egress proxy is started by `tollhouse serve`, and not by hand"
+        raise StartError(message) from None
+
+
+def _become(user: str) -> None:
+    """Go on as another user, with nothing of this one's.
+
+    Raises:
+        StartError: There is none of this name, or this one may not.
+    """
+    try:
+        found = pwd.getpwnam(user)
+        os.setgroups([])
+        os.setgid(found.pw_gid)
+        os.setuid(found.pw_uid)
+    except (KeyError, OSError) as error:
+        message = f"egress.user: cannot become {user} ({error})"
+        raise StartError(message) from None

@@ -1,0 +1,1 @@
+"""What `tollhouse egress` is made of."""

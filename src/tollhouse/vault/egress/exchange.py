@@ -1,0 +1,343 @@
+"""One request and its response, read from one side and written anew to the other.
+
+    client ──> head checked ──> values put in ──> written anew ──> host
+    client <── values taken out <── written anew <── head checked <── host
+
+Both directions run at once: a host may answer before it has the whole body. Nothing of a response
+is sent to the client before its head is known to be allowed.
+
+Source: RFC 9112 (messages); RFC 9110, sections 10.1.1 (Expect) and 15.2 (interim responses).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import h11
+
+from tollhouse.vault.egress.heads import LARGEST_HEAD, passed_on, values_of, wants_websocket
+from tollhouse.vault.egress.redaction import Redactor
+from tollhouse.vault.egress.refusals import BROKEN, COMPRESSED, MALFORMED, Refused
+from tollhouse.vault.egress.tunnel import tunnel
+from tollhouse.vault.egress.ways import Asked
+from tollhouse.vault.egress.wire import Gone
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.vault.egress.heads import Field
+    from tollhouse.vault.egress.pace import Pace
+    from tollhouse.vault.egress.ways import Outgoing
+    from tollhouse.vault.egress.wire import Wire
+
+Event = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
+
+_SWITCHING: Final = 101
+_NOT_SENT_WITH_VALUES: Final = frozenset(
+    (b"accept-encoding", b"range", b"if-range", b"sec-websocket-extensions")
+)
+"""What would make an answer unreadable, or show a part of it."""
+_NOT_PASSED_BACK: Final = frozenset((b"alt-svc",))
+"""It tells clients of ways around."""
+_UNENCODED: Final = frozenset((b"", b"identity"))
+_WEBSOCKET: Final[Sequence[Field]] = ((b"connection", b"Upgrade"), (b"upgrade", b"websocket"))
+
+
+def asked_in(request: h11.Request, path: bytes) -> Asked:
+    """Return what goes on of a request.
+
+    Raises:
+        Refused: Its fields contradict each other.
+    """
+    fields = list(request.headers)
+    headers = passed_on(fields)
+    if values_of(fields, b"transfer-encoding"):
+        headers.append((b"transfer-encoding", b"chunked"))
+    if wants_websocket(request.method, fields):
+        headers.extend(_WEBSOCKET)
+    return Asked(request.method, path, headers)
+
+
+class Exchange:
+    """A request that was read as far as its head, on its way."""
+
+    def __init__(self, client: Wire, incoming: h11.Connection, pace: Pace) -> None:
+        """Take the client's side.
+
+        Args:
+            client: Its connection.
+            incoming: What reads it; has returned the request.
+            pace: What the session may move.
+        """
+        self._client = client
+        self._incoming = incoming
+        self._pace = pace
+        self.answered = False
+        """Whether anything of a response has been sent."""
+
+    async def run(self, asked: Asked, outgoing: Outgoing, host: Wire) -> bool:
+        """Send the request to a host, and its response to the client.
+
+        Returns:
+            Whether both connections can carry another request.
+
+        Raises:
+            Refused: The host's answer is none that may be passed on; nothing of it was.
+            Gone: The client is, or the host in the middle of an answer.
+        """
+        outer = h11.Connection(h11.CLIENT, max_incomplete_event_size=LARGEST_HEAD)
+        redactor = Redactor(outgoing.values) if outgoing.values else None
+        begun = _next_of_request(self._incoming)
+        await self._send_request(asked, outgoing, outer, host)
+        uploading = await self._upload(begun, outer, host)
+        self._client.when_ended(host.abort)
+        try:
+            return await self._answer(outer, host, redactor, uploading)
+        finally:
+            self._client.when_ended(None)
+            await _stopped(uploading)
+
+    # The request
+
+    async def _send_request(
+        self, asked: Asked, outgoing: Outgoing, outer: h11.Connection, host: Wire
+    ) -> None:
+        try:
+            await host.send(outer.send(_head(asked, outgoing)) or b"")
+        except h11.LocalProtocolError:
+            raise Refused(MALFORMED) from None
+        except Gone:
+            raise Refused(BROKEN) from None
+
+    async def _upload(
+        self, begun: Event, outer: h11.Connection, host: Wire
+    ) -> asyncio.Task[None] | None:
+        """Begin to send the body; None where there is none."""
+        if isinstance(begun, h11.EndOfMessage):
+            await _heard(host, outer.send(h11.EndOfMessage()))
+            return None
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled() or task.exception() is not None:
+                host.abort()  # it would wait for the rest
+
+        uploading = asyncio.create_task(self._send_body(begun, outer, host))
+        uploading.add_done_callback(ended)
+        return uploading
+
+    async def _send_body(self, event: Event, outer: h11.Connection, host: Wire) -> None:
+        """Send what the client sends.
+
+        Raises:
+            Refused: That is no HTTP.
+            Gone: It left.
+        """
+        incoming = self._incoming
+        while not isinstance(event, h11.EndOfMessage):
+            if not isinstance(event, h11.Data):
+                await self._more_body()
+            else:
+                await self._pace.pay(len(event.data))
+                if not await _heard(host, outer.send(event)):
+                    return  # what it answered may still be read
+            event = _next_of_request(incoming)
+        await _heard(host, outer.send(h11.EndOfMessage()))
+
+    async def _more_body(self) -> None:
+        incoming = self._incoming
+        if incoming.they_are_waiting_for_100_continue:
+            proceed = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            await self._client.send(incoming.send(proceed) or b"")
+        data = await self._client.receive()
+        if not data:
+            raise Gone
+        incoming.receive_data(data)
+
+    # The response
+
+    async def _answer(
+        self,
+        outer: h11.Connection,
+        host: Wire,
+        redactor: Redactor | None,
+        uploading: asyncio.Task[None] | None,
+    ) -> bool:
+        event = await self._host_event(outer, host, uploading)
+        while isinstance(event, h11.InformationalResponse):
+            if event.status_code == _SWITCHING:
+                await self._switch(event, outer, host, redactor)
+                return False
+            event = await self._host_event(outer, host, uploading)
+        if not isinstance(event, h11.Response):
+            raise Refused(BROKEN)
+        await self._send_head(event, redactor)
+        await self._send_answer(outer, host, redactor)
+        return self._can_go_on(outer, uploading)
+
+    async def _host_event(
+        self, outer: h11.Connection, host: Wire, uploading: asyncio.Task[None] | None
+    ) -> Event:
+        """Return what comes next of a response's head."""
+        try:
+            while (event := outer.next_event()) is h11.NEED_DATA:
+                outer.receive_data(await host.receive())
+        except (Gone, h11.RemoteProtocolError):
+            _raise_of(uploading)
+            raise Refused(BROKEN) from None
+        return event
+
+    async def _send_head(self, response: h11.Response, redactor: Redactor | None) -> None:
+        headers = _allowed_back(response, redactor)
+        phrase = _phrase(response.status_code)
+        try:
+            head = self._incoming.send(
+                h11.Response(status_code=response.status_code, headers=headers, reason=phrase)
+            )
+        except h11.LocalProtocolError:
+            raise Refused(BROKEN) from None
+        self.answered = True
+        await self._client.send(head or b"")
+
+    async def _send_answer(
+        self, outer: h11.Connection, host: Wire, redactor: Redactor | None
+    ) -> None:
+        incoming = self._incoming
+        while True:
+            event = _next(outer)
+            if isinstance(event, h11.EndOfMessage):
+                break
+            if not isinstance(event, h11.Data):
+                outer.receive_data(await host.receive())
+                continue
+            await self._pace.pay(len(event.data))
+            data = bytes(event.data)
+            if redactor is not None:
+                data = redactor.feed(data)
+            if data:
+                await self._client.send(incoming.send(h11.Data(data=data)) or b"")
+        rest = redactor.flush() if redactor is not None else b""
+        if rest:
+            await self._client.send(incoming.send(h11.Data(data=rest)) or b"")
+        await self._client.send(incoming.send(h11.EndOfMessage()) or b"")
+
+    def _can_go_on(self, outer: h11.Connection, uploading: asyncio.Task[None] | None) -> bool:
+        uploaded = uploading is None or (uploading.done() and not uploading.cancelled())
+        left, _ = outer.trailing_data
+        return (
+            uploaded
+            and not left  # a host that says more than it was asked is not asked again
+            and outer.our_state is h11.DONE
+            and outer.their_state is h11.DONE
+            and self._incoming.our_state is h11.DONE
+            and self._incoming.their_state is h11.DONE
+        )
+
+    async def _switch(
+        self,
+        response: h11.InformationalResponse,
+        outer: h11.Connection,
+        host: Wire,
+        redactor: Redactor | None,
+    ) -> None:
+        """Go on as a WebSocket: bytes both ways."""
+        headers = [*_masked(passed_on(list(response.headers)), redactor), *_WEBSOCKET]
+        agreed = h11.InformationalResponse(
+            status_code=_SWITCHING, headers=headers, reason=_phrase(_SWITCHING)
+        )
+        try:
+            head = self._incoming.send(agreed)
+        except h11.LocalProtocolError:
+            raise Refused(BROKEN) from None
+        self.answered = True
+        self._client.when_ended(None)
+        early, _ = outer.trailing_data
+        await self._client.send(head or b"")
+        await self._client.send(redactor.feed(early) if redactor is not None else early)
+        await host.send(self._incoming.trailing_data[0])
+        await tunnel(self._client, host, self._pace, redactor)
+
+
+def _head(asked: Asked, outgoing: Outgoing) -> h11.Request:
+    headers = outgoing.headers
+    if outgoing.values:
+        headers = [field for field in headers if field[0] not in _NOT_SENT_WITH_VALUES]
+        headers.append((b"accept-encoding", b"identity"))
+    return h11.Request(method=asked.method, target=asked.path, headers=headers)
+
+
+def _allowed_back(response: h11.Response, redactor: Redactor | None) -> list[Field]:
+    """Return the fields of a response that the client gets.
+
+    Raises:
+        Refused: They contradict each other, or the body cannot be read for values.
+    """
+    fields = list(response.headers)
+    if values_of(fields, b"transfer-encoding") and values_of(fields, b"content-length"):
+        raise Refused(BROKEN)
+    headers = [field for field in passed_on(fields) if field[0] not in _NOT_PASSED_BACK]
+    if redactor is None:
+        return headers
+    encodings = values_of(headers, b"content-encoding")
+    if any(value.strip().lower() not in _UNENCODED for value in encodings):
+        raise Refused(COMPRESSED)
+    return _masked(headers, redactor)
+
+
+def _masked(headers: Sequence[Field], redactor: Redactor | None) -> list[Field]:
+    if redactor is None:
+        return list(headers)
+    return [(redactor.mask(name), redactor.mask(value)) for name, value in headers]
+
+
+def _phrase(status: int) -> bytes:
+    """Return a status in our own words: the host's could say anything."""
+    with suppress(ValueError):
+        return HTTPStatus(status).phrase.encode()
+    return b""
+
+
+def _next_of_request(incoming: h11.Connection) -> Event:
+    """Return the next event of a request's body.
+
+    Raises:
+        Refused: What came is no HTTP.
+    """
+    try:
+        return incoming.next_event()
+    except h11.RemoteProtocolError:
+        raise Refused(MALFORMED) from None
+
+
+def _next(connection: h11.Connection) -> Event:
+    """Return the next event of a response's body.
+
+    Raises:
+        Gone: What came is no HTTP, or it broke off.
+    """
+    try:
+        return connection.next_event()
+    except h11.RemoteProtocolError:
+        raise Gone from None
+
+
+def _raise_of(uploading: asyncio.Task[None] | None) -> None:
+    """Raise what ended the upload, where that was the client."""
+    if uploading is not None and uploading.done() and not uploading.cancelled():
+        uploading.result()
+
+
+async def _heard(host: Wire, data: bytes | None) -> bool:
+    try:
+        await host.send(data or b"")
+    except Gone:
+        return False
+    return True
+
+
+async def _stopped(uploading: asyncio.Task[None] | None) -> None:
+    if uploading is not None:
+        uploading.cancel()
+        await asyncio.gather(uploading, return_exceptions=True)

@@ -1,0 +1,104 @@
+"""The folder of a session: the socket that leads out, and the files that its programs trust.
+
+    <data>/egress/<name>/proxy.sock    the way out; whoever connects to it is the session
+                         ca.pem        the session's own authority
+                         bundle.pem    that one and all that the system trusts
+                         node.cjs      makes Node's fetch use the proxy
+
+The whole folder can be shown to a sandbox, read-only: it holds no key and no secret.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import ssl
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from tollhouse.kernel.start import StartError
+
+_NAME_DIGITS: Final = 12
+_WAITING: Final = 512
+"""Connections that may wait until the proxy takes them."""
+_SYSTEM_BUNDLES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/ssl/ca-bundle.pem",  # openSUSE
+    "/etc/ssl/cert.pem",  # macOS, FreeBSD
+)
+
+
+class SessionFolder:
+    """One session's folder."""
+
+    def __init__(self, parent: Path, session: str) -> None:
+        """Name it; nothing is made yet."""
+        self.path = parent / sha256(session.encode()).hexdigest()[:_NAME_DIGITS]
+
+    @property
+    def socket(self) -> Path:
+        """The way out."""
+        return self.path / "proxy.sock"
+
+    def make(self) -> socket.socket:
+        """Make it, and return a socket that listens in it.
+
+        Raises:
+            StartError: It cannot be made.
+        """
+        self.remove()
+        try:
+            self.path.mkdir(mode=0o700, parents=True)
+            preload = files("tollhouse.vault.egress") / "node.cjs"
+            (self.path / "node.cjs").write_bytes(preload.read_bytes())
+            return self._listen()
+        except OSError as error:
+            message = (
+                f"the socket {self.socket} cannot be made ({error.strerror or error}): "
+                "choose a data folder with a shorter path, on a local disk"
+            )
+            raise StartError(message) from None
+
+    def trust(self, certificate: str, more: str | None) -> None:
+        """Write what its programs trust.
+
+        Args:
+            certificate: The session's own authority, as PEM.
+            more: Authorities that an operator adds, as PEM.
+        """
+        everything = "\n".join(part for part in (system_authorities(), more, certificate) if part)
+        for name, text in (("ca.pem", certificate), ("bundle.pem", everything)):
+            made = self.path / f".{name}"
+            made.write_text(text)
+            made.replace(self.path / name)
+
+    def remove(self) -> None:
+        """Remove it with everything in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        mask = os.umask(0o177)
+        try:
+            listener.bind(str(self.socket))
+            listener.listen(_WAITING)
+        except BaseException:
+            listener.close()
+            raise
+        finally:
+            os.umask(mask)
+        listener.setblocking(False)  # noqa: FBT003 - its only form
+        return listener
+
+
+def system_authorities() -> str:
+    """Return the certificates of the authorities that this system trusts, as PEM; maybe none."""
+    paths = ssl.get_default_verify_paths()
+    for path in (paths.cafile, paths.openssl_cafile, *_SYSTEM_BUNDLES):
+        if path and Path(path).is_file():
+            return Path(path).read_text(errors="replace")
+    return ""

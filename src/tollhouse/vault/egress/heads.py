@@ -1,0 +1,145 @@
+"""Heads of requests: cut out of bytes, checked for what two readers could read differently. Pure.
+
+`h11` reads the head; what it lets pass in good nature (lines that end with a bare line feed, folded
+lines, a length beside chunks) is refused here before, since the host's own parser may see another
+request in it. What goes on to the host is written anew, without the fields that were for us.
+
+Source: RFC 9112, sections 2.2 (line endings), 5.2 (folding), 6.1 and 11.2 (smuggling); RFC 9110,
+section 7.6.1 (hop-by-hop fields).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from tollhouse.vault.egress.refusals import (
+    AMBIGUOUS_LENGTH,
+    HEAD_TOO_LARGE,
+    MALFORMED,
+    METHOD,
+    Refused,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Field = tuple[bytes, bytes]
+"""A header's name, in lower case, and its value."""
+
+LARGEST_HEAD: Final = 65_536
+"""Bytes of a head."""
+_END: Final = b"\r\n\r\n"
+_AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]|\0")
+_HOP_BY_HOP: Final = frozenset(
+    (
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
+        *(b"proxy-authentication-info", b"proxy-connection", b"te", b"trailer"),
+        *(b"transfer-encoding", b"upgrade", b"expect"),
+    )
+)
+_NEVER_HOP_BY_HOP: Final = frozenset((b"host", b"content-length", b"authorization", b"cookie"))
+_NOT_PASSED_ON: Final = frozenset((b"CONNECT", b"TRACE", b"TRACK"))
+_WEBSOCKET: Final = b"websocket"
+
+
+class HeadReader:
+    """Cuts a head out of bytes as they arrive."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes = b"") -> None:
+        """Begin with what was left of the message before."""
+        self._data = bytearray(data)
+
+    def feed(self, data: bytes) -> None:
+        """Take further bytes."""
+        self._data += data
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything has arrived."""
+        return bool(self._data)
+
+    def take(self) -> bytes | None:
+        """Return the head with its empty line; None while it is not complete.
+
+        Raises:
+            Refused: It is too large, or can be read in more than one way.
+        """
+        end = self._data.find(_END)
+        whole = end >= 0
+        head = bytes(self._data[: end + len(_END)]) if whole else bytes(self._data)
+        if _AMBIGUOUS.search(head) or head.startswith(b"\r"):
+            raise Refused(MALFORMED)
+        if len(head) > LARGEST_HEAD:
+            raise Refused(HEAD_TOO_LARGE)
+        if not whole:
+            return None
+        del self._data[: len(head)]
+        return head
+
+    def rest(self) -> bytes:
+        """Return what followed the head, and forget it."""
+        data = bytes(self._data)
+        self._data.clear()
+        return data
+
+
+def values_of(headers: Iterable[Field], name: bytes) -> list[bytes]:
+    """Return the values of a header, in their order."""
+    return [value for each, value in headers if each == name]
+
+
+def check_method(method: bytes) -> None:
+    """Make sure that a request has a method that goes on to hosts.
+
+    Raises:
+        Refused: It has not.
+    """
+    if method in _NOT_PASSED_ON:
+        raise Refused(METHOD)
+
+
+def check_framing(version: bytes, headers: Sequence[Field]) -> None:
+    """Make sure that every reader finds the end of a request's body in the same place.
+
+    Raises:
+        Refused: One may not.
+    """
+    names = [name for name, _ in headers]
+    chunked = b"transfer-encoding" in names
+    if chunked and (b"content-length" in names or version != b"1.1"):
+        raise Refused(AMBIGUOUS_LENGTH)
+    if names.count(b"content-length") > 1:
+        raise Refused(AMBIGUOUS_LENGTH)
+
+
+def passed_on(headers: Sequence[Field]) -> list[Field]:
+    """Return the fields that are for the other end, of a request or of a response.
+
+    Raises:
+        Refused: It names a field as one for us that never is.
+    """
+    named = {
+        token.strip().lower()
+        for value in values_of(headers, b"connection")
+        for token in value.split(b",")
+    }
+    if named & _NEVER_HOP_BY_HOP:
+        raise Refused(MALFORMED)
+    return [field for field in headers if field[0] not in _HOP_BY_HOP and field[0] not in named]
+
+
+def wants_websocket(method: bytes, headers: Sequence[Field]) -> bool:
+    """Tell whether a request asks to go on as a WebSocket; no other upgrade is passed on.
+
+    Source: RFC 6455, section 4.1.
+    """
+    upgrades = [value.strip().lower() for value in values_of(headers, b"upgrade")]
+    tokens = [
+        token.strip().lower()
+        for value in values_of(headers, b"connection")
+        for token in value.split(b",")
+    ]
+    return method == b"GET" and upgrades == [_WEBSOCKET] and b"upgrade" in tokens

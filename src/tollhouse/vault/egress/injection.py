@@ -1,0 +1,107 @@
+"""Placeholders, and the values that take their place on the way out. Pure.
+
+    Authorization: Bearer {{secret:github_token}}                  in the value of a header
+    Authorization: Basic base64("user:{{secret:github_token}}")    inside Basic credentials
+
+Nowhere else: in a URL it is refused, since URLs end up in logs; in a body it is text like any
+other. What was put in is not searched again.
+
+Source: RFC 7617, section 2 (Basic credentials).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
+
+from tollhouse.kernel.errors import Invalid
+from tollhouse.vault.egress.refusals import NOT_IN_A_HEADER, SECRET_IN_URL, UNKNOWN_SECRET, Refused
+from tollhouse.vault.policy import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tollhouse.vault.egress.heads import Field
+
+_OPENING: Final = b"{{secret:"
+_PLACEHOLDER: Final = re.compile(rb"\{\{secret:([^{}]*)\}\}")
+_BASIC: Final = re.compile(rb"(?i:basic) +([A-Za-z0-9+/]+={0,2})")
+_FIELD_VALUE: Final = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
+
+
+def check_target(target: bytes) -> None:
+    """Make sure that no placeholder stands in a URL, encoded or not.
+
+    Raises:
+        Refused: One does.
+    """
+    once = unquote_to_bytes(target)
+    if _OPENING in target or _OPENING in once or _OPENING in unquote_to_bytes(once):
+        raise Refused(SECRET_IN_URL)
+
+
+def names_in(headers: Iterable[Field]) -> list[str]:
+    """Return the names that placeholders in the values of headers ask for, each once.
+
+    Raises:
+        Refused: One could be no secret's.
+    """
+    found: dict[str, None] = {}
+    for name, value in headers:
+        for text in (value, _credentials(name, value)):
+            if _OPENING in text:
+                found |= dict.fromkeys(
+                    each.decode("latin-1") for each in _PLACEHOLDER.findall(text)
+                )
+    for each in found:
+        _check_name(each)
+    return list(found)
+
+
+def inject(headers: Sequence[Field], values: Mapping[str, bytes]) -> list[Field]:
+    """Return headers with the values in place of their placeholders.
+
+    Args:
+        headers: As the client sent them.
+        values: Of every name in `names_in`.
+
+    Raises:
+        Refused: A value cannot stand in a header.
+    """
+    injected = [(name, _with_values(name, value, values)) for name, value in headers]
+    for _, value in injected:
+        if not _FIELD_VALUE.fullmatch(value):
+            raise Refused(NOT_IN_A_HEADER)
+    return injected
+
+
+def _check_name(name: str) -> None:
+    try:
+        check_name(name)
+    except Invalid:
+        raise Refused(UNKNOWN_SECRET) from None
+
+
+def _with_values(name: bytes, value: bytes, values: Mapping[str, bytes]) -> bytes:
+    def put(match: re.Match[bytes]) -> bytes:
+        return values[match[1].decode("latin-1")]
+
+    credentials = _credentials(name, value)
+    if _OPENING in credentials:
+        return b"Basic " + base64.b64encode(_PLACEHOLDER.sub(put, credentials))
+    return _PLACEHOLDER.sub(put, value) if _OPENING in value else value
+
+
+def _credentials(name: bytes, value: bytes) -> bytes:
+    """Return what Basic credentials hold; nothing where these are none."""
+    match = _BASIC.fullmatch(value) if name == b"authorization" else None
+    if match is None:
+        return b""
+    unpadded = match[1].rstrip(b"=")
+    try:
+        return base64.b64decode(unpadded + b"=" * (-len(unpadded) % 4))
+    except binascii.Error:
+        return b""

@@ -1,0 +1,107 @@
+"""Takes secrets out of what a host answers, however it comes in pieces. Pure.
+
+    ...token=gh0_abcdef...   ──>   ...token=**********...
+
+A value is looked for as it is, escaped as in JSON, quoted as in URLs, in hexadecimal, and in
+base64 at its three alignments. It is replaced by as many asterisks, so that lengths stay what they
+are. What could be the beginning of a value is held back until it is known.
+
+A host can show a value in a way that is not on the list: binding a secret to a host is trust in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, quote_plus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+SHORTEST: Final = 4
+"""Bytes of a form that is looked for: shorter ones stand everywhere by chance."""
+_URLSAFE: Final = bytes.maketrans(b"+/", b"-_")
+
+
+def forms_of(value: str) -> frozenset[bytes]:
+    """Return the byte strings that stand for a value."""
+    raw = value.encode()
+    forms = {raw, raw.hex().encode(), raw.hex().upper().encode()}
+    for ascii_only in (True, False):
+        escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+        forms |= {escaped.encode(), escaped.replace("/", "\\/").encode()}
+    for quoted in (quote(value, safe=""), quote(value), quote_plus(value)):
+        forms |= {quoted.encode(), _lower_escapes(quoted).encode()}
+    for form in _in_base64(raw):
+        forms |= {form, form.translate(_URLSAFE)}
+    return frozenset(form for form in forms if len(form) >= SHORTEST)
+
+
+def _in_base64(raw: bytes) -> Iterator[bytes]:
+    """Yield what base64 shows of a value behind 0, 1 and 2 other bytes, without shared digits."""
+    for before in range(3):
+        digits = base64.b64encode(bytes(before) + raw).rstrip(b"=")
+        first = -(-before * 8 // 6)
+        whole = (before + len(raw)) * 8 // 6
+        yield digits[first:whole]
+
+
+def _lower_escapes(quoted: str) -> str:
+    head, *rest = quoted.split("%")
+    return "%".join((head, *(part[:2].lower() + part[2:] for part in rest)))
+
+
+class Redactor:
+    """Takes values out of one stream of bytes."""
+
+    __slots__ = ("_forms", "_held")
+
+    def __init__(self, values: Iterable[str]) -> None:
+        """Look for some values."""
+        found = {form for value in values for form in forms_of(value)}
+        self._forms = sorted(found, key=len, reverse=True)
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what may go on of what has come until now."""
+        seen = self._held + data
+        cut = self._settled(seen)
+        self._held = seen[cut:]
+        return self.mask(seen[:cut])
+
+    def flush(self) -> bytes:
+        """Return what was held back, at the end of the stream."""
+        held, self._held = self._held, b""
+        return self.mask(held)
+
+    def mask(self, whole: bytes) -> bytes:
+        """Return a text with asterisks in place of values."""
+        for form in self._forms:
+            if form in whole:
+                whole = whole.replace(form, b"*" * len(form))
+        return whole
+
+    def _settled(self, seen: bytes) -> int:
+        """Return up to where no further byte changes what is masked."""
+        cut = min((self._open(seen, form) for form in self._forms), default=len(seen))
+        while True:  # a value that is there but reaches into what is held back waits with it
+            across = [
+                at
+                for form in self._forms
+                if (at := seen.find(form, max(0, cut - len(form) + 1), cut + len(form) - 1)) >= 0
+                and at < cut
+            ]
+            if not across:
+                return cut
+            cut = min(across)
+
+    @staticmethod
+    def _open(seen: bytes, form: bytes) -> int:
+        """Return where the longest end of a text starts that a form begins with."""
+        at = seen.find(form[:1], max(0, len(seen) - len(form) + 1))
+        while at >= 0:
+            if form.startswith(seen[at:]):
+                return at
+            at = seen.find(form[:1], at + 1)
+        return len(seen)
