@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _HEAD_END: Final = b"\r\n\r\n"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 _FILLERS: Final = 4
+KEPT: Final = 65_536
+"""Bytes of each connection that are kept as they arrived."""
 
 
 class Peer(asyncio.Protocol):
@@ -48,6 +50,8 @@ class Peer(asyncio.Protocol):
         """The last request's head, with the empty line at its end."""
         self.received = 0
         """Bytes that arrived, after TLS."""
+        self.arrived = bytearray()
+        """The first of them, up to `KEPT`."""
         self.gone_at: float | None = None
         """When (`time.monotonic`) the client closed, or we did."""
 
@@ -60,6 +64,7 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Keep what arrived."""
         self.received += len(data)
+        self.arrived += data[: KEPT - len(self.arrived)]
         self._buffer += data
         self._news.set()
 

@@ -136,14 +136,15 @@ class Conversation:
                 raise Gone from None
             raise
         finally:
-            if not goes_on:
+            if not goes_on or host.ended:
                 host.abort()
                 self.host = None
         return goes_on
 
     async def _connected(self) -> Wire:
-        if self.host is None or self.host.ended:
-            if self.host is not None:
-                self.host.abort()
+        if self.host is not None and self.host.ended:
+            self.host.abort()
+            self.host = None
+        if self.host is None:
             self.host = await self._way.connect()
         return self.host

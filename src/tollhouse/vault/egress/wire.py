@@ -70,7 +70,8 @@ class Wire:
     @property
     def ended(self) -> bool:
         """Whether nothing more can come from the other side."""
-        return self._reader.over or self._writer.is_closing()
+        said_so = self._tls is not None and self._tls.ended
+        return said_so or self._reader.over or self._writer.is_closing()
 
     async def secure(self, layer: TlsLayer, received: bytes = b"") -> None:
         """Shake hands; everything is encrypted from then on.
