@@ -12,8 +12,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import tempfile
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from ipaddress import ip_network
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import h11
@@ -23,16 +26,17 @@ from tollhouse.kernel.secret import Secret
 from tollhouse.outbound.checked import CheckedDialer
 from tollhouse.outbound.dialing import connect_to, numeric
 from tollhouse.outbound.tls import TlsLayer
+from tollhouse.vault import resolver
 from tollhouse.vault.egress.connection import Surroundings
 from tollhouse.vault.egress.messages import Limits, Open
 from tollhouse.vault.egress.ports import Grant, Released
 from tollhouse.vault.egress.proxy import Proxy
 from tollhouse.vault.egress.refusals import OTHER_HOST, UNKNOWN_SECRET, Refusal, Refused
 from tollhouse.vault.egress.ways import Gateway, Network
+from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
 
     import trustme
 
@@ -47,6 +51,7 @@ VALUE: Final = "gh0_s3cret+value/of=thirty.chars"
 SECOND_VALUE: Final = "another-secret-of-another-host"
 GATEWAY_KEY: Final = "sk-th-v1-the-sessions-own-key"
 ROUTE: Final = b"/v1/chat/completions"
+NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 LIMITS: Final = Limits(connections=64, idle_seconds=60, total_seconds=600, bytes_per_minute=1 << 40)
 Response = tuple[int, dict[str, str], bytes]
 
@@ -68,9 +73,19 @@ class FakeKeeper:
     gone: bool = False
     """Whether everything that was granted has lapsed."""
 
+    @property
+    def resolved(self) -> dict[str, Resolved]:
+        """What the names mean, as the resolver wants it."""
+        return {
+            name: Resolved(
+                StoredSecret("vault", name, 1, tuple(hosts), "sha256:", NOW, NOW, b""), Scope.INTERN
+            )
+            for name, (_, hosts) in self.secrets.items()
+        }
+
     async def is_bound(self, session: str, host: str) -> bool:
         del session
-        return any(host in hosts for _, hosts in self.secrets.values())
+        return resolver.is_bound(self.resolved, host, release_unbound=False)
 
     async def release(
         self, session: str, host: str, names: Sequence[str]
@@ -79,11 +94,10 @@ class FakeKeeper:
             raise Refused(self.refusal)
         found: dict[str, Released] = {}
         for name in names:
-            if name not in self.secrets:
-                raise Refused(UNKNOWN_SECRET)
-            value, hosts = self.secrets[name]
-            if host not in hosts:
-                raise Refused(OTHER_HOST)
+            verdict = resolver.verdict(self.resolved, name, host, release_unbound=False)
+            if verdict is not Verdict.RELEASED:
+                raise Refused(UNKNOWN_SECRET if verdict is Verdict.UNKNOWN_NAME else OTHER_HOST)
+            value, _ = self.secrets[name]
             found[name] = Released(Grant(session, host, name, "vault", 1), Secret(value))
         self.released += [(name, host) for name in names]
         return found
@@ -139,6 +153,14 @@ class House:
     @property
     def path(self) -> str:
         return str(self.folder / "proxy.sock")
+
+    async def again(self, **changes: object) -> None:
+        """Begin anew, with other rules."""
+        await self.close()
+        for name, value in changes.items():
+            setattr(self, name, value)
+        self.folder = Path(tempfile.mkdtemp(dir=self.folder))
+        await self.open()
 
     async def open(self) -> None:
         for host in self.hosts:

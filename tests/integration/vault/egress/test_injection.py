@@ -205,11 +205,7 @@ async def test_nothing_else_of_the_gateway_is_reached(house: House, path: str) -
 
 
 async def test_a_password_is_asked_for_where_there_is_one(house: House) -> None:
-    await house.close()
-    house.password = "let-me-in"
-    house.folder = house.folder / "again"
-    house.folder.mkdir()
-    await house.open()
+    await house.again(password="let-me-in")
     with pytest.raises(ConnectRefusedError) as refused:
         await house.tunnel()
     assert b"407 " in refused.value.head
