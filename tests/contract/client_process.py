@@ -50,7 +50,7 @@ def run_client(
         ClientFailedError: The environment cannot be made, or the script ended with another exit
             code than 0, not in time, or without printing JSON.
     """
-    python = _environment(name) / "bin" / "python"
+    python = client_python(name)
     inherited = {key: os.environ[key] for key in KEPT_FROM_OUR_ENVIRONMENT if key in os.environ}
     command = [str(python), str(CLIENTS / name / script)]
     try:
@@ -72,6 +72,15 @@ def run_client(
         return json.loads(done.stdout)
     except ValueError:
         raise _failure(name, script, "did not print JSON", done.stdout, done.stderr) from None
+
+
+def client_python(name: str) -> Path:
+    """Return the Python of a client's environment.
+
+    Raises:
+        ClientFailedError: The environment cannot be made.
+    """
+    return _environment(name) / "bin" / "python"
 
 
 @functools.cache

@@ -155,7 +155,7 @@ def _trust(more: str | None) -> ssl.SSLContext:
 def _inherited(descriptor: int) -> socket.socket:
     try:
         return socket.socket(fileno=descriptor)
-    except OSError:
+    except (OSError, ValueError):
         message = "the egress proxy is started by `tollhouse serve`, and not by hand"
         raise StartError(message) from None
 

@@ -37,6 +37,11 @@ class Egressing:
     egress: Egress
     programs: Programs
 
+    async def stop(self) -> None:
+        """End every session, and the proxy; may be asked for twice."""
+        await self.programs.stop()
+        await self.egress.stop()
+
 
 @dataclass(frozen=True)
 class Outside:

@@ -90,7 +90,7 @@ class Gateway:
         """Settle what is pending and give everything up."""
         await self.invariants.stop()
         if self.egressing is not None:
-            await self.egressing.egress.stop()
+            await self.egressing.stop()
         await self.settler.close()
         for provider in self.providers.values():
             await provider.close()
@@ -175,7 +175,6 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
             vaulting.upkeep,
             core.identity,
             core.database,
-            egress=None if egressing is None else egressing.egress,
             programs=None if egressing is None else egressing.programs,
         ),
         audit_router(vaulting.audit, core.identity, core.database),

@@ -173,7 +173,7 @@ async def _stop(
 ) -> None:
     gateway.readiness.stopping = True
     if gateway.egressing is not None:
-        await gateway.egressing.egress.stop()
+        await gateway.egressing.stop()
     for server in servers:
         server.should_exit = True
     for_requests = max(0.0, seconds - _ENDING_SECONDS)

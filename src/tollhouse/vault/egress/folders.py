@@ -1,8 +1,8 @@
 """The folder of a session: the socket that leads out, and the files that its programs trust.
 
     <data>/egress/<name>/proxy.sock    the way out; whoever connects to it is the session
-                         ca.pem        the session's own authority
-                         bundle.pem    that one and all that the system trusts
+                         ca.pem        the session's own authority, and those that an operator adds
+                         bundle.pem    these and all that the system trusts
                          node.cjs      makes Node's fetch use the proxy
 
 The whole folder can be shown to a sandbox, read-only: it holds no key and no secret.
@@ -70,8 +70,9 @@ class SessionFolder:
             certificate: The session's own authority, as PEM.
             more: Authorities that an operator adds, as PEM.
         """
-        everything = "\n".join(part for part in (system_authorities(), more, certificate) if part)
-        for name, text in (("ca.pem", certificate), ("bundle.pem", everything)):
+        ours = certificate if more is None else f"{more}\n{certificate}"
+        everything = f"{system_authorities()}\n{ours}"
+        for name, text in (("ca.pem", ours), ("bundle.pem", everything)):
             made = self.path / f".{name}"
             made.write_text(text)
             made.replace(self.path / name)

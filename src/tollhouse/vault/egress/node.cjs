@@ -9,19 +9,23 @@ const tls = require('node:tls');
 
 const DISPATCHER = Symbol.for('undici.globalDispatcher.1');
 const [major, minor] = process.versions.node.split('.').map(Number);
-const knowsItself = major > 24 || (major === 24 && minor >= 5) || (major === 22 && minor >= 21);
+const canItself = major > 24 || (major === 24 && minor >= 5) || (major === 22 && minor >= 21);
+const doesItself = canItself && process.env.NODE_USE_ENV_PROXY === '1';
 const given = process.env.HTTPS_PROXY || process.env.https_proxy;
+
+function credentialsOf(proxy) {
+  if (!proxy.username) return null;
+  const pair = `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`;
+  return `Basic ${Buffer.from(pair).toString('base64')}`;
+}
 
 function connectThrough(proxy, options, done) {
   const port = Number(options.port) || 443;
   const authority = `${options.hostname}:${port}`;
   const socket = net.connect({ host: proxy.hostname, port: Number(proxy.port) });
   const fail = (error) => { socket.destroy(); done(error, null); };
-  const credentials = proxy.username
-    ? `Proxy-Authorization: Basic ${Buffer.from(
-      `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`,
-    ).toString('base64')}\r\n`
-    : '';
+  const credentials = credentialsOf(proxy);
+  const shown = credentials ? `Proxy-Authorization: ${credentials}\r\n` : '';
   let head = '';
   const read = (data) => {
     head += data.toString('latin1');
@@ -42,31 +46,27 @@ function connectThrough(proxy, options, done) {
   };
   socket.once('error', fail);
   socket.on('data', read);
-  socket.write(`CONNECT ${authority} HTTP/1.1\r\nHost: ${authority}\r\n${credentials}\r\n`);
+  socket.write(`CONNECT ${authority} HTTP/1.1\r\nHost: ${authority}\r\n${shown}\r\n`);
 }
 
 function install(proxy) {
-  // Whoever touches fetch for the first time makes the dispatcher.
-  void globalThis.fetch;
-  try { new Request('http://localhost/'); } catch { /* it is there now, or there is no fetch */ }
+  if (!globalThis.fetch) return;
+  new Request('http://localhost/'); // the first use of fetch makes the dispatcher
   const found = globalThis[DISPATCHER];
-  if (!found) return;
   const Agent = found.constructor;
   const secured = new Agent({ connect: (options, done) => connectThrough(proxy, options, done) });
   const plain = new Agent();
-  const authorization = proxy.username
-    ? ['proxy-authorization', `Basic ${Buffer.from(
-      `${decodeURIComponent(proxy.username)}:${decodeURIComponent(proxy.password)}`,
-    ).toString('base64')}`]
-    : [];
+  const credentials = credentialsOf(proxy);
 
   class Proxied extends Agent {
     dispatch(options, handler) {
       const origin = new URL(options.origin);
       if (origin.protocol === 'https:') return secured.dispatch(options, handler);
+      const added = { host: origin.host };
+      if (credentials) added['proxy-authorization'] = credentials;
       const headers = Array.isArray(options.headers)
-        ? [...options.headers, ...authorization, 'host', origin.host]
-        : { ...options.headers, ...Object.fromEntries(authorization.length ? [authorization] : []), host: origin.host };
+        ? [...options.headers, ...Object.entries(added).flat()]
+        : { ...options.headers, ...added };
       const target = `${origin.origin}${options.path}`;
       return plain.dispatch({ ...options, origin: proxy.origin, path: target, headers }, handler);
     }
@@ -74,4 +74,4 @@ function install(proxy) {
   globalThis[DISPATCHER] = new Proxied();
 }
 
-if (given && !knowsItself) install(new URL(given));
+if (given && !doesItself) install(new URL(given));

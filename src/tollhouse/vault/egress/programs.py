@@ -6,7 +6,7 @@ the workspace's like any other key's.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from tollhouse.identity.types import NewKey
-from tollhouse.kernel.errors import NotFound, TollhouseError
+from tollhouse.kernel.errors import NotFound
 from tollhouse.kernel.secret import Secret
 from tollhouse.vault import policy
 from tollhouse.vault.egress.service import Wanted
+from tollhouse.vault.service import OPERATOR
 from tollhouse.vault.types import Recipient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import Coroutine
     from pathlib import Path
 
     from tollhouse.identity.types import IssuedKey, Manager, Workspace
@@ -43,6 +44,10 @@ class Program:
     """See `egress.folders`."""
     password: Secret = field(repr=False)
     """What its requests to the proxy have to show."""
+    who: Manager
+    """Who began it."""
+    key_hash: str
+    """Of its key for the gateway."""
 
 
 class Programs:
@@ -52,10 +57,12 @@ class Programs:
         """Take who serves sessions."""
         self._context = context
         self._egress = egress
+        self._ending: set[asyncio.Task[None]] = set()
+        self.stopping = asyncio.Event()
+        """Set once all sessions have to end."""
 
-    @asynccontextmanager
-    async def running(self, who: Manager, workspace: Workspace) -> AsyncGenerator[Program]:
-        """Serve a program for as long as the block runs.
+    async def begin(self, who: Manager, workspace: Workspace) -> Program:
+        """Serve a program, until `leave`.
 
         Raises:
             NotFound: The workspace may have no vault.
@@ -65,20 +72,35 @@ class Programs:
         async with context.database.reading() as read:
             policy.check_programme(await context.identity.switches(read, workspace.id))
         issued = await self._new_key(who, workspace)
+        session, password = context.ids.uuid(), Secret(context.ids.key_material())
+        recipient = Recipient(workspace.account_id, workspace.id, None, who.key_hash or OPERATOR)
+        wanted = Wanted(
+            session, recipient, Secret(issued.text), password, plain_http=workspace.plain_http
+        )
         try:
-            session, password = context.ids.uuid(), Secret(context.ids.key_material())
-            actor = who.key_hash or "operator"
-            recipient = Recipient(workspace.account_id, workspace.id, None, actor)
-            wanted = Wanted(
-                session, recipient, Secret(issued.text), password, plain_http=workspace.plain_http
-            )
             folder = await self._egress.open(wanted)
-            try:
-                yield Program(session, folder, password)
-            finally:
-                await self._egress.close(session)
-        finally:
-            await self._revoke(who, issued)
+        except BaseException:
+            self._end_soon(self._revoke(who, issued.key.hash))
+            raise
+        return Program(session, folder, password, who, issued.key.hash)
+
+    def leave(self, program: Program) -> None:
+        """End a session; whoever says so need not wait, and may be cancelled."""
+        self._end_soon(self._end(program))
+
+    async def stop(self) -> None:
+        """Have all sessions end, and wait for what is ending."""
+        self.stopping.set()
+        await asyncio.gather(*self._ending)
+
+    def _end_soon(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, program: Program) -> None:
+        await self._egress.close(program.session)
+        await self._revoke(program.who, program.key_hash)
 
     async def _new_key(self, who: Manager, workspace: Workspace) -> IssuedKey:
         until = self._context.clock.now() + _LONGEST
@@ -86,11 +108,11 @@ class Programs:
         async with self._context.database.writing() as write:
             return await self._context.identity.create_key(write, who, workspace.account_id, wanted)
 
-    async def _revoke(self, who: Manager, issued: IssuedKey) -> None:
+    async def _revoke(self, who: Manager, key_hash: str) -> None:
         try:
             async with self._context.database.writing() as write:
-                await self._context.identity.delete_key(write, who, issued.key.hash)
+                await self._context.identity.delete_key(write, who, key_hash)
         except NotFound:
             return  # somebody did that already
-        except TollhouseError as error:
+        except Exception as error:  # noqa: BLE001 - the session's end: nobody waits for it
             _log.error("egress_key_not_revoked", error=type(error).__name__)

@@ -86,8 +86,6 @@ class Egress:
         self._sessions: dict[str, _Session] = {}
         self._proxy: ProxyProcess | None = None
         self._running: asyncio.Task[None] | None = None
-        self.stopping = asyncio.Event()
-        """Set once no session will be served any more."""
 
     async def open(self, wanted: Wanted) -> Path:
         """Serve a session; one of the same name ends.
@@ -132,7 +130,6 @@ class Egress:
 
     async def stop(self) -> None:
         """End every session, and the process."""
-        self.stopping.set()
         for session_id in tuple(self._sessions):
             await self.close(session_id)
         if self._running is not None:

@@ -14,23 +14,21 @@ if TYPE_CHECKING:
     from tollhouse.identity.service import IdentityService
     from tollhouse.storage.database import Database
     from tollhouse.vault.egress.programs import Programs
-    from tollhouse.vault.egress.service import Egress
     from tollhouse.vault.service import VaultService
     from tollhouse.vault.upkeep import Upkeep
 
 
-def router(  # noqa: PLR0913 - the composition root builds it once
+def router(
     service: VaultService,
     upkeep: Upkeep,
     identity: IdentityService,
     database: Database,
     *,
-    egress: Egress | None = None,
     programs: Programs | None = None,
 ) -> APIRouter:
     """Return the routes of the vault; those of the proxy's sessions work in a server alone."""
     routes = APIRouter()
     Secrets(service, database).add_to(routes)
     VaultUpkeep(upkeep, identity, database).add_to(routes)
-    EgressSessions(egress, programs, identity, database).add_to(routes)
+    EgressSessions(programs, identity, database).add_to(routes)
     return routes

@@ -1,0 +1,136 @@
+"""Hosts that programs reach through the egress proxy: HTTPS on this machine, and what they got."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import trustme
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from pathlib import Path
+
+BOUND = "api.bound.example"
+OTHER = "www.other.example"
+_STREAMED_SECONDS = 60.0
+
+
+class Hosts:
+    """A server that answers for several names."""
+
+    def __init__(self, server: ThreadingHTTPServer, authority: Path) -> None:
+        self.port: int = server.server_address[1]
+        self.authority = authority
+        self.requests: list[dict[str, Any]] = []
+        """What arrived, in its order: host, path, authorization."""
+        self.stopping = threading.Event()
+
+    def url(self, host: str, path: str = "/echo") -> str:
+        return f"https://{host}:{self.port}{path}"
+
+    def config(self, *more: str) -> str:
+        """Return settings with which a server finds and trusts the hosts."""
+        names = ", ".join(f"{name}=127.0.0.1" for name in (BOUND, OTHER))
+        lines = [
+            *("outbound:", "  allow_networks: [127.0.0.0/8]"),
+            *(f"  extra_ca_file: {self.authority}", f"  addresses: [{names}]", *more),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def authorizations(self, host: str) -> list[str | None]:
+        """Return what requests to a host showed."""
+        return [each["authorization"] for each in self.requests if each["host"] == host]
+
+
+@contextmanager
+def serving_hosts(folder: Path, names: Sequence[str] = (BOUND, OTHER)) -> Generator[Hosts]:
+    """Serve what is in a folder, `/echo` with what arrived, and `/stream` without an end."""
+    authority = trustme.CA()
+    file = folder / "hosts-ca.pem"
+    authority.cert_pem.write_to_path(str(file))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(folder))
+    server.daemon_threads = True
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    hosts = Hosts(server, file)
+    server.hosts = hosts  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hosts
+    finally:
+        hosts.stopping.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(folder: Path) -> type[SimpleHTTPRequestHandler]:
+    class Handler(SimpleHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(folder))
+
+        def do_GET(self) -> None:
+            hosts: Hosts = self.server.hosts  # type: ignore[attr-defined]
+            seen = {
+                "host": str(self.headers["host"]).partition(":")[0],
+                "path": self.path,
+                "authorization": self.headers["authorization"],
+            }
+            hosts.requests.append(seen)
+            if self.path == "/echo":
+                self._say(json.dumps(seen).encode())
+            elif self.path == "/stream":
+                self._stream(hosts)
+            else:
+                super().do_GET()
+
+        def _say(self, body: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def _stream(self, hosts: Hosts) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            ends = time.monotonic() + _STREAMED_SECONDS
+            while time.monotonic() < ends and not hosts.stopping.wait(0.05):
+                try:
+                    self.wfile.write(b"data: still here\n\n")
+                    self.wfile.flush()
+                except OSError:
+                    break
+            self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
+
+
+def make_repository(folder: Path) -> None:
+    """Make `repo.git` in a folder, to be cloned from a server of plain files."""
+    work = folder / "work"
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.com")
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True)
+
+    git("init", "--quiet", "--initial-branch=main", str(work))
+    (work / "README").write_text("hello\n")
+    git("-C", str(work), "add", "README")
+    git("-C", str(work), "commit", "--quiet", "-m", "Begin")
+    git("clone", "--quiet", "--bare", str(work), str(folder / "repo.git"))
+    git("-C", str(folder / "repo.git"), "update-server-info")

