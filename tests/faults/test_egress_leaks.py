@@ -1,0 +1,254 @@
+"""Whoever goes away in whatever state: the egress proxy keeps no socket, task or descriptor."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import ssl
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+import uvloop
+
+from tests.integration.vault.egress.house import API, OTHER, SECOND, VALUE, Client, House
+from tollhouse.outbound.tls import TlsLayer
+from tollhouse.testing.raw_server import Peer, RawServer, interrupt
+from tollhouse.testing.script import End
+from tollhouse.vault.egress.messages import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+TOKEN = "Authorization: Bearer {{secret:token}}"
+IDLE_SECONDS = 0.5
+LIMITS = Limits(256, IDLE_SECONDS, 600, 1 << 40)
+UPGRADE = ("Connection: Upgrade", "Upgrade: websocket")
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + VALUE.encode()[:9]
+TOGETHER = 50
+"""Clients at once."""
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(API, OTHER, SECOND).configure_cert(context)
+    async with (
+        RawServer(ssl_context=context) as api,
+        RawServer(ssl_context=context) as other,
+        RawServer(ssl_context=context) as second,
+        RawServer() as gateway,
+    ):
+        hosts = {API: api, OTHER: other, SECOND: second}
+        house = House(tmp_path, hosts, gateway, authority, limits=LIMITS)
+        await house.open()
+        yield house
+        await house.close()
+
+
+# States: how far a connection has come when somebody goes away.
+
+
+async def in_the_first_head(house: House) -> Client:
+    client = await house.client()
+    await client.say(b"CONNECT api.example:443 HTTP/1.1\r\nHo")
+    return client
+
+
+async def in_the_handshake(house: House) -> Client:
+    client = await house.client()
+    await client.connect(API, house.port_of(API))
+    layer = TlsLayer(house.trust, API)
+    layer.handshake(b"")
+    await client.say(layer.outgoing()[:100])
+    return client
+
+
+async def in_an_unread_handshake(house: House) -> Client:
+    client = await house.client()
+    await client.connect(OTHER, house.port_of(OTHER))
+    return client
+
+
+async def in_a_head(house: House) -> Client:
+    client = await house.tunnel()
+    await client.say(house.head(TOKEN)[:-3])
+    return client
+
+
+async def in_a_body(house: House) -> Client:
+    client = await house.tunnel()
+    head = house.head(TOKEN, "Content-Length: 100000", request="POST / HTTP/1.1")
+    await client.say(head + bytes(5_000))
+    return client
+
+
+async def waiting_for_an_answer(house: House) -> Client:
+    client = await house.tunnel()
+    await client.say(house.head(TOKEN))
+    return client
+
+
+async def in_an_answer(house: House) -> Client:
+    client = await house.tunnel()
+    await client.say(house.head(TOKEN, request="GET /half HTTP/1.1"))
+    await client.hear()
+    return client
+
+
+async def between_requests(house: House) -> Client:
+    client = await house.tunnel()
+    await client.say(house.head(TOKEN, request="GET /whole HTTP/1.1"))
+    await client.response()
+    return client
+
+
+async def in_a_tunnel(house: House) -> Client:
+    client = await house.tunnel(OTHER)
+    await client.say(house.head(host=OTHER, request="GET /half HTTP/1.1"))
+    await client.hear()
+    return client
+
+
+async def in_a_websocket(house: House) -> Client:
+    client = await house.tunnel()
+    await client.say(house.head(TOKEN, *UPGRADE, request="GET /switch HTTP/1.1"))
+    await client.hear()
+    return client
+
+
+STATES: list[Callable[[House], Awaitable[Client]]] = [
+    *(in_the_first_head, in_the_handshake, in_an_unread_handshake, in_a_head, in_a_body),
+    *(waiting_for_an_answer, in_an_answer, between_requests, in_a_tunnel, in_a_websocket),
+]
+
+
+async def answer(peer: Peer) -> None:
+    """Behave as the path of the request says."""
+    path = peer.head.split(b" ")[1]
+    if path == b"/whole":
+        await peer.play(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+    elif path == b"/half":
+        await peer.play(HALF, End.HANG)
+    elif path == b"/switch":
+        await peer.play(SWITCH, b"\x81\x02hi", End.HANG)
+    else:
+        await interrupt(End.HANG)(peer)
+
+
+# Ways to go away.
+
+
+async def client_cancels(_: House, client: Client) -> None:
+    client.leave()
+
+
+async def client_closes(_: House, client: Client) -> None:
+    await client.close()
+
+
+async def client_half_closes(_: House, client: Client) -> None:
+    with suppress(OSError):
+        client.half_close()
+    with suppress(OSError, EOFError, ssl.SSLError):
+        await asyncio.wait_for(client.hear_all(), 5 * IDLE_SECONDS)
+    client.leave()
+
+
+async def client_idles(_: House, client: Client) -> None:
+    with suppress(OSError, EOFError, ssl.SSLError):
+        await client.hear_all()
+    client.leave()
+
+
+async def host_closes(house: House, client: Client) -> None:
+    for server in (house.api, house.other):
+        for peer in server.open_peers:
+            peer.transport.close()
+    await client_idles(house, client)
+
+
+async def host_resets(house: House, client: Client) -> None:
+    for server in (house.api, house.other):
+        for peer in server.open_peers:
+            peer.transport.abort()
+    await client_idles(house, client)
+
+
+WAYS = [client_cancels, client_closes, client_half_closes, client_idles, host_closes, host_resets]
+
+
+async def everybody_leaves(house: House, times: int, seed: int) -> Counter[str]:
+    """Have clients come and go, some at once; return how often each state was left in each way."""
+    drawn = random.Random(seed)
+    done: Counter[str] = Counter()
+
+    async def one() -> None:
+        state, way = drawn.choice(STATES), drawn.choice(WAYS)
+        client = await state(house)
+        await way(house, client)
+        done[f"{state.__name__} {way.__name__}"] += 1
+
+    house.api.behave = house.other.behave = answer
+    for start in range(0, times, TOGETHER):
+        await asyncio.gather(
+            *(one() for _ in range(min(TOGETHER, times - start))), return_exceptions=True
+        )
+        house.clients.clear()
+    return done
+
+
+async def test_nothing_is_left_of_who_went_away(house: House) -> None:
+    await leave(house, 100)
+
+
+@pytest.mark.soak
+async def test_nothing_is_left_of_two_thousand_who_went_away(
+    house: House, soak_factor: int
+) -> None:
+    done = await leave(house, 2_000 * soak_factor)
+    assert len(done) == len(STATES) * len(WAYS)
+
+
+async def leave(house: House, times: int) -> Counter[str]:
+    # What belongs to the first connection of all (a certificate, a thread that looks names up).
+    await everybody_leaves(house, TOGETHER, 0)
+    await settle(house, descriptors() + 1_000)
+    before = descriptors()
+    done = await everybody_leaves(house, times, 1)
+    assert sum(done.values()) >= times * 0.9
+    await settle(house, before)
+    return done
+
+
+async def settle(house: House, most: int) -> None:
+    """Wait until no connection is left, and no more descriptors than there were."""
+    deadline = time.monotonic() + 20
+    for server in (house.api, house.other):
+        for peer in server.peers:
+            peer.transport.abort()
+        server.peers.clear()
+    while True:
+        session = house.proxy._sessions["session"]  # noqa: SLF001 - what must become empty
+        left = len(session.connections), descriptors(), len(asyncio.all_tasks())
+        # This one and the patrol's.
+        if left[0] == 0 and left[1] <= most and left[2] <= 2:
+            return
+        assert time.monotonic() < deadline, (left, most, asyncio.all_tasks())
+        gc.collect()
+        await asyncio.sleep(0.05)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
