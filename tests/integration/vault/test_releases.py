@@ -1,0 +1,218 @@
+"""Releasing values: as resolved, on the record first, and not at all where that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.vault.office import HOSTS, Intern, Office
+from tollhouse.audit.types import Action
+from tollhouse.kernel.errors import NotFound, Unavailable
+from tollhouse.vault.releases import Releases, Withheld
+from tollhouse.vault.types import Recipient, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.audit.types import Entry
+    from tollhouse.storage.transaction import Write
+
+HOST = HOSTS[0]
+
+
+@pytest.fixture
+def releases(office: Office) -> Releases:
+    return Releases(office.context, office.service, office.resolutions)
+
+
+def recipient(office: Office, intern: Intern | None = None) -> Recipient:
+    caller = office.caller
+    intern_id = None if intern is None else intern.id
+    return Recipient(caller.account_id, caller.workspace_id, intern_id, caller.key_hash)
+
+
+async def released(
+    releases: Releases, who: Recipient, *names: str, host: str = HOST
+) -> dict[str, str]:
+    found = await releases.release(who, host, names)
+    return {each.secret.name: each.value.reveal() for each in found}
+
+
+async def entries(office: Office) -> list[Entry]:
+    rows = await office.record()
+    return [row.entry for row in rows if row.entry.action is Action.SECRET_RELEASED]
+
+
+async def test_an_intern_receives_what_its_names_mean(office: Office, releases: Releases) -> None:
+    intern = await office.intern()
+    await office.put("shared", "of the workspace")
+    await office.put("token", "of the workspace")
+    await office.put("token", "its own", intern=intern)
+    found = await released(releases, recipient(office, intern), "token", "shared")
+    assert found == {"token": "its own", "shared": "of the workspace"}
+
+
+async def test_a_program_receives_the_workspaces_secrets_alone(
+    office: Office, releases: Releases
+) -> None:
+    intern = await office.intern()
+    await office.put("token", "its own", intern=intern)
+    await office.put("shared", "of the workspace")
+    assert await released(releases, recipient(office), "shared") == {"shared": "of the workspace"}
+    with pytest.raises(Withheld) as withheld:
+        await released(releases, recipient(office), "token")
+    assert withheld.value.verdict is Verdict.UNKNOWN_NAME
+
+
+async def test_each_release_is_a_row_of_the_record(office: Office, releases: Releases) -> None:
+    intern = await office.intern()
+    await office.put("token", intern=intern)
+    stored = await office.put("token", intern=intern)
+    await released(releases, recipient(office, intern), "token")
+    (entry,) = await entries(office)
+    assert (entry.name, entry.version, entry.vault_id) == ("token", 2, stored.vault_id)
+    assert (entry.intern_id, entry.hosts, entry.verdict) == (intern.id, (HOST,), "done")
+    assert entry.actor == office.caller.key_hash
+    assert await office.fault() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "verdict"),
+    [("token", "other.example", Verdict.OTHER_HOST), ("none", HOST, Verdict.UNKNOWN_NAME)],
+    ids=["other host", "unknown name"],
+)
+async def test_what_is_withheld_is_a_row_too(
+    office: Office, releases: Releases, name: str, host: str, verdict: Verdict
+) -> None:
+    await office.put("token")
+    await office.put("fine", hosts=(HOST, "other.example"))
+    with pytest.raises(Withheld) as withheld:
+        await released(releases, recipient(office), "fine", name, host=host)
+    assert withheld.value.verdict is verdict
+    assert [(e.name, e.verdict, e.hosts) for e in await entries(office)] == [
+        (name, verdict.value, (host,))
+    ]
+
+
+async def test_nothing_is_released_that_cannot_be_recorded(
+    office: Office, releases: Releases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await office.put("token")
+
+    async def fails(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(office.audit, "record", fails)
+    with pytest.raises(Unavailable):
+        await released(releases, recipient(office), "token")
+    monkeypatch.undo()
+    assert await entries(office) == []
+    assert await released(releases, recipient(office), "token") == {"token": "value"}
+
+
+async def test_requests_that_wait_share_a_transaction(
+    office: Office, releases: Releases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await office.put("token")
+    groups: list[int] = []
+    record = office.audit.record
+
+    async def counted(write: Write, chain: str, some: Sequence[Entry]) -> None:
+        groups.append(len(some))
+        await record(write, chain, some)
+
+    monkeypatch.setattr(office.audit, "record", counted)
+    who = recipient(office)
+    found = await asyncio.gather(*(released(releases, who, "token") for _ in range(20)))
+    assert found == [{"token": "value"}] * 20
+    assert sum(groups) == len(await entries(office)) == 20
+    assert len(groups) < 5
+    assert await office.fault() is None
+
+
+async def test_a_secret_that_changes_meanwhile_is_released_as_it_is_then(
+    office: Office, releases: Releases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await office.put("token", "old")
+    open_ = office.service.open
+
+    async def slow(secret: Any) -> Any:
+        found = await open_(secret)
+        if secret.version == 1:
+            await office.put("token", "new")
+        return found
+
+    monkeypatch.setattr(office.service, "open", slow)
+    assert await released(releases, recipient(office), "token") == {"token": "new"}
+    assert [entry.version for entry in await entries(office)] == [2]
+
+
+async def test_a_secret_that_is_deleted_meanwhile_is_not_released(
+    office: Office, releases: Releases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await office.put("token")
+    open_ = office.service.open
+
+    async def slow(secret: Any) -> Any:
+        found = await open_(secret)
+        await office.delete("token")
+        return found
+
+    monkeypatch.setattr(office.service, "open", slow)
+    with pytest.raises(Withheld):
+        await released(releases, recipient(office), "token")
+    assert [entry.verdict for entry in await entries(office)] == ["unknown_name"]
+
+
+async def test_nothing_is_released_outside_the_programme(
+    office: Office, releases: Releases
+) -> None:
+    await office.put("token")
+    await office.join(intern_programme=False)
+    with pytest.raises(NotFound):
+        await released(releases, recipient(office), "token")
+    assert await entries(office) == []
+
+
+async def test_nothing_is_released_once_a_borrowed_vault_is_gone(
+    office: Office, releases: Releases
+) -> None:
+    lender = await office.intern()
+    borrower = await office.intern(attached=lender.vault_id)
+    await office.put("token", intern=lender)
+    who = recipient(office, borrower)
+    assert await released(releases, who, "token") == {"token": "value"}
+    await office.dismiss(lender)
+    with pytest.raises(NotFound):
+        await released(releases, who, "token")
+
+
+async def test_a_release_stands_until_its_secret_changes(
+    office: Office, releases: Releases
+) -> None:
+    who = recipient(office)
+    stored = await office.put("token")
+    resolved = await office.resolutions.of_recipient(who)
+    assert releases.stands(resolved, HOST, stored)
+    assert not releases.stands(resolved, "other.example", stored)
+    assert not releases.stands(resolved, HOST, replace(stored, vault_id="another"))
+    await office.put("token")
+    resolved = await office.resolutions.of_recipient(who)
+    assert not releases.stands(resolved, HOST, stored)
+
+
+async def test_somebody_who_gave_up_waiting_holds_nobody_up(
+    office: Office, releases: Releases
+) -> None:
+    await office.put("token")
+    who = recipient(office)
+    leaving = asyncio.create_task(released(releases, who, "token"))
+    staying = asyncio.create_task(released(releases, who, "token"))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert await staying == {"token": "value"}
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
