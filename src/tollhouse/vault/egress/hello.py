@@ -49,7 +49,7 @@ def _message(data: bytes) -> bytes | None:
             raise NoHello
         content += data[at + _RECORD_HEAD : at + _RECORD_HEAD + length]
         at += _RECORD_HEAD + length
-        if content[0] != _CLIENT_HELLO:
+        if content and content[0] != _CLIENT_HELLO:
             raise NoHello
         size = int.from_bytes(content[1:4], "big")
         if size > LARGEST:
