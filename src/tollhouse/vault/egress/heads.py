@@ -1,11 +1,12 @@
 """Heads of requests: cut out of bytes, checked for what two readers could read differently. Pure.
 
 `h11` reads the head; what it lets pass in good nature (lines that end with a bare line feed, folded
-lines, a length beside chunks) is refused here before, since the host's own parser may see another
-request in it. What goes on to the host is written anew, without the fields that were for us.
+lines, control characters, a length beside chunks) is refused here before, since the host's own
+parser may see another request in it. What goes on to the host is written anew, without the fields
+that were for us.
 
 Source: RFC 9112, sections 2.2 (line endings), 5.2 (folding), 6.1 and 11.2 (smuggling); RFC 9110,
-section 7.6.1 (hop-by-hop fields).
+sections 5.5 (characters of values) and 7.6.1 (hop-by-hop fields).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Field = tuple[bytes, bytes]
 LARGEST_HEAD: Final = 65_536
 """Bytes of a head."""
 _END: Final = b"\r\n\r\n"
-_AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]|\0")
+_AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _HOP_BY_HOP: Final = frozenset(
     (
         *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
@@ -46,11 +47,12 @@ _WEBSOCKET: Final = b"websocket"
 class HeadReader:
     """Cuts a head out of bytes as they arrive."""
 
-    __slots__ = ("_data",)
+    __slots__ = ("_checked", "_data")
 
     def __init__(self, data: bytes = b"") -> None:
         """Begin with what was left of the message before."""
         self._data = bytearray(data)
+        self._checked = 0
 
     def feed(self, data: bytes) -> None:
         """Take further bytes."""
@@ -67,22 +69,28 @@ class HeadReader:
         Raises:
             Refused: It is too large, or can be read in more than one way.
         """
-        end = self._data.find(_END)
+        data = self._data
+        begin = max(0, self._checked - len(_END) + 1)  # what was looked at before is not again
+        end = data.find(_END, begin)
         whole = end >= 0
-        head = bytes(self._data[: end + len(_END)]) if whole else bytes(self._data)
-        if _AMBIGUOUS.search(head) or head.startswith(b"\r"):
+        size = end + len(_END) if whole else len(data)
+        if _AMBIGUOUS.search(data, begin, size) or data.startswith(b"\r"):
             raise Refused(MALFORMED)
-        if len(head) > LARGEST_HEAD:
+        if size > LARGEST_HEAD:
             raise Refused(HEAD_TOO_LARGE)
         if not whole:
+            self._checked = size
             return None
-        del self._data[: len(head)]
+        head = bytes(data[:size])
+        del data[:size]
+        self._checked = 0
         return head
 
     def rest(self) -> bytes:
         """Return what followed the head, and forget it."""
         data = bytes(self._data)
         self._data.clear()
+        self._checked = 0
         return data
 
 

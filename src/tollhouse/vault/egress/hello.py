@@ -12,6 +12,8 @@ _CLIENT_HELLO: Final = 1
 _SERVER_NAME: Final = 0
 _HOST_NAME: Final = 0
 _RECORD_HEAD: Final = 5
+_MOST_RECORDS: Final = 32
+"""More than any client makes of it: all are read again with each piece that comes."""
 LARGEST: Final = 65_536
 
 
@@ -42,13 +44,16 @@ def server_name(data: bytes) -> str | None:
 
 def _message(data: bytes) -> bytes | None:
     """Return the ClientHello without its head, taken out of one or more records."""
-    content, at = bytearray(), 0
+    content, at, records = bytearray(), 0, 0
     while len(data) >= at + _RECORD_HEAD:
         length = int.from_bytes(data[at + 3 : at + 5], "big")
         if data[at] != _HANDSHAKE or data[at + 1] != 3 or not 0 < length <= 1 << 14:  # noqa: PLR2004 - TLS 1.x
             raise NoHello
         content += data[at + _RECORD_HEAD : at + _RECORD_HEAD + length]
         at += _RECORD_HEAD + length
+        records += 1
+        if records > _MOST_RECORDS:
+            raise NoHello
         if content and content[0] != _CLIENT_HELLO:
             raise NoHello
         size = int.from_bytes(content[1:4], "big")

@@ -55,53 +55,58 @@ def _lower_escapes(quoted: str) -> str:
 class Redactor:
     """Takes values out of one stream of bytes."""
 
-    __slots__ = ("_forms", "_held")
+    __slots__ = ("_forms", "_held", "_hidden")
 
     def __init__(self, values: Iterable[str]) -> None:
         """Look for some values."""
-        found = {form for value in values for form in forms_of(value)}
-        self._forms = sorted(found, key=len, reverse=True)
+        self._forms: Final = frozenset(form for value in values for form in forms_of(value))
         self._held = b""
+        self._hidden = 0
+        """How much of what is held belongs to a value that began before it."""
 
     def feed(self, data: bytes) -> bytes:
         """Return what may go on of what has come until now."""
         seen = self._held + data
-        cut = self._settled(seen)
-        self._held = seen[cut:]
-        return self.mask(seen[:cut])
+        cut = min((_open(seen, form) for form in self._forms), default=len(seen))
+        return self._passed(seen, cut)
 
     def flush(self) -> bytes:
         """Return what was held back, at the end of the stream."""
-        held, self._held = self._held, b""
-        return self.mask(held)
+        return self._passed(self._held, len(self._held))
 
     def mask(self, whole: bytes) -> bytes:
         """Return a text with asterisks in place of values."""
+        masked = bytearray(whole)
+        for start, end in self._places(whole):
+            masked[start:end] = b"*" * (end - start)
+        return bytes(masked)
+
+    def _passed(self, seen: bytes, cut: int) -> bytes:
+        """Return the masked beginning of a text, and hold the rest back."""
+        hidden = self._hidden
+        masked = bytearray(seen)
+        masked[:hidden] = b"*" * hidden
+        for start, end in self._places(seen):
+            masked[start:end] = b"*" * (end - start)
+            if start < cut:
+                hidden = max(hidden, end)
+        self._held, self._hidden = seen[cut:], max(0, hidden - cut)
+        return bytes(masked[:cut])
+
+    def _places(self, text: bytes) -> Iterator[tuple[int, int]]:
+        """Yield where values stand; they may overlap, themselves and each other."""
         for form in self._forms:
-            if form in whole:
-                whole = whole.replace(form, b"*" * len(form))
-        return whole
+            start = text.find(form)
+            while start >= 0:
+                yield start, start + len(form)
+                start = text.find(form, start + 1)
 
-    def _settled(self, seen: bytes) -> int:
-        """Return up to where no further byte changes what is masked."""
-        cut = min((self._open(seen, form) for form in self._forms), default=len(seen))
-        while True:  # a value that is there but reaches into what is held back waits with it
-            across = [
-                at
-                for form in self._forms
-                if (at := seen.find(form, max(0, cut - len(form) + 1), cut + len(form) - 1)) >= 0
-                and at < cut
-            ]
-            if not across:
-                return cut
-            cut = min(across)
 
-    @staticmethod
-    def _open(seen: bytes, form: bytes) -> int:
-        """Return where the longest end of a text starts that a form begins with."""
-        at = seen.find(form[:1], max(0, len(seen) - len(form) + 1))
-        while at >= 0:
-            if form.startswith(seen[at:]):
-                return at
-            at = seen.find(form[:1], at + 1)
-        return len(seen)
+def _open(seen: bytes, form: bytes) -> int:
+    """Return where the longest end of a text starts that a form begins with, and goes on."""
+    at = seen.find(form[:1], max(0, len(seen) - len(form) + 1))
+    while at >= 0:
+        if form.startswith(seen[at:]):
+            return at
+        at = seen.find(form[:1], at + 1)
+    return len(seen)

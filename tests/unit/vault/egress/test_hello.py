@@ -99,6 +99,14 @@ def test_even_the_head_of_the_message_may_be_split(first: int) -> None:
     assert server_name(split) == HOST
 
 
+def test_a_message_in_more_records_than_any_client_makes_is_refused() -> None:
+    content = message(hello())
+    assert len(content) > 65
+    assert server_name(records(b"\x01\x00\xff\xff" + bytes(28), 1)) is None
+    with pytest.raises(NoHello):
+        server_name(records(b"\x01\x00\xff\xff" + bytes(29), 1))
+
+
 def test_what_follows_the_message_is_not_looked_at() -> None:
     assert server_name(hello() + b"garbage") == HOST
     content = message(hello())
