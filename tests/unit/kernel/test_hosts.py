@@ -1,0 +1,167 @@
+"""Host names in the one form in which they are compared, and what is none."""
+
+from __future__ import annotations
+
+import re
+import socket
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.kernel.hosts import LONGEST, LONGEST_AS_SENT, NoHostName, Why, normal_host
+
+LONG = ".".join(["a" * 63] * 3 + ["b" * 61])
+
+
+def why_not(text: str) -> Why:
+    with pytest.raises(NoHostName) as refused:
+        normal_host(text)
+    return refused.value.why
+
+
+@pytest.mark.parametrize(
+    ("sent", "normal"),
+    [
+        pytest.param("api.example.com", "api.example.com", id="as it is"),
+        pytest.param("API.Example.COM", "api.example.com", id="capitals"),
+        pytest.param("api.example.com.", "api.example.com", id="a dot at the end"),
+        pytest.param("localhost", "localhost", id="one label"),
+        pytest.param("a", "a", id="one letter"),
+        pytest.param("a-b--c.d0", "a-b--c.d0", id="hyphens"),
+        pytest.param("xn--bcher-kva.example", "xn--bcher-kva.example", id="international"),
+        pytest.param("a" * 63 + ".b", "a" * 63 + ".b", id="the longest label"),
+        pytest.param(LONG, LONG, id="the longest name"),
+        pytest.param(LONG + ".", LONG, id="the longest name and a dot"),
+        pytest.param("1.2.3.4.example", "1.2.3.4.example", id="numbers first"),
+        pytest.param("0x7f.example", "0x7f.example", id="hexadecimal first"),
+        pytest.param("1a", "1a", id="a digit first"),
+        pytest.param("a.0xg", "a.0xg", id="almost hexadecimal"),
+        pytest.param("a.x0", "a.x0", id="a digit last"),
+    ],
+)
+def test_a_name_is_compared_in_small_letters_without_a_last_dot(sent: str, normal: str) -> None:
+    assert normal_host(sent) == normal
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("127.0.0.1", id="as most write it"),
+        pytest.param("1.2.3.4.", id="with a dot"),
+        pytest.param("127.1", id="in two parts"),
+        pytest.param("127.0.1", id="in three parts"),
+        pytest.param("2130706433", id="as a number"),
+        pytest.param("0", id="zero"),
+        pytest.param("0177.0.0.1", id="in octal"),
+        pytest.param("017700000001", id="as an octal number"),
+        pytest.param("0x7f.1", id="in hexadecimal"),
+        pytest.param("0X7F.1", id="in large hexadecimal"),
+        pytest.param("0x7f000001", id="as a hexadecimal number"),
+        pytest.param("1.2.3.0xff", id="the last part in hexadecimal"),
+        pytest.param("0x", id="a hexadecimal number without digits"),
+        pytest.param("1.2.3.4.5", id="in five parts"),
+        pytest.param("999.999.999.999", id="out of range"),
+        pytest.param("a.com.1", id="a name that ends in a number"),
+        pytest.param("99999999999999999999", id="a huge number"),
+    ],
+)
+def test_an_ipv4_address_is_none_however_it_is_written(text: str) -> None:
+    assert why_not(text) is Why.ADDRESS
+
+
+@pytest.mark.parametrize(
+    "text", ["[::1]", "::1", "::ffff:127.0.0.1", "fe80::1%eth0", "[::1]:443", "::", "1::"]
+)
+def test_nor_is_an_ipv6_address(text: str) -> None:
+    assert why_not(text) is Why.NO_NAME
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("b\u00fccher.example", id="umlaut"),
+        pytest.param("\u212aapi.com", id="Kelvin sign"),
+        pytest.param("\u017fapi.com", id="long s"),
+        pytest.param("\u0130.com", id="dotted capital I"),
+        pytest.param("ex\u0430mple.com", id="Cyrillic a"),
+        pytest.param("\uff45xample.com", id="full width"),
+        pytest.param("api\u3002example.com", id="ideographic full stop"),
+        pytest.param("api\uff0eexample.com", id="full width full stop"),
+        pytest.param("\uff11\uff12\uff17.0.0.1", id="full width digits"),
+        pytest.param("\u0661.2.3.4", id="Arabic digits"),
+        pytest.param("1.2.3.\u00b2", id="superscript"),
+        pytest.param("a\u00ad.com", id="soft hyphen"),
+        pytest.param("a\u200b.com", id="zero width space"),
+        pytest.param("\ud800.com", id="no Unicode"),
+    ],
+)
+def test_nor_is_what_is_not_ascii_and_it_is_never_read_as_another_name(text: str) -> None:
+    assert why_not(text) is Why.NOT_ASCII
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ".", "..", "a..b", ".a.com", "a.com..", "-a.com", "a-.com", "-", "a.-"),
+        *("*.a.com", "a_b.com", "a b.com", " a.com", "a.com ", "a.com\n", "\na.com", "a.com\0"),
+        *("a.com:443", "http://a.com", "a.com/", "u@a.com", "a.com?b", "a.com#b", "a%2ecom"),
+        *("a\\b.com", "a,b", "[a]", "a" * 64, "a" * 64 + ".com"),
+    ],
+)
+def test_nor_is_anything_with_other_characters_or_empty_or_long_labels(text: str) -> None:
+    assert why_not(text) is Why.NO_NAME
+
+
+def test_a_name_has_at_most_253_characters_and_one_for_the_dot() -> None:
+    assert (len(LONG), LONGEST, LONGEST_AS_SENT) == (253, 253, 254)
+    assert why_not(LONG + "b") is Why.NO_NAME
+    assert why_not(LONG + "b.") is Why.TOO_LONG
+    assert why_not("a" * 255) is Why.TOO_LONG
+
+
+def test_a_refusal_says_why_and_repeats_nothing() -> None:
+    with pytest.raises(NoHostName) as refused:
+        normal_host("secret_name")
+    assert str(refused.value) == "no_name"
+
+
+TEXTS = st.one_of(
+    st.text(max_size=20),
+    st.text(alphabet="aAzZ09xX-._:[]%/ \u212a\u0661", max_size=20),
+    st.from_regex(r"[a-zA-Z0-9-]{1,5}(\.[a-zA-Z0-9x]{1,4}){0,4}\.?", fullmatch=True),
+    st.ip_addresses().map(str),
+)
+STRICT = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
+
+
+@given(TEXTS)
+def test_what_is_accepted_is_in_its_form_and_is_no_address(text: str) -> None:
+    try:
+        name = normal_host(text)
+    except NoHostName:
+        return
+    assert normal_host(name) == name
+    assert STRICT.fullmatch(name)
+    assert len(name) <= 253
+    with pytest.raises(ValueError, match="does not appear"):
+        ip_address(name)
+    with pytest.raises(OSError, match="illegal IP address"):
+        socket.inet_aton(name)
+
+
+@given(st.from_regex(r"[a-zA-Z0-9]{1,5}(\.[a-zA-Z]{1,4}){0,3}", fullmatch=True))
+def test_letters_and_a_last_dot_make_no_difference(name: str) -> None:
+    try:
+        normal = normal_host(name)
+    except NoHostName:
+        return
+    for spelling in (name.upper(), name.lower(), name.swapcase(), name + "."):
+        assert normal_host(spelling) == normal
+
+
+@given(st.ip_addresses(), st.sampled_from(["{}", "{}.", "[{}]"]))
+def test_no_address_is_accepted(address: object, written: str) -> None:
+    with pytest.raises(NoHostName):
+        normal_host(written.format(address))
