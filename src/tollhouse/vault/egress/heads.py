@@ -142,8 +142,13 @@ def passed_on(headers: Sequence[Field]) -> list[Field]:
 def wants_websocket(method: bytes, headers: Sequence[Field]) -> bool:
     """Tell whether a request asks to go on as a WebSocket; no other upgrade is passed on.
 
+    One with a body does not: some hosts read what follows the head as the new protocol already.
+
     Source: RFC 6455, section 4.1.
     """
+    lengths = set(values_of(headers, b"content-length"))
+    if values_of(headers, b"transfer-encoding") or not lengths <= {b"0"}:
+        return False
     upgrades = [value.strip().lower() for value in values_of(headers, b"upgrade")]
     tokens = [
         token.strip().lower()

@@ -290,10 +290,11 @@ def test_any_other_field_goes_on_as_it_is_and_where_it_was() -> None:
 def test_a_field_that_the_connection_header_names_does_not_go_on() -> None:
     headers = [
         (b"x-one", b"1"),
-        (b"connection", b"close, X-One"),
+        (b"connection", b"close, X-One,x-four"),
         (b"x-two", b"2"),
         (b"connection", b"\tx-TWO ,,"),
         (b"x-three", b"3"),
+        (b"x-four", b"4"),
     ]
     assert passed_on(headers) == [(b"x-three", b"3")]
 
@@ -310,6 +311,7 @@ def test_a_connection_header_that_takes_away_what_the_host_decides_by_is_refused
     [
         pytest.param(b"websocket", [b"upgrade"], id="as most write it"),
         pytest.param(b" WebSocket ", [b"keep-alive, Upgrade"], id="in other letters"),
+        pytest.param(b"websocket", [b"keep-alive,upgrade"], id="without a space"),
         pytest.param(b"websocket", [b"keep-alive", b"upgrade"], id="in two headers"),
     ],
 )
@@ -336,3 +338,17 @@ def test_anything_else_asks_for_none(
 ) -> None:
     headers = [(b"connection", connection), *((b"upgrade", each) for each in upgrades)]
     assert not wants_websocket(method, headers)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param((b"content-length", b"2"), id="a length"),
+        pytest.param((b"content-length", b"00"), id="a length that could be read as another"),
+        pytest.param((b"transfer-encoding", b"chunked"), id="chunks"),
+    ],
+)
+def test_a_request_with_a_body_asks_for_no_websocket(body: tuple[bytes, bytes]) -> None:
+    headers = [(b"upgrade", b"websocket"), (b"connection", b"upgrade")]
+    assert not wants_websocket(b"GET", [*headers, body])
+    assert wants_websocket(b"GET", [*headers, (b"content-length", b"0")])
