@@ -159,6 +159,8 @@ def test_a_record_may_have_16384_bytes() -> None:
 
 def test_a_message_without_extensions_has_no_name() -> None:
     assert server_name(written()) == ""
+    bare = message(written())
+    assert server_name(records(bare + b"\x02next", 1 << 14)) == ""
     assert server_name(written(vector(2, b""))) == ""
 
 

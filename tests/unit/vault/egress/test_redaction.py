@@ -90,6 +90,11 @@ def test_all_that_base64_shows_of_a_value_alone_is_hidden() -> None:
     assert base64.b64encode(b"xyabcdef")[3:-2] in forms
 
 
+def test_no_letter_at_the_end_of_base64_is_taken_for_padding() -> None:
+    assert base64.b64encode(b"abcabW") == b"YWJjYWJX"
+    assert Redactor(["abcabW"]).mask(b"<YWJjYWJX>") == b"<********>"
+
+
 def test_forms_of_a_plain_value_are_these() -> None:
     assert forms_of("abcd") == {
         *(b"abcd", b"61626364"),
@@ -135,8 +140,10 @@ def test_values_that_overlap_are_hidden_whole() -> None:
 
 
 def test_a_value_that_overlaps_itself_is_hidden_whole() -> None:
-    assert Redactor(["abcabc"]).mask(b"<abcabcabc>") == b"<*********>"
-    assert bytewise(["abcabc"], b"<abcabcabc>") == b"<*********>"
+    for value, shown in (("abcabc", b"abcabcabc"), ("0000", b"00000"), ("0000", b"0000000")):
+        text, expected = b"<" + shown + b">", b"<" + b"*" * len(shown) + b">"
+        assert Redactor([value]).mask(text) == expected
+        assert bytewise([value], text) == expected
 
 
 def test_asterisks_that_took_a_values_place_are_not_read_again() -> None:
@@ -161,6 +168,10 @@ def test_what_could_be_the_beginning_of_a_value_waits() -> None:
     assert redactor.feed(b"en-") == b""
     assert redactor.feed(b"1!") == b"*******!"
     assert redactor.flush() == b""
+
+
+def test_all_that_could_be_the_beginning_waits_and_not_just_the_last_of_it() -> None:
+    assert streamed(Redactor(["aabb"]), [b"xaaa", b"bb"]) == b"xa****"
 
 
 def test_what_turns_out_to_be_none_goes_on_at_once() -> None:
