@@ -24,7 +24,7 @@ CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tes
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup setup-dev clients run test check mutate soak bench endurance fmt lock clean
+.PHONY: help setup setup-dev clients run test check mutate soak fuzz bench endurance fmt lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -54,6 +54,11 @@ mutate: .venv/.mutation  ## change the decisions about money: do tests see it? (
 
 soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
 	@SOAK_DOSE=$(DOSE) exec .venv/bin/pytest -m soak --timeout=1200 $(or $(ARGS),$(SPREAD))
+
+# Inputs that it finds stay in .cache/fuzz, and it begins with them the next time.
+fuzz: .venv/.dev  ## look for inputs that the egress proxy misreads (MINUTES=10 TARGET=hosts)
+	@set -e; for target in $(or $(TARGET),hosts requests secrets); do \
+		.venv/bin/python -m tests.fuzz "$$target" --seconds "$$(($(MINUTES) * 60))"; done
 
 bench: .venv/.dev  ## measure CPU time per request
 	@exec .venv/bin/python -m bench $(ARGS)

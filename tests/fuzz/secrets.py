@@ -1,0 +1,139 @@
+"""Values put into requests, and taken out of answers.
+
+    first value
+    second value
+    name-of-a-header: its value {{secret:a}}
+
+    the host's answer
+
+Values stand where placeholders stood, and nothing else of a request changes. Of an answer nothing
+changes but values, in whatever pieces it comes, and no form of a value is left.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from contextlib import suppress
+
+from tollhouse.vault.egress.injection import inject, names_in
+from tollhouse.vault.egress.redaction import Redactor, forms_of
+from tollhouse.vault.egress.refusals import NOT_IN_A_HEADER, UNKNOWN_SECRET, Refusal, Refused
+from tollhouse.vault.policy import check_name
+
+OPENING, CLOSING = b"{{secret:", b"}}"
+PIECES = (1, 3, 16)
+
+
+def check(data: bytes) -> None:
+    """Fail where a value could go astray."""
+    head, _, answer = data.partition(b"\n\n")
+    first, second, *lines = [*head.split(b"\n"), b"", b""]
+    check_request([(name.strip().lower(), value) for name, _, value in parted(lines)])
+    check_answer([each.decode("utf-8", "ignore") for each in (first, second)], answer)
+
+
+def parted(lines: list[bytes]) -> list[tuple[bytes, bytes, bytes]]:
+    return [line.partition(b": ") for line in lines]
+
+
+# Requests
+
+
+def check_request(headers: list[tuple[bytes, bytes]]) -> None:
+    try:
+        names = names_in(headers)
+    except Refused as refused:
+        expect(refused, UNKNOWN_SECRET)
+        return
+    for name in names:
+        check_name(name)
+    marks = {name: unused(at, headers) for at, name in enumerate(names)}
+    try:
+        injected = inject(headers, marks)
+    except Refused as refused:
+        expect(refused, NOT_IN_A_HEADER)
+        return
+    assert len(injected) == len(headers)
+    used: set[str] = set()
+    for (name, value), (same, found) in zip(headers, injected, strict=True):
+        assert name == same
+        credentials = basic(value) if name == b"authorization" else b""
+        if OPENING in credentials:
+            assert found.startswith(b"Basic ")
+            expected = replaced(credentials, marks, used)
+            assert base64.b64decode(found[6:], validate=True) == expected
+        else:
+            assert found == replaced(value, marks, used)
+    assert used == set(names)
+
+
+def expect(refused: Refused, refusal: Refusal) -> None:
+    assert refused.refusal is refusal
+
+
+def unused(at: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return a value that stands nowhere in a request."""
+    everything = b"\n".join(value + basic(value) for _, value in headers)
+    mark = b"<%d>" % at
+    while mark in everything:
+        mark = b"<" + mark + b">"
+    return mark
+
+
+def replaced(text: bytes, marks: dict[str, bytes], used: set[str]) -> bytes:
+    """Return a text with marks for placeholders, found another way than by the proxy."""
+    out, at = b"", 0
+    while (start := text.find(OPENING, at)) >= 0:
+        end = text.find(CLOSING, start)
+        name = text[start + len(OPENING) : end] if end >= 0 else b"{"
+        if b"{" in name or b"}" in name:
+            out += text[at : start + 1]
+            at = start + 1
+            continue
+        out += text[at:start] + marks[name.decode()]
+        used.add(name.decode())
+        at = end + len(CLOSING)
+    return out + text[at:]
+
+
+def basic(value: bytes) -> bytes:
+    scheme, space, rest = value.partition(b" ")
+    digits = rest.lstrip(b" ")
+    bare = digits.removesuffix(b"=").removesuffix(b"=")
+    if scheme.lower() != b"basic" or not space or not bare:
+        return b""
+    with suppress(binascii.Error):
+        return base64.b64decode(bare + b"=" * (-len(bare) % 4), validate=True)
+    return b""
+
+
+# Answers
+
+
+def check_answer(values: list[str], answer: bytes) -> None:
+    forms = {form for value in values for form in forms_of(value)}
+    masked = Redactor(values).mask(answer)
+    assert masked == hidden(answer, forms)
+    assert len(masked) == len(answer)
+    if b"*" not in answer and not any(b"*" in form for form in forms):
+        assert not any(form in masked for form in forms)
+    longest = max(map(len, forms), default=1)
+    for size in PIECES:
+        redactor, out = Redactor(values), b""
+        for at in range(0, len(answer), size):
+            out += redactor.feed(answer[at : at + size])
+            assert at + size - len(out) < longest + size
+        assert out + redactor.flush() == masked
+        assert redactor.flush() == b""
+
+
+def hidden(answer: bytes, forms: set[bytes]) -> bytes:
+    """Return an answer with asterisks wherever a form stands in it."""
+    masked = bytearray(answer)
+    for form in forms:
+        at = answer.find(form)
+        while at >= 0:
+            masked[at : at + len(form)] = b"*" * len(form)
+            at = answer.find(form, at + 1)
+    return bytes(masked)

@@ -1,0 +1,18 @@
+"""What is fuzzed: each takes bytes, and fails where the code does not do with them what it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.fuzz import hosts, requests, secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "hosts": hosts.check,
+    "requests": requests.check,
+    "secrets": secrets.check,
+}
+CORPUS = Path(__file__).parent / "corpus"

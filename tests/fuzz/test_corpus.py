@@ -1,0 +1,24 @@
+"""Every input that is kept passes its target: attacks that were thought of, and what was found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fuzz.targets import CORPUS, TARGETS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEPT = sorted(CORPUS.glob("*/*"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=[f"{each.parent.name}-{each.name}" for each in KEPT])
+def test_an_input_that_is_kept_passes(path: Path) -> None:
+    TARGETS[path.parent.name](path.read_bytes())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_has_inputs_to_begin_with(target: str) -> None:
+    assert len(list((CORPUS / target).iterdir())) > 10
