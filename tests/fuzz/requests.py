@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import h11
 import httptools
 
-from tollhouse.vault.egress.conversation import next_head
+from tollhouse.vault.egress.conversation import request_in
 from tollhouse.vault.egress.exchange import asked_in
 from tollhouse.vault.egress.heads import HeadReader, check_method, values_of
 from tollhouse.vault.egress.refusals import MALFORMED, Refused
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tollhouse.vault.egress.ways import Asked
 
 HERE = Target("a.com", HTTPS_PORT)
+NAMED = b"api.example.com"
 PIECE = 5
 NOT_PASSED_ON = {
     *(b"keep-alive", b"proxy-authorization", b"proxy-connection", b"te", b"trailer", b"expect")
@@ -95,12 +96,12 @@ def inside(pieces: Sequence[bytes]) -> tuple[list[Message], str]:
     client, heads = Client(pieces), HeadReader()
     messages: list[Message] = []
     try:
-        while (found := finished(next_head(as_wire(client), heads))) is not None:
+        while (found := next_request(client, heads)) is not None:
             incoming, request = found
             check_method(request.method)
             check_origin_form(request.target)
             check_host(values_of(request.headers, b"host"), HERE, HTTPS_PORT)
-            messages.append(passed(client, incoming, asked_in(request, request.target)))
+            messages.append(passed(client, incoming, asked_in(request, request.target, NAMED)))
             heads = HeadReader(incoming.trailing_data[0])
     except (Refused, Gone) as ended:
         return messages, repr(ended)
@@ -111,7 +112,7 @@ def outside(pieces: Sequence[bytes]) -> tuple[list[Message], str]:
     """Read the first request of a connection."""
     client, heads = Client(pieces), HeadReader()
     try:
-        found = finished(next_head(as_wire(client), heads))
+        found = next_request(client, heads)
         if found is None:
             return [], "ended"
         incoming, request = found
@@ -124,7 +125,7 @@ def outside(pieces: Sequence[bytes]) -> tuple[list[Message], str]:
         check_method(request.method)
         target, path = absolute_target(request.target)
         check_host(hosts, target, HTTP_PORT)
-        return [passed(client, incoming, asked_in(request, path))], repr(target)
+        return [passed(client, incoming, asked_in(request, path, NAMED))], repr(target)
     except (Refused, Gone) as ended:
         return [], repr(ended)
 
@@ -198,8 +199,16 @@ def check_fields(message: Message) -> None:
         assert not message.body
 
 
-def as_wire(client: Client) -> Any:
-    return client
+def next_request(client: Client, heads: HeadReader) -> tuple[h11.Connection, h11.Request] | None:
+    """Read as `next_head` does, without its clock."""
+    while (head := heads.take()) is None:
+        data = finished(client.receive())
+        if not data:
+            if heads.begun:
+                raise Gone
+            return None
+        heads.feed(data)
+    return request_in(head, heads)
 
 
 def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:

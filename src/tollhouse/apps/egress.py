@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
+import structlog
 import uvloop
 
 from tollhouse.apps.process import allow_open_files, keep_memory_private
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tollhouse.observability.logging import LogFormat, LogLevel
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +90,33 @@ async def _serve(link: socket.socket, doors: socket.socket) -> None:
         raise StartError(message)
     keeper = RemoteKeeper(writer.write)
     proxy = Proxy(_surroundings(begin, keeper), begin.limits, SystemClock())
-    patrol = asyncio.create_task(proxy.patrol())
-    admitting = asyncio.create_task(_admit(doors, proxy, writer.write))
+    # None of these ends while the others go on: the gateway starts a new process.
+    tasks = {
+        asyncio.create_task(proxy.patrol()),
+        asyncio.create_task(_admit(doors, proxy, writer.write)),
+        asyncio.create_task(_listen(reader, proxy, keeper)),
+    }
     try:
-        with suppress(EOFError, OSError):  # the gateway is gone
-            while True:
-                match await read_to_proxy(reader):
-                    case Close(session):
-                        await proxy.close(session)
-                    case Begin():
-                        continue
-                    case answer:
-                        keeper.hear(answer)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
-        patrol.cancel()
-        admitting.cancel()
+        for task in tasks:
+            task.cancel()
         await proxy.stop()
-        await asyncio.gather(patrol, admitting, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _listen(reader: asyncio.StreamReader, proxy: Proxy, keeper: RemoteKeeper) -> None:
+    with suppress(EOFError, OSError):  # the gateway is gone
+        while True:
+            match await read_to_proxy(reader):
+                case Close(session):
+                    await proxy.close(session)
+                case Begin():
+                    continue
+                case answer:
+                    keeper.hear(answer)
 
 
 async def _admit(doors: socket.socket, proxy: Proxy, say: Callable[[bytes], None]) -> None:
@@ -120,11 +133,13 @@ async def _admit(doors: socket.socket, proxy: Proxy, say: Callable[[bytes], None
                 data, descriptors, _, _ = socket.recv_fds(doors, LARGEST_OPEN, 1)
                 if not data:
                     return
-                opened = read_open(data)
-                listener = socket.socket(fileno=descriptors[0])
-                certificate = await proxy.open(opened, listener)
-                say(frame(Opened(opened.session, certificate)))
                 ready.set()
+                if not descriptors:
+                    _log.error("egress_session_without_socket")  # no descriptor was left for it
+                    continue
+                opened = read_open(data)
+                certificate = await proxy.open(opened, socket.socket(fileno=descriptors[0]))
+                say(frame(Opened(opened.session, certificate)))
     finally:
         loop.remove_reader(doors.fileno())
 

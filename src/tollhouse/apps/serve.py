@@ -26,7 +26,7 @@ import uvloop
 
 from tollhouse.api.server import GatewayServer, make_server
 from tollhouse.apps.batching import ready_blobs
-from tollhouse.apps.bootstrap import Bootstrapped, bootstrap_if_empty, is_empty
+from tollhouse.apps.bootstrap import OPERATOR, Bootstrapped, bootstrap_if_empty, is_empty
 from tollhouse.apps.core import Core, bring_up_to_date, build_core
 from tollhouse.apps.egressing import record_openings
 from tollhouse.apps.gateway import Gateway, build_gateway
@@ -94,6 +94,8 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
         address = listener.getsockname()[:2]
         gateway = build_gateway(settings, core, catalog, folder, keys, address=address)
         await record_openings(settings, core, gateway.vaulting)
+        if gateway.egressing is not None:
+            await gateway.egressing.programs.sweep(OPERATOR)
         await _recover(gateway)
         await ready_blobs(gateway.batching.blobs)
         if core.database.dialect == "sqlite":

@@ -36,6 +36,7 @@ _AUTHORITY_DAYS: Final = 3650
 _LEAF_DAYS: Final = 90
 """Well below the 398 days that clients take."""
 _RENEWED_DAYS: Final = 30
+_MOST_HOSTS: Final = 1_000
 _BEFORE: Final = timedelta(days=1)
 """Clocks in sandboxes may be late."""
 HTTP_1_1: Final = ["http/1.1"]
@@ -66,6 +67,8 @@ class Authority:
         if context is None or until - now < timedelta(days=_RENEWED_DAYS):
             until = now + timedelta(days=_LEAF_DAYS)
             context = self._new_context(host, now, until)
+            if len(self._contexts) >= _MOST_HOSTS:
+                self._contexts.clear()
             self._contexts[host] = (context, until)
         return context
 

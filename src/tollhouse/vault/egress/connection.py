@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from tollhouse.outbound.tls import TlsLayer
-from tollhouse.vault.egress.conversation import Conversation, next_head
+from tollhouse.vault.egress.conversation import HEAD_SECONDS, Conversation, next_head
 from tollhouse.vault.egress.heads import HeadReader, check_method, values_of
 from tollhouse.vault.egress.hello import LARGEST, NoHello, server_name
 from tollhouse.vault.egress.refusals import (
@@ -24,7 +24,6 @@ from tollhouse.vault.egress.refusals import (
     MALFORMED,
     TLS_FOR_SECRETS,
     TLS_NEEDED,
-    TOO_SLOW,
     Refused,
 )
 from tollhouse.vault.egress.targets import (
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
-HEAD_SECONDS: Final = 30.0
-"""How long the first request may take to arrive, and the handshake after it."""
 
 
 class Surroundings:
@@ -93,7 +90,8 @@ class ClientConnection:
         return self._host if self._conversation is None else self._conversation.host
 
     def drop(self) -> None:
-        """End it now."""
+        """End it now, also before its task has begun."""
+        self._client.abort()
         self.task.cancel()
 
     async def _run(self) -> None:
@@ -120,14 +118,7 @@ class ClientConnection:
             return
 
     async def _serve(self) -> None:
-        heads = HeadReader()
-        try:
-            async with asyncio.timeout(HEAD_SECONDS):
-                found = await next_head(self._client, heads)
-        except TimeoutError:
-            if heads.begun:
-                raise Refused(TOO_SLOW) from None
-            return
+        found = await next_head(self._client, HeadReader())
         if found is None:
             return
         incoming, request = found

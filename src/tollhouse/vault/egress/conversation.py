@@ -6,7 +6,9 @@ thing on a connection: what follows it is not read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import h11
 
@@ -18,8 +20,8 @@ from tollhouse.vault.egress.heads import (
     check_method,
     values_of,
 )
-from tollhouse.vault.egress.refusals import MALFORMED, Refused
-from tollhouse.vault.egress.targets import check_host, check_origin_form
+from tollhouse.vault.egress.refusals import MALFORMED, TOO_SLOW, Refused
+from tollhouse.vault.egress.targets import check_host, check_origin_form, host_header
 from tollhouse.vault.egress.wire import Gone
 
 if TYPE_CHECKING:
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
 
     from tollhouse.vault.egress.pace import Pace
     from tollhouse.vault.egress.ports import Grant
-    from tollhouse.vault.egress.ways import Way
+    from tollhouse.vault.egress.ways import Outgoing, Way
     from tollhouse.vault.egress.wire import Wire
+
+
+HEAD_SECONDS: Final = 30.0
+"""How long a head may take to arrive once it has begun, and a handshake."""
 
 
 async def next_head(client: Wire, heads: HeadReader) -> tuple[h11.Connection, h11.Request] | None:
@@ -41,13 +47,28 @@ async def next_head(client: Wire, heads: HeadReader) -> tuple[h11.Connection, h1
         Refused: It is no request, or can be read in more than one way.
         Gone: The client ended in the middle of it.
     """
-    while (head := heads.take()) is None:
+    head = heads.take()
+    if head is None and not heads.begun:
         data = await client.receive()
         if not data:
-            if heads.begun:
-                raise Gone
             return None
         heads.feed(data)
+        head = heads.take()
+    if head is None:
+        head = await _rest_of_head(client, heads)
+    return request_in(head, heads)
+
+
+def request_in(head: bytes, heads: HeadReader) -> tuple[h11.Connection, h11.Request]:
+    """Return the request of a head, and what reads the rest of it.
+
+    Args:
+        head: As `HeadReader.take` returned it.
+        heads: What has followed it until now.
+
+    Raises:
+        Refused: It is no request, or can be read in more than one way.
+    """
     incoming = h11.Connection(h11.SERVER, max_incomplete_event_size=2 * LARGEST_HEAD)
     try:
         incoming.receive_data(head)
@@ -60,6 +81,19 @@ async def next_head(client: Wire, heads: HeadReader) -> tuple[h11.Connection, h1
         raise Refused(MALFORMED) from None
     check_framing(request.http_version, list(request.headers))
     return incoming, request
+
+
+async def _rest_of_head(client: Wire, heads: HeadReader) -> bytes:
+    try:
+        async with asyncio.timeout(HEAD_SECONDS):
+            while (head := heads.take()) is None:
+                data = await client.receive()
+                if not data:
+                    raise Gone
+                heads.feed(data)
+            return head
+    except TimeoutError:
+        raise Refused(TOO_SLOW) from None
 
 
 class Conversation:
@@ -78,6 +112,8 @@ class Conversation:
         self._way = way
         self._pace = pace
         self._used = used
+        self._values: dict[str, None] = {}
+        self._answered = False
         self.host: Wire | None = None
         """The connection to where requests go, while there is one."""
 
@@ -122,15 +158,15 @@ class Conversation:
         """
         hosts = values_of(request.headers, b"host")
         check_host(hosts, self._way.target, self._way.default_port)
-        asked = asked_in(request, path)
-        outgoing = await self._way.prepare(asked)
-        for grant in outgoing.grants:
-            self._used(grant)
+        named = host_header(self._way.target, self._way.default_port)
+        asked = asked_in(request, path, named)
+        outgoing = self._remembered(await self._way.prepare(asked))
         host = await self._connected()
         exchange = Exchange(self._client, incoming, self._pace)
         goes_on = False
         try:
             goes_on = await exchange.run(asked, outgoing, host)
+            self._answered = True
         except Refused:
             if exchange.answered:
                 raise Gone from None
@@ -141,10 +177,23 @@ class Conversation:
                 self.host = None
         return goes_on
 
+    def _remembered(self, outgoing: Outgoing) -> Outgoing:
+        """Return what goes out, with all values that went out before it on this connection.
+
+        A host may show what an earlier request held.
+        """
+        for grant in outgoing.grants:
+            self._used(grant)
+        self._values |= dict.fromkeys(outgoing.values)
+        return replace(outgoing, values=tuple(self._values)) if self._values else outgoing
+
     async def _connected(self) -> Wire:
-        if self.host is not None and self.host.ended:
+        if self.host is not None and (self.host.ended or (self._answered and not self.host.quiet)):
+            # What it said unasked would pass for the answer to this request. (Before the first
+            # one that is what remains of the handshake.)
             self.host.abort()
             self.host = None
         if self.host is None:
             self.host = await self._way.connect()
+            self._answered = False
         return self.host

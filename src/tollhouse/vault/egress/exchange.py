@@ -20,9 +20,10 @@ import h11
 
 from tollhouse.vault.egress.heads import LARGEST_HEAD, passed_on, values_of, wants_websocket
 from tollhouse.vault.egress.redaction import Redactor
-from tollhouse.vault.egress.refusals import BROKEN, COMPRESSED, MALFORMED, Refused
+from tollhouse.vault.egress.refusals import BROKEN, COMPRESSED, MALFORMED, REASON_HEADER, Refused
 from tollhouse.vault.egress.tunnel import tunnel
 from tollhouse.vault.egress.ways import Asked
+from tollhouse.vault.egress.websocket import FrameRedactor
 from tollhouse.vault.egress.wire import Gone
 
 if TYPE_CHECKING:
@@ -37,23 +38,28 @@ Event = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
 _SWITCHING: Final = 101
 _NOT_SENT_WITH_VALUES: Final = frozenset(
-    (b"accept-encoding", b"range", b"if-range", b"sec-websocket-extensions")
+    (b"accept-encoding", b"a-im", b"range", b"if-range", b"sec-websocket-extensions")
 )
 """What would make an answer unreadable, or show a part of it."""
-_NOT_PASSED_BACK: Final = frozenset((b"alt-svc",))
-"""It tells clients of ways around."""
+_NOT_PASSED_BACK: Final = frozenset((b"alt-svc", REASON_HEADER))
+"""The first tells clients of ways around, the second is for the proxy alone to say."""
 _UNENCODED: Final = frozenset((b"", b"identity"))
 _WEBSOCKET: Final[Sequence[Field]] = ((b"connection", b"Upgrade"), (b"upgrade", b"websocket"))
 
 
-def asked_in(request: h11.Request, path: bytes) -> Asked:
+def asked_in(request: h11.Request, path: bytes, host: bytes) -> Asked:
     """Return what goes on of a request.
+
+    Args:
+        request: As far as its head.
+        path: What is asked for.
+        host: How the host is called there, whatever spelling the client has chosen.
 
     Raises:
         Refused: Its fields contradict each other.
     """
     fields = list(request.headers)
-    headers = passed_on(fields)
+    headers = [(b"host", host)] + [each for each in passed_on(fields) if each[0] != b"host"]
     if values_of(fields, b"transfer-encoding"):
         headers.append((b"transfer-encoding", b"chunked"))
     if wants_websocket(request.method, fields):
@@ -135,16 +141,25 @@ class Exchange:
             Refused: That is no HTTP.
             Gone: It left.
         """
-        incoming = self._incoming
-        while not isinstance(event, h11.EndOfMessage):
-            if not isinstance(event, h11.Data):
-                await self._more_body()
+        pieces: list[bytes] = []
+        while True:
+            if isinstance(event, h11.Data):
+                pieces.append(bytes(event.data))
             else:
-                await self._pace.pay(len(event.data))
-                if not await _heard(host, outer.send(event)):
+                if pieces and not await self._pass_out(pieces, outer, host):
                     return  # what it answered may still be read
-            event = _next_of_request(incoming)
+                pieces.clear()
+                if isinstance(event, h11.EndOfMessage):
+                    break
+                await self._more_body()
+            event = _next_of_request(self._incoming)
         await _heard(host, outer.send(h11.EndOfMessage()))
+
+    async def _pass_out(self, pieces: Sequence[bytes], outer: h11.Connection, host: Wire) -> bool:
+        """Send what was read at once; each chunk by itself would cost far more than its sender."""
+        data = b"".join(pieces)
+        await self._pace.pay(len(data))
+        return await _heard(host, outer.send(h11.Data(data=data)))
 
     async def _more_body(self) -> None:
         incoming = self._incoming
@@ -204,24 +219,27 @@ class Exchange:
     async def _send_answer(
         self, outer: h11.Connection, host: Wire, redactor: Redactor | None
     ) -> None:
-        incoming = self._incoming
+        pieces: list[bytes] = []
         while True:
             event = _next(outer)
+            if isinstance(event, h11.Data):
+                pieces.append(bytes(event.data))
+                continue
+            data = b"".join(pieces)
+            pieces.clear()
+            await self._pace.pay(len(data))
+            if redactor is not None:
+                ended = isinstance(event, h11.EndOfMessage)
+                data = redactor.feed(data) + (redactor.flush() if ended else b"")
+            await self._pass_back(h11.Data(data=data) if data else None)
             if isinstance(event, h11.EndOfMessage):
                 break
-            if not isinstance(event, h11.Data):
-                outer.receive_data(await host.receive())
-                continue
-            await self._pace.pay(len(event.data))
-            data = bytes(event.data)
-            if redactor is not None:
-                data = redactor.feed(data)
-            if data:
-                await self._client.send(incoming.send(h11.Data(data=data)) or b"")
-        rest = redactor.flush() if redactor is not None else b""
-        if rest:
-            await self._client.send(incoming.send(h11.Data(data=rest)) or b"")
-        await self._client.send(incoming.send(h11.EndOfMessage()) or b"")
+            outer.receive_data(await host.receive())
+        await self._pass_back(h11.EndOfMessage())
+
+    async def _pass_back(self, event: h11.Data | h11.EndOfMessage | None) -> None:
+        if event is not None:
+            await self._client.send(self._incoming.send(event) or b"")
 
     def _can_go_on(self, outer: h11.Connection, uploading: asyncio.Task[None] | None) -> bool:
         uploaded = uploading is None or (uploading.done() and not uploading.cancelled())
@@ -254,10 +272,11 @@ class Exchange:
         self.answered = True
         self._client.when_ended(None)
         early, _ = outer.trailing_data
+        frames = None if redactor is None else FrameRedactor(redactor)
         await self._client.send(head or b"")
-        await self._client.send(redactor.feed(early) if redactor is not None else early)
+        await self._client.send(early if frames is None else frames.feed(early))
         await host.send(self._incoming.trailing_data[0])
-        await tunnel(self._client, host, self._pace, redactor)
+        await tunnel(self._client, host, self._pace, frames)
 
 
 def _head(asked: Asked, outgoing: Outgoing) -> h11.Request:
@@ -280,7 +299,7 @@ def _allowed_back(response: h11.Response, redactor: Redactor | None) -> list[Fie
     headers = [field for field in passed_on(fields) if field[0] not in _NOT_PASSED_BACK]
     if redactor is None:
         return headers
-    encodings = values_of(headers, b"content-encoding")
+    encodings = values_of(fields, b"content-encoding")
     if any(value.strip().lower() not in _UNENCODED for value in encodings):
         raise Refused(COMPRESSED)
     return _masked(headers, redactor)

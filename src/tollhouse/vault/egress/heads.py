@@ -39,7 +39,15 @@ _HOP_BY_HOP: Final = frozenset(
         *(b"transfer-encoding", b"upgrade", b"expect"),
     )
 )
-_NEVER_HOP_BY_HOP: Final = frozenset((b"host", b"content-length", b"authorization", b"cookie"))
+_NEVER_HOP_BY_HOP: Final = frozenset(
+    (
+        *(b"host", b"content-length", b"content-encoding", b"content-type"),
+        *(b"authorization", b"cookie", b"set-cookie"),
+    )
+)
+_MISTAKEN_FOR: Final = frozenset((b"content_length", b"transfer_encoding"))
+"""What some servers read as the field with hyphens."""
+_LENGTH: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
 _NOT_PASSED_ON: Final = frozenset((b"CONNECT", b"TRACE", b"TRACK"))
 _WEBSOCKET: Final = b"websocket"
 
@@ -105,7 +113,7 @@ def check_method(method: bytes) -> None:
     Raises:
         Refused: It has not.
     """
-    if method in _NOT_PASSED_ON:
+    if method.upper() in _NOT_PASSED_ON:
         raise Refused(METHOD)
 
 
@@ -119,7 +127,10 @@ def check_framing(version: bytes, headers: Sequence[Field]) -> None:
     chunked = b"transfer-encoding" in names
     if chunked and (b"content-length" in names or version != b"1.1"):
         raise Refused(AMBIGUOUS_LENGTH)
-    if names.count(b"content-length") > 1:
+    lengths = values_of(headers, b"content-length")
+    if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
+        raise Refused(AMBIGUOUS_LENGTH)
+    if not _MISTAKEN_FOR.isdisjoint(names):
         raise Refused(AMBIGUOUS_LENGTH)
 
 

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
 from tollhouse.kernel.errors import Invalid
-from tollhouse.vault.egress.refusals import NOT_IN_A_HEADER, SECRET_IN_URL, UNKNOWN_SECRET, Refused
+from tollhouse.vault.egress.refusals import (
+    HEAD_TOO_LARGE,
+    NOT_IN_A_HEADER,
+    SECRET_IN_URL,
+    UNKNOWN_SECRET,
+    Refused,
+)
 from tollhouse.vault.policy import check_name
 
 if TYPE_CHECKING:
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
 
     from tollhouse.vault.egress.heads import Field
 
+LARGEST_INJECTED: Final = 4 * 65_536
+"""Bytes of a head with its values: many small placeholders may stand for much."""
 _OPENING: Final = b"{{secret:"
 _PLACEHOLDER: Final = re.compile(rb"\{\{secret:([^{}]*)\}\}")
 _BASIC: Final = re.compile(rb"(?i:basic) +([A-Za-z0-9+/]+={0,2})")
@@ -69,12 +77,17 @@ def inject(headers: Sequence[Field], values: Mapping[str, bytes]) -> list[Field]
         values: Of every name in `names_in`.
 
     Raises:
-        Refused: A value cannot stand in a header.
+        Refused: A value cannot stand in a header, or the head becomes too large.
     """
-    injected = [(name, _with_values(name, value, values)) for name, value in headers]
-    for _, value in injected:
-        if not _FIELD_VALUE.fullmatch(value):
+    size, injected = 0, list[tuple[bytes, bytes]]()
+    for name, value in headers:
+        put_in = _with_values(name, value, values)
+        size += len(name) + len(put_in)
+        if size > LARGEST_INJECTED:
+            raise Refused(HEAD_TOO_LARGE)
+        if not _FIELD_VALUE.fullmatch(put_in):
             raise Refused(NOT_IN_A_HEADER)
+        injected.append((name, put_in))
     return injected
 
 
@@ -87,8 +100,14 @@ def _check_name(name: str) -> None:
 
 def _with_values(name: bytes, value: bytes, values: Mapping[str, bytes]) -> bytes:
     def put(match: re.Match[bytes]) -> bytes:
-        return values[match[1].decode("latin-1")]
+        nonlocal size
+        found = values[match[1].decode("latin-1")]
+        size += len(found)
+        if size > LARGEST_INJECTED:
+            raise Refused(HEAD_TOO_LARGE)
+        return found
 
+    size = 0
     credentials = _credentials(name, value)
     if _OPENING in credentials:
         return b"Basic " + base64.b64encode(_PLACEHOLDER.sub(put, credentials))

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LARGEST_OPEN: Final = 65_536
 """Bytes of an `Open`."""
+LARGEST_FRAME: Final = 1 << 26
+"""Bytes of any other message."""
 _SIZE: Final = struct.Struct(">I")
 
 
@@ -179,6 +181,7 @@ async def read_to_proxy(stream: asyncio.StreamReader) -> ToProxy:
 
     Raises:
         EOFError: It is gone.
+        msgspec.DecodeError: It says something else.
     """
     return _to_proxy.decode(await _next(stream))
 
@@ -188,6 +191,7 @@ async def read_from_proxy(stream: asyncio.StreamReader) -> FromProxy:
 
     Raises:
         EOFError: It is gone.
+        msgspec.DecodeError: It says something else.
     """
     return _from_proxy.decode(await _next(stream))
 
@@ -204,4 +208,6 @@ def read_open(data: bytes) -> Open:
 
 async def _next(stream: asyncio.StreamReader) -> bytes:
     (size,) = _SIZE.unpack(await stream.readexactly(_SIZE.size))
+    if size > LARGEST_FRAME:
+        raise msgspec.DecodeError
     return await stream.readexactly(size)

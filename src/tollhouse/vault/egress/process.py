@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import structlog
 
 from tollhouse.vault.egress.messages import (
@@ -35,6 +36,7 @@ COMMAND: Final = (
     "egress",
 )
 _END_SECONDS: Final = 5.0
+_FULL_SECONDS: Final = 0.01
 _log = structlog.get_logger(__name__)
 
 
@@ -55,8 +57,8 @@ class ProxyProcess:
         self._answers = answers
         self._answering: set[asyncio.Task[None]] = set()
 
-    def open(self, opened: Open, listener: socket.socket) -> None:
-        """Tell it of a session.
+    async def open(self, opened: Open, listener: socket.socket) -> None:
+        """Tell it of a session, as soon as it takes one.
 
         Raises:
             OSError: It is gone.
@@ -64,30 +66,47 @@ class ProxyProcess:
         message = open_message(opened)
         if len(message) > LARGEST_OPEN:
             raise OSError
-        socket.send_fds(self._doors, [message], [listener.fileno()])
+        while True:
+            try:
+                socket.send_fds(self._doors, [message], [listener.fileno()])
+            except BlockingIOError:
+                await asyncio.sleep(_FULL_SECONDS)
+            else:
+                return
 
     def close(self, session: str) -> None:
         """Tell it that a session has ended."""
         if not self._writer.is_closing():
             self._writer.write(frame(Close(session)))
 
-    async def listen(self, heard: Callable[[Opened], None]) -> int:
-        """Answer what it asks until it is gone.
+    async def listen(self, heard: Callable[[Opened], None]) -> str:
+        """Answer what it asks until it is gone, or says what it should not.
 
         Args:
-            heard: Told of each session that it serves.
+            heard: Told of each session that it serves; must not raise.
 
         Returns:
-            Its exit code.
+            How it ended.
         """
-        with suppress(EOFError, OSError):
-            while True:
+        while True:
+            try:
                 message = await read_from_proxy(self._reader)
-                if isinstance(message, Opened):
-                    heard(message)
-                else:
-                    self._answer(message)
-        return await self._process.wait()
+            except (EOFError, OSError):
+                return f"it ended with code {await self._ended()}"
+            except msgspec.DecodeError:
+                return "it said what cannot be understood"
+            if isinstance(message, Opened):
+                heard(message)
+            else:
+                self._answer(message)
+
+    async def _ended(self) -> int:
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                return await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            return await self._process.wait()
 
     async def stop(self) -> None:
         """End it, and wait until it is gone."""

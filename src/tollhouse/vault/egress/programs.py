@@ -7,6 +7,7 @@ the workspace's like any other key's.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from tollhouse.vault.egress.service import Egress
 
 _KEY_NAME: Final = "egress run"
+_KEY_FILE: Final = "key-hash"
+"""Tells the next server which key to revoke, where this one is killed."""
 _LONGEST: Final = timedelta(days=30)
 """A key that was left behind by a server that was killed ends by itself."""
 _log = structlog.get_logger(__name__)
@@ -79,10 +82,19 @@ class Programs:
         )
         try:
             folder = await self._egress.open(wanted)
+            (folder / _KEY_FILE).write_text(issued.key.hash)
         except BaseException:
             self._end_soon(self._revoke(who, issued.key.hash))
             raise
         return Program(session, folder, password, who, issued.key.hash)
+
+    async def sweep(self, who: Manager) -> None:
+        """Revoke the keys, and remove the folders, of sessions that a killed server left."""
+        for folder in self._egress.left_behind():
+            note = folder / _KEY_FILE
+            if note.is_file():
+                await self._revoke(who, note.read_text())
+            shutil.rmtree(folder, ignore_errors=True)
 
     def leave(self, program: Program) -> None:
         """End a session; whoever says so need not wait, and may be cancelled."""

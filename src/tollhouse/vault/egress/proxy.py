@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 PATROL_SECONDS: Final = 0.4
 """How often is looked for what has lapsed; a secret that is revoked is so within a second."""
+ANSWER_SECONDS: Final = 2.0
+"""How long the gateway may take to say what has lapsed; after that everything has."""
+MOST_TURNED_AWAY: Final = 16
+"""Connections that are told at once that there are too many; others are dropped."""
+_BACKLOG: Final = 512
 _log = structlog.get_logger(__name__)
 
 
@@ -54,6 +59,7 @@ class Proxy:
         session.server = await asyncio.get_running_loop().create_unix_server(
             lambda: listening_protocol(lambda wire: self._accept(session, wire)),
             sock=listening(sock),
+            backlog=_BACKLOG,
         )
         return session.authority.certificate
 
@@ -66,15 +72,30 @@ class Proxy:
     async def stop(self) -> None:
         """End all."""
         await asyncio.gather(*map(self.close, tuple(self._sessions)))
+        for task in self._turned_away:
+            task.cancel()
+        await asyncio.gather(*self._turned_away, return_exceptions=True)
 
     async def patrol(self) -> None:
         """End, for as long as it is not cancelled, whatever has lapsed or idles."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._watch_clock())
+            both.create_task(self._watch_grants())
+
+    async def _watch_clock(self) -> None:
         while True:
             await asyncio.sleep(PATROL_SECONDS)
             self._end_idle()
+
+    async def _watch_grants(self) -> None:
+        while True:
+            await asyncio.sleep(PATROL_SECONDS)
             await self._end_lapsed()
 
     def _accept(self, session: Session, wire: Wire) -> None:
+        if session.closed or len(self._turned_away) >= MOST_TURNED_AWAY:
+            wire.abort()
+            return
         if session.full:
             task = asyncio.get_running_loop().create_task(_turn_away(wire))
             self._turned_away.add(task)
@@ -102,8 +123,9 @@ class Proxy:
         if not users:
             return
         try:
-            lapsed = await self._around.keeper.lapsed(users)
-        except Refused:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                lapsed = await self._around.keeper.lapsed(users)
+        except (Refused, TimeoutError):
             lapsed = users  # nobody can say that they stand
         for grant in lapsed:
             for connection in users[grant]:
@@ -115,4 +137,6 @@ async def _turn_away(wire: Wire) -> None:
         await wire.send(TOO_MANY.answer())
         await wire.close()
     except Gone:
+        return
+    finally:
         wire.abort()

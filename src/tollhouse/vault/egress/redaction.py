@@ -2,9 +2,13 @@
 
     ...token=gh0_abcdef...   ──>   ...token=**********...
 
-A value is looked for as it is, escaped as in JSON, quoted as in URLs, in hexadecimal, and in
-base64 at its three alignments. It is replaced by as many asterisks, so that lengths stay what they
-are. What could be the beginning of a value is held back until it is known.
+A value is looked for as it is, in one case alone, escaped as in JSON and HTML, quoted as in URLs,
+in hexadecimal, and in base64 at its three alignments. It is replaced by as many asterisks, so that
+lengths stay what they are.
+
+The end of what has come is held back, and how much of it depends on lengths and line feeds alone,
+which no value holds. If only what could be the beginning of a value waited, then whoever has a host
+send guesses back could see which of them are right, and learn the value letter by letter.
 
 A host can show a value in a way that is not on the list: binding a secret to a host is trust in it.
 """
@@ -12,7 +16,9 @@ A host can show a value in a way that is not on the list: binding a secret to a 
 from __future__ import annotations
 
 import base64
+import html
 import json
+import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, quote_plus
 
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
 
 SHORTEST: Final = 4
 """Bytes of a form that is looked for: shorter ones stand everywhere by chance."""
+_UNICODE_ESCAPE: Final = re.compile(r"\\u[0-9a-f]{4}")
 _URLSAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
@@ -31,8 +38,14 @@ def forms_of(value: str) -> frozenset[bytes]:
     for ascii_only in (True, False):
         escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
         forms |= {escaped.encode(), escaped.replace("/", "\\/").encode()}
-    for quoted in (quote(value, safe=""), quote(value), quote_plus(value)):
+        upper = _UNICODE_ESCAPE.sub(lambda match: match[0][:2] + match[0][2:].upper(), escaped)
+        forms |= {upper.encode(), _for_html_in_json(escaped).encode()}
+    for quoted in (quote(value, safe=""), quote(value), quote_plus(value), quote(value, "!'()*")):
         forms |= {quoted.encode(), _lower_escapes(quoted).encode()}
+    for apostrophe in ("&#x27;", "&#39;", "'"):
+        escaped = html.escape(value, quote=False).replace("'", apostrophe)
+        forms |= {escaped.replace('"', mark).encode() for mark in ('"', "&quot;", "&#34;")}
+    forms |= {value.lower().encode(), value.upper().encode()}
     for form in _in_base64(raw):
         forms |= {form, form.translate(_URLSAFE)}
     return frozenset(form for form in forms if len(form) >= SHORTEST)
@@ -47,6 +60,13 @@ def _in_base64(raw: bytes) -> Iterator[bytes]:
         yield digits[first:whole]
 
 
+def _for_html_in_json(escaped: str) -> str:
+    """Return JSON as Go and Rails write it, safe to stand in a page."""
+    for character in "&<>":
+        escaped = escaped.replace(character, f"\\u{ord(character):04x}")
+    return escaped
+
+
 def _lower_escapes(quoted: str) -> str:
     head, *rest = quoted.split("%")
     return "%".join((head, *(part[:2].lower() + part[2:] for part in rest)))
@@ -55,11 +75,12 @@ def _lower_escapes(quoted: str) -> str:
 class Redactor:
     """Takes values out of one stream of bytes."""
 
-    __slots__ = ("_forms", "_held", "_hidden")
+    __slots__ = ("_forms", "_held", "_hidden", "_reach")
 
     def __init__(self, values: Iterable[str]) -> None:
         """Look for some values."""
         self._forms: Final = frozenset(form for value in values for form in forms_of(value))
+        self._reach: Final = max(map(len, self._forms), default=1) - 1
         self._held = b""
         self._hidden = 0
         """How much of what is held belongs to a value that began before it."""
@@ -67,7 +88,7 @@ class Redactor:
     def feed(self, data: bytes) -> bytes:
         """Return what may go on of what has come until now."""
         seen = self._held + data
-        cut = min((_open(seen, form) for form in self._forms), default=len(seen))
+        cut = max(0, len(seen) - self._reach, seen.rfind(b"\n") + 1)
         return self._passed(seen, cut)
 
     def flush(self) -> bytes:
@@ -100,13 +121,3 @@ class Redactor:
             while start >= 0:
                 yield start, start + len(form)
                 start = text.find(form, start + 1)
-
-
-def _open(seen: bytes, form: bytes) -> int:
-    """Return where the longest end of a text starts that a form begins with, and goes on."""
-    at = seen.find(form[:1], max(0, len(seen) - len(form) + 1))
-    while at >= 0:
-        if form.startswith(seen[at:]):
-            return at
-        at = seen.find(form[:1], at + 1)
-    return len(seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tollhouse.kernel.secret import Secret
 from tollhouse.vault.egress import refusals
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tollhouse.vault.egress.messages import FromProxy
 
+ANSWER_SECONDS: Final = 15.0
+"""How long the gateway may take: it may have to ask a program for a key."""
 Answer = Bound | Values | Withheld | Lapsed
 A = TypeVar("A", Bound, Values, Lapsed)
 _BY_REASON = {each.reason: each for each in vars(refusals).values() if isinstance(each, Refusal)}
@@ -78,7 +80,10 @@ class RemoteKeeper:
         self._asked[number] = waiting
         try:
             self._say(frame(question(number)))
-            answer = await waiting
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await waiting
+        except TimeoutError:
+            raise Refused(refusals.UNAVAILABLE) from None
         finally:
             del self._asked[number]
         if isinstance(answer, kind):

@@ -86,6 +86,7 @@ class Egress:
         self._sessions: dict[str, _Session] = {}
         self._proxy: ProxyProcess | None = None
         self._running: asyncio.Task[None] | None = None
+        self._stopped = False
 
     async def open(self, wanted: Wanted) -> Path:
         """Serve a session; one of the same name ends.
@@ -97,6 +98,9 @@ class Egress:
             StartError: Its folder cannot be made.
             Unavailable: The proxy does not start.
         """
+        if self._stopped:
+            message = "The server is stopping."
+            raise Unavailable(message)
         await self.close(wanted.id)
         folder = SessionFolder(self._folder, wanted.id)
         session = _Session(_opened(wanted), folder.make(), folder, asyncio.Event())
@@ -105,16 +109,19 @@ class Egress:
         if self._running is None:
             self._running = asyncio.create_task(self._keep_running())
         elif self._proxy is not None:
-            self._tell(self._proxy, session)
+            await self._tell(self._proxy, session)
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
                 await session.trusted.wait()
-        except BaseException as error:
-            await self.close(wanted.id)
-            if isinstance(error, TimeoutError):
-                message = "The egress proxy does not start; the server's log says why."
-                raise Unavailable(message) from None
-            raise
+        except TimeoutError:
+            message = "The egress proxy does not start; the server's log says why."
+            raise Unavailable(message) from None
+        finally:
+            if not session.trusted.is_set() and self._sessions.get(wanted.id) is session:
+                await self.close(wanted.id)
+        if self._sessions.get(wanted.id) is not session:
+            message = "The session was ended before it had begun."
+            raise Unavailable(message)
         return folder.path
 
     async def close(self, session_id: str) -> None:
@@ -125,11 +132,19 @@ class Egress:
             return
         session.listener.close()
         session.folder.remove()
+        session.trusted.set()  # who waits for it looks whether it is still there
         if self._proxy is not None:
             self._proxy.close(session_id)
 
+    def left_behind(self) -> list[Path]:
+        """Return folders of sessions that no running server has begun."""
+        ours = {session.folder.path for session in self._sessions.values()}
+        found = self._folder.iterdir() if self._folder.is_dir() else ()
+        return [path for path in found if path not in ours]
+
     async def stop(self) -> None:
-        """End every session, and the process."""
+        """End every session, and the process; none can be opened any more."""
+        self._stopped = True
         for session_id in tuple(self._sessions):
             await self.close(session_id)
         if self._running is not None:
@@ -141,7 +156,10 @@ class Egress:
         pause = _SHORTEST_PAUSE
         while True:
             began = asyncio.get_running_loop().time()
-            reason = await self._run()
+            try:
+                reason = await self._run()
+            except Exception as error:  # noqa: BLE001 - the keeper's edge: it is started again
+                reason = type(error).__name__
             _log.error("egress_proxy_gone", reason=reason)
             lived = asyncio.get_running_loop().time() - began
             pause = _SHORTEST_PAUSE if lived > _LONGEST_PAUSE else min(2 * pause, _LONGEST_PAUSE)
@@ -155,24 +173,28 @@ class Egress:
             return f"it cannot be started: {error.strerror or error}"
         try:
             self._proxy = proxy
-            for session in self._sessions.values():
-                self._tell(proxy, session)
-            return f"it ended with code {await proxy.listen(self._hear)}"
+            for session in tuple(self._sessions.values()):
+                await self._tell(proxy, session)
+            return await proxy.listen(self._hear)
         finally:
             self._proxy = None
             await proxy.stop()
 
-    @staticmethod
-    def _tell(proxy: ProxyProcess, session: _Session) -> None:
-        with suppress(OSError):  # it is gone, and the next one is told
-            proxy.open(session.opened, session.listener)
+    async def _tell(self, proxy: ProxyProcess, session: _Session) -> None:
+        if self._sessions.get(session.opened.session) is session:
+            with suppress(OSError):  # it is gone, and the next one is told
+                await proxy.open(session.opened, session.listener)
 
     def _hear(self, opened: Opened) -> None:
         session = self._sessions.get(opened.session)
         if session is None:
             return
-        session.folder.trust(opened.certificate, self._begin().authorities)
-        session.trusted.set()
+        try:
+            session.folder.trust(opened.certificate, self._begin().authorities)
+        except OSError as error:
+            _log.error("egress_trust_not_written", errno=error.errno)
+        else:
+            session.trusted.set()
 
 
 def _opened(wanted: Wanted) -> Open:

@@ -59,6 +59,7 @@ class Session:
         self.pace = Pace(limits.bytes_per_minute)
         self.connections: set[Connected] = set()
         self.server: asyncio.AbstractServer | None = None
+        self.closed = False
 
     def check_password(self, headers: Iterable[Field]) -> None:
         """Make sure that a client may use it, where that takes a password.
@@ -84,6 +85,7 @@ class Session:
 
     async def close(self) -> None:
         """Accept nothing more, and drop every connection."""
+        self.closed = True
         if self.server is not None:
             self.server.close()
         tasks = [each.task for each in self.connections]

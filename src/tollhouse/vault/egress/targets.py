@@ -88,6 +88,12 @@ def check_host(hosts: list[bytes], target: Target, default_port: int) -> None:
         raise Refused(HOST_DISAGREES)
 
 
+def host_header(target: Target, default_port: int) -> bytes:
+    """Return how a request names the host that it goes to."""
+    port = "" if target.port == default_port else f":{target.port}"
+    return f"{target.host}{port}".encode()
+
+
 def _target(authority: bytes, default_port: int | None) -> Target:
     try:
         text = authority.decode("ascii")

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tollhouse.vault.egress.pace import Pace
-    from tollhouse.vault.egress.redaction import Redactor
+    from tollhouse.vault.egress.websocket import FrameRedactor
     from tollhouse.vault.egress.wire import Wire
 
 
-async def tunnel(client: Wire, host: Wire, pace: Pace, redactor: Redactor | None = None) -> None:
+async def tunnel(
+    client: Wire, host: Wire, pace: Pace, redactor: FrameRedactor | None = None
+) -> None:
     """Pass bytes on until both ways have ended.
 
     Args:
@@ -40,7 +42,7 @@ async def _both(*tasks: asyncio.Task[None]) -> None:
         task.result()
 
 
-async def _pass_on(source: Wire, sink: Wire, pace: Pace, redactor: Redactor | None) -> None:
+async def _pass_on(source: Wire, sink: Wire, pace: Pace, redactor: FrameRedactor | None) -> None:
     while data := await source.receive():
         await pace.pay(len(data))
         await sink.send(data if redactor is None else redactor.feed(data))

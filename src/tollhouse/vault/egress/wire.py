@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import socket
@@ -32,6 +32,11 @@ class _Reader(asyncio.StreamReader):
 
     on_end: Callable[[], None] | None = None
     over: bool = False
+    waiting: int = 0
+
+    def feed_data(self, data: Any) -> None:  # noqa: ANN401 - what the base class takes
+        self.waiting += len(data)
+        super().feed_data(data)
 
     def feed_eof(self) -> None:
         super().feed_eof()
@@ -50,7 +55,7 @@ class _Reader(asyncio.StreamReader):
 class Wire:
     """One connection."""
 
-    __slots__ = ("_early", "_reader", "_tls", "_writer", "touched")
+    __slots__ = ("_early", "_has_ended", "_reader", "_tls", "_writer", "touched")
 
     def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         """Take both directions."""
@@ -58,6 +63,7 @@ class Wire:
         self._writer = writer
         self._tls: TlsLayer | None = None
         self._early = b""
+        self._has_ended = False
         self.touched = asyncio.get_running_loop().time()
         """When something last went through, on the event loop's clock."""
 
@@ -72,6 +78,11 @@ class Wire:
         """Whether nothing more can come from the other side."""
         said_so = self._tls is not None and self._tls.ended
         return said_so or self._reader.over or self._writer.is_closing()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the other side has said nothing that was not read yet."""
+        return not self._reader.waiting and not self._early
 
     async def secure(self, layer: TlsLayer, received: bytes = b"") -> None:
         """Shake hands; everything is encrypted from then on.
@@ -119,7 +130,7 @@ class Wire:
             data = tls.decrypt(received)
         except ssl.SSLError:
             raise Gone from None
-        if answer := tls.outgoing():
+        if not self._has_ended and (answer := tls.outgoing()):
             self._writer.write(answer)
         return data
 
@@ -128,6 +139,7 @@ class Wire:
             data = await self._reader.read(PIECE)
         except OSError:
             raise Gone from None
+        self._reader.waiting -= len(data)
         self.touched = asyncio.get_running_loop().time()
         return data
 
@@ -148,8 +160,9 @@ class Wire:
 
     def end(self) -> None:
         """Say that nothing follows; what comes is still read."""
-        if self._writer.is_closing():
+        if self._has_ended or self._writer.is_closing():
             return
+        self._has_ended = True
         try:
             if self._tls is not None:
                 self._writer.write(self._tls.goodbye())
