@@ -72,6 +72,10 @@ class Open(msgspec.Struct, tag="open"):
         """Tell nothing of the key."""
         return f"Open({self.session})"
 
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """Tell nothing of the key to whoever prints in colours either."""
+        return [("session", self.session)]
+
 
 class Close(msgspec.Struct, tag="close"):
     """A session ends, with every connection of it."""
@@ -122,6 +126,10 @@ class Value(msgspec.Struct):
     def __repr__(self) -> str:
         """Tell nothing of the value."""
         return f"Value({self.name})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """Tell nothing of the value to whoever prints in colours either."""
+        return [("name", self.name)]
 
 
 class Values(msgspec.Struct, tag="values"):

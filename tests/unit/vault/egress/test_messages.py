@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from io import StringIO
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from tollhouse.vault.egress.messages import (
     LARGEST_OPEN,
@@ -120,9 +122,17 @@ def test_what_opens_a_session_comes_beside_its_socket(opened: Open) -> None:
     assert read_open(data) == opened
 
 
+def in_colours(message: object) -> str:
+    console = Console(file=StringIO(), width=200)
+    console.print(message)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
 def test_no_message_shows_a_value_or_a_key() -> None:
     shown = f"{OPEN!r} {VALUE!r} {Values(1, [VALUE])!r} {OPEN} {VALUE}"
     assert shown.startswith("Open(session) Value(token) ")
+    shown += in_colours([OPEN, VALUE, Values(1, [VALUE])])
     assert "gh0_" not in shown
     assert "sk-or" not in shown
     assert "password-1" not in shown
