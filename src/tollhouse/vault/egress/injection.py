@@ -6,7 +6,7 @@
 Nowhere else: in a URL it is refused, since URLs end up in logs; in a body it is text like any
 other. What was put in is not searched again.
 
-Source: RFC 7617, section 2 (Basic credentials).
+Source: RFC 7617, section 2 (Basic credentials); RFC 9110, section 5.5 (values of fields).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LARGEST_INJECTED: Final = 4 * 65_536
 _OPENING: Final = b"{{secret:"
 _PLACEHOLDER: Final = re.compile(rb"\{\{secret:([^{}]*)\}\}")
 _BASIC: Final = re.compile(rb"(?i:basic) +([A-Za-z0-9+/]+={0,2})")
-_FIELD_VALUE: Final = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
+_FIELD_VALUE: Final = re.compile(rb"(?![ \t])[^\x00-\x08\x0a-\x1f\x7f]*(?<![ \t])")
 
 
 def check_target(target: bytes) -> None:

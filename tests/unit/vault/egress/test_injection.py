@@ -179,7 +179,7 @@ def test_credentials_are_read_with_and_without_padding(more: int) -> None:
         pytest.param(b"authorization", basic(TOKEN) + b" x", id="something behind"),
         pytest.param(b"authorization", basic(b"x:y"), id="no placeholder"),
         pytest.param(b"authorization", b"Basic abcde", id="no base64"),
-        pytest.param(b"authorization", b"Basic ", id="no credentials"),
+        pytest.param(b"authorization", b"Basic", id="no credentials"),
         pytest.param(b"authorization", b"Basic eA", id="not padded, no placeholder"),
         pytest.param(b"authorization", basic(b"\xff{{secret:token}"), id="not closed"),
     ],
@@ -202,6 +202,16 @@ def test_a_tab_and_what_can_be_seen_do(code: int) -> None:
     assert inject([(b"x", TOKEN)], {"token": value}) == [(b"x", value)]
 
 
+@pytest.mark.parametrize("value", [b"a ", b"a\t", b" a", b"\ta", b" "])
+def test_a_value_that_would_begin_or_end_a_header_with_a_space_does_not_go_into_it(
+    value: bytes,
+) -> None:
+    with pytest.raises(Refused) as refused:
+        inject([(b"x", TOKEN)], {"token": value})
+    assert refused.value.refusal is NOT_IN_A_HEADER
+    assert inject([(b"x", b"<" + TOKEN + b">")], {"token": value}) == [(b"x", b"<" + value + b">")]
+
+
 def test_inside_basic_credentials_any_byte_may_stand() -> None:
     ((_, found),) = inject([(b"authorization", basic(TOKEN))], {"token": b"a\r\n\0b"})
     assert decoded(found) == b"a\r\n\0b"
@@ -211,6 +221,7 @@ TEXT = st.lists(
     st.sampled_from(
         [b"{", b"}", b"{{secret:", b"}}", TOKEN, b"{{secret:user}}", b"token", b"\xe4"]
     ),
+    min_size=1,
     max_size=8,
 ).map(b"".join)
 
