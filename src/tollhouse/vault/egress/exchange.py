@@ -261,7 +261,7 @@ class Exchange:
         redactor: Redactor | None,
     ) -> None:
         """Go on as a WebSocket: bytes both ways."""
-        headers = [*_masked(passed_on(list(response.headers)), redactor), *_WEBSOCKET]
+        headers = [*_masked(_for_the_client(list(response.headers)), redactor), *_WEBSOCKET]
         agreed = h11.InformationalResponse(
             status_code=_SWITCHING, headers=headers, reason=_phrase(_SWITCHING)
         )
@@ -296,13 +296,25 @@ def _allowed_back(response: h11.Response, redactor: Redactor | None) -> list[Fie
     fields = list(response.headers)
     if values_of(fields, b"transfer-encoding") and values_of(fields, b"content-length"):
         raise Refused(BROKEN)
-    headers = [field for field in passed_on(fields) if field[0] not in _NOT_PASSED_BACK]
+    headers = [field for field in _for_the_client(fields) if field[0] not in _NOT_PASSED_BACK]
     if redactor is None:
         return headers
     encodings = values_of(fields, b"content-encoding")
     if any(value.strip().lower() not in _UNENCODED for value in encodings):
         raise Refused(COMPRESSED)
     return _masked(headers, redactor)
+
+
+def _for_the_client(headers: Sequence[Field]) -> list[Field]:
+    """Return the fields of a response that are not for us alone.
+
+    Raises:
+        Refused: It calls one so that never is.
+    """
+    try:
+        return passed_on(headers)
+    except Refused:
+        raise Refused(BROKEN) from None
 
 
 def _masked(headers: Sequence[Field], redactor: Redactor | None) -> list[Field]:

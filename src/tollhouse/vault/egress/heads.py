@@ -49,6 +49,7 @@ _MISTAKEN_FOR: Final = frozenset((b"content_length", b"transfer_encoding"))
 """What some servers read as the field with hyphens."""
 _LENGTH: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
 _NOT_PASSED_ON: Final = frozenset((b"CONNECT", b"TRACE", b"TRACK"))
+_VERSIONS: Final = frozenset((b"1.0", b"1.1"))
 _WEBSOCKET: Final = b"websocket"
 
 
@@ -123,6 +124,8 @@ def check_framing(version: bytes, headers: Sequence[Field]) -> None:
     Raises:
         Refused: One may not.
     """
+    if version not in _VERSIONS:
+        raise Refused(MALFORMED)
     names = [name for name, _ in headers]
     chunked = b"transfer-encoding" in names
     if chunked and (b"content-length" in names or version != b"1.1"):

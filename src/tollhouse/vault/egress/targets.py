@@ -66,8 +66,7 @@ def check_origin_form(target: bytes) -> None:
     Raises:
         Refused: It is not.
     """
-    # Two slashes would be read as a host by some servers.
-    if not target.startswith(b"/") or target.startswith(b"//") or b"#" in target:
+    if not target.startswith(b"/") or b"#" in target:
         raise Refused(NOT_ORIGIN_FORM)
 
 
