@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -250,8 +249,6 @@ def test_a_coding_agent_s_next_response_takes_what_the_tool_returned(
 # ------------------------------------------------------------------------------- absurd bodies
 
 
-NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Saves every client from reading the system's certificates: nothing here speaks TLS."""
 DEPTH = 100_000
 LONG = 10_000_000
 PATHS = ("chat/completions", "responses", "messages", "completions", "embeddings")
@@ -290,7 +287,7 @@ async def beside_a_small_one(
         return await client.post(f"{server.base_url}/{path}", content=content)
 
     small = json.dumps(request(path, dialect, "hi")).encode()
-    options: Any = {"headers": server.authorization, "timeout": 60, "verify": NO_AUTHORITIES}
+    options: Any = {"headers": server.authorization, "timeout": 60}
     async with httpx2.AsyncClient(**options) as one, httpx2.AsyncClient(**options) as other:
         absurd, *normal = await asyncio.gather(
             send(one, body), *(send(other, small) for _ in range(3))

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import random
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +33,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STREAMS_IN_TEST, STREAMS_IN_SOAK = 4, 100
 AT_ONCE = 10
-NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Saves every client from reading the system's certificates: nothing here speaks TLS."""
 FORMS: dict[str, Form] = {
     form.path: form for form in (Chat(), Responses(), Messages(), Completions())
 }
@@ -119,7 +116,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Worl
     async with serve(answer) as (port, _):
         folder = tmp_path_factory.mktemp("rechunking")
         server = await asyncio.to_thread(start_server, folder, config=config(port))
-        options: Any = {"headers": server.authorization, "timeout": 30, "verify": NO_AUTHORITIES}
+        options: Any = {"headers": server.authorization, "timeout": 30}
         with server:
             async with httpx2.AsyncClient(**options) as client:
                 yield World(server, client)
