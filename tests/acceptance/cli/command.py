@@ -2,10 +2,12 @@
 
 tollhouse("keys", "list", ...)      the installed program, a process of its own
 CommandRunner().run("keys", ...)    the same entry point again and again in one other process,
-                                    which saves a second of imports for each command
+                                    which saves a second of imports for each command, and the
+                                    making of all others
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -55,8 +57,11 @@ def tollhouse(*args: str | Path, env: Mapping[str, str] | None = None) -> Done:
 
 
 _LOOP = """
-import contextlib, io, json, os, sys
+import contextlib, functools, io, json, os, sys
+import typer.main
 from tollhouse.cli.main import main
+
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 clean = dict(os.environ)
 for line in sys.stdin:
@@ -80,7 +85,7 @@ class CommandRunner:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _LOOP],
-            env=clean_environment(),
+            env=clean_environment({"SSL_CERT_FILE": os.environ["SSL_CERT_FILE"]}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
