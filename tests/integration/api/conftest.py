@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
 from tollhouse.accounting import endpoints as accounting_endpoints
 from tollhouse.accounting.ledger.service import LedgerService
@@ -84,8 +85,39 @@ def accounting(clock: FakeClock, ids: SequentialIds, stale: list[str]) -> Accoun
     return AccountingService(clock, ids, stale=stale.append)
 
 
+class Current:
+    """Whatever the test at hand calls by a name: its database, its clock, its services."""
+
+    def __init__(self) -> None:
+        self.is_: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.is_, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """A control plane that is used test after test: its routes take longer to make than a test."""
+
+    app: FastAPI
+    parts: dict[str, Current]
+
+
+@pytest.fixture(scope="session")
+def plane() -> Plane:
+    parts = {name: Current() for name in ("accounting", "identity", "database", "clock", "ledger")}
+    identity: Any = parts["identity"]
+    database: Any = parts["database"]
+    app = control_app(
+        identity_endpoints.router(identity, database),
+        accounting_endpoints.router(**parts, settled=_nothing_pends),
+    )
+    return Plane(app, parts)
+
+
 @pytest.fixture
 async def connect(
+    plane: Plane,
     database: Database,
     clock: FakeClock,
     authenticator: Authenticator,
@@ -93,23 +125,21 @@ async def connect(
     accounting: AccountingService,
 ) -> AsyncIterator[Callable[[str], Client]]:
     """Makes clients of the control plane; each sends one key, or is the local operator."""
-    control = control_app(
-        identity_endpoints.router(identity, database),
-        accounting_endpoints.router(
-            accounting,
-            identity,
-            database,
-            clock,
-            ledger=LedgerService(clock),
-            settled=_nothing_pends,
-        ),
-    )
+    mine = {
+        "accounting": accounting,
+        "identity": identity,
+        "database": database,
+        "clock": clock,
+        "ledger": LedgerService(clock),
+    }
+    for name, part in plane.parts.items():
+        part.is_ = mine[name]
 
     async def front(scope: Any, receive: Any, send: Any) -> None:
         key = dict(scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
         caller = LocalOperator() if key == LOCAL else await authenticator.authenticate(key)
         set_caller(scope, caller)
-        await control(scope, receive, send)
+        await plane.app(scope, receive, send)
 
     async with AsyncExitStack() as stack:
         clients: list[Client] = []
