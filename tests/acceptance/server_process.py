@@ -5,8 +5,10 @@
                                     # SIGTERM at the end; exit code 0 is asserted
 
 The data lies in `tmp_path/data` and outlives the process: after `kill()`, `start_server` with the
-same path starts again on it (then without keys: they are shown on a first start only). The server's
-log goes to a file, and stands in every failure.
+same path starts again on it (then without keys: they are shown on a first start only). Its first
+start finds an empty database of the latest schema, which costs half a second to make; that a server
+makes one itself is shown in `cli/test_serve.py`. The server's log goes to a file, and stands in
+every failure.
 """
 
 import json
@@ -15,15 +17,21 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tollhouse.storage.migrator import upgrade
+from tollhouse.storage.urls import sqlite_url
+
 TOLLHOUSE = Path(sys.executable).with_name("tollhouse")
 KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG")
+DATABASE_URL = "TOLLHOUSE_DATABASE_URL"
 START_SECONDS = 30.0
 STOP_SECONDS = 40.0
 
@@ -176,6 +184,9 @@ def start_server(
     """
     number = next(_starts)
     data_dir, log = tmp_path / "data", tmp_path / f"server-{number}.log"
+    if not data_dir.exists() and DATABASE_URL not in (env or {}):
+        data_dir.mkdir(mode=0o700)
+        data_dir.joinpath("tollhouse.db").write_bytes(_empty_database())
     command = [*program, "serve", "--json", "--port", "0", "--data-dir", str(data_dir)]
     if config is not None:
         file = tmp_path / f"server-{number}.yaml"
@@ -193,6 +204,15 @@ def start_server(
     server = ServerProcess(process, data_dir, log)
     server.wait_until_serving()
     return server
+
+
+@cache
+def _empty_database() -> bytes:
+    """Return the file of a database of the latest schema, in which nothing is."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tollhouse.db"
+        upgrade(sqlite_url(file))
+        return file.read_bytes()
 
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
