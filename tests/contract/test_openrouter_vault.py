@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.contract
 
-LIBRARIES = ("openrouter", "openrouter-1-3-30")
+LATEST, EARLIER = "openrouter", "openrouter-1-3-30"
+ASKED = [
+    pytest.param((LATEST, SIMULATED), id=f"{LATEST}-{SIMULATED}"),
+    pytest.param((EARLIER, SIMULATED), id=f"{EARLIER}-{SIMULATED}"),
+    pytest.param((LATEST, POSTGRESQL), id=f"{LATEST}-{POSTGRESQL}", marks=pytest.mark.postgresql),
+]
+"""Which library asks on which database; both are like each other, so the earlier asks on one."""
 CONFIG = 'server:\n  regional_hostnames: ["eu.*"]\n'
 LEGACY = "legacy"
 LEFT_OUT = "left out"
@@ -82,25 +88,28 @@ class Workspaces:
         return reply.json()
 
 
-@pytest.fixture(
-    scope="module", params=[SIMULATED, pytest.param(POSTGRESQL, marks=pytest.mark.postgresql)]
-)
-def gateway(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+@pytest.fixture(scope="module")
+def on_simulated(tmp_path_factory: pytest.TempPathFactory) -> Generator[Workspaces]:
+    """Run a gateway whose switches nobody else minds, on SQLite."""
+    with start_server(tmp_path_factory.mktemp("vault"), config=CONFIG) as server:
+        yield Workspaces(server, None)
+
+
+@pytest.fixture(scope="module")
+def on_postgresql(
+    postgresql: PostgresqlDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Workspaces]:
-    """Run a gateway whose switches nobody else minds, on SQLite and on PostgreSQL."""
-    database: str | None = None
-    if request.param == POSTGRESQL:
-        databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
-        database = plain_url(databases.take())
-    env = {} if database is None else {"TOLLHOUSE_DATABASE_URL": database}
+    """Run another one on PostgreSQL."""
+    database = plain_url(postgresql.take())
+    env = {"TOLLHOUSE_DATABASE_URL": database}
     with start_server(tmp_path_factory.mktemp("vault"), config=CONFIG, env=env) as server:
         yield Workspaces(server, database)
 
 
-@pytest.fixture(scope="module", params=LIBRARIES)
-def seen(request: pytest.FixtureRequest, gateway: Workspaces) -> dict[str, Any]:
-    library: str = request.param
+@pytest.fixture(scope="module", params=ASKED)
+def seen(request: pytest.FixtureRequest) -> dict[str, Any]:
+    library, database = request.param
+    gateway: Workspaces = request.getfixturevalue(f"on_{database}")
     script = CLIENTS / "openrouter" / "check_vault.py"
     return run_client(library, script, env=gateway.environment(library))
 
