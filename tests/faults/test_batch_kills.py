@@ -116,12 +116,12 @@ def kill_while_it_runs(gateway: Gateway, provider: BatchProvider, items: int, ki
 def test_each_item_of_a_batch_has_one_result_whatever_kills_there_were(
     gateway: Gateway, provider: BatchProvider
 ) -> None:
-    kill_while_it_runs(gateway, provider, items=300, kills=5)
+    kill_while_it_runs(gateway, provider, items=180, kills=3)
 
 
 @pytest.mark.soak
-def test_twenty_kills(gateway: Gateway, provider: BatchProvider, soak_factor: int) -> None:
-    kill_while_it_runs(gateway, provider, items=3_000 * soak_factor, kills=20 * soak_factor)
+def test_twelve_kills(gateway: Gateway, provider: BatchProvider, soak_factor: int) -> None:
+    kill_while_it_runs(gateway, provider, items=1_800 * soak_factor, kills=12 * soak_factor)
 
 
 # Two gateways
@@ -262,7 +262,7 @@ def forget_time(books: Books) -> None:
 
 
 def test_a_batch_is_there_with_all_of_its_items_or_not_at_all(gateway: Gateway) -> None:
-    kill_while_it_comes(gateway, kills=3)
+    kill_while_it_comes(gateway, kills=2)
 
 
 @pytest.mark.soak

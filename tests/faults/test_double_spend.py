@@ -91,6 +91,13 @@ def exact(model: str = "echo", limits: str = EXACT) -> Any:
     return pytest.mark.parametrize("bank", [(limits, model)], indirect=True)
 
 
+on_postgresql_in_soak = pytest.mark.parametrize(
+    "books",
+    ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.soak])],
+    indirect=True,
+)
+
+
 async def spend(bank: Bank) -> list[Answer]:
     """Send a request from every client at once."""
     server = bank.server
@@ -133,6 +140,7 @@ async def test_a_keys_limit_of_ten_requests_serves_ten_of_sixty_four(bank: Bank)
     assert served(await spend(bank)) == CLIENTS
 
 
+@on_postgresql_in_soak
 @exact("slow")
 async def test_no_more_run_at_once_than_the_balance_can_pay(bank: Bank) -> None:
     bank.add(FIT * COST)
@@ -144,6 +152,7 @@ async def test_no_more_run_at_once_than_the_balance_can_pay(bank: Bank) -> None:
     assert reasons == {"in_flight_budget_exhausted"}
 
 
+@on_postgresql_in_soak
 @exact(limits="settlement_seconds: 0.5, admission_wait_seconds: 0.1")
 async def test_with_half_the_balance_as_budget_all_are_served_in_the_end(bank: Bank) -> None:
     # The last one needs a budget of its cost, so twice that as balance.

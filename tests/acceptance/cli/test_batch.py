@@ -134,15 +134,15 @@ def test_lists(batches: Batches, written: Any) -> None:
 
 
 def test_a_batch_that_runs_is_cancelled_and_then_deleted(batches: Batches, written: Any) -> None:
-    slow = {"messages": [{"role": "user", "content": "word " * 500}]}
-    file = written(*[slow] * 50)
+    slow = {"messages": [{"role": "user", "content": "word " * 20}]}
+    file = written(*[slow] * 200)
     name = batches.run("submit", file, "--model", "simulated/slow", "--json").json()["id"]
     assert f"batch show {name} --watch" in batches.run("results", name).refused(1)
     assert "cancel it" in batches.run("delete", name).refused(1)
     assert batches.run("cancel", name, "--json").json()["status"] in {"cancelling", "cancelled"}
     done = batches.run("show", name, "--watch")
     assert (done.code, "status\tcancelled" in done.out.splitlines()) == (4, True)
-    assert len(batches.run("results", name).out.splitlines()) == 50
+    assert len(batches.run("results", name).out.splitlines()) == 200
     assert batches.run("delete", name, "--json").json()["deletion"]["openrouter"] == "deleted"
     assert "deleted" in batches.run("show", name).refused(1)
 
