@@ -22,9 +22,11 @@ COMMON = {"--help", "--json", "--data-dir", "--config", "--base-url", "--api-key
 def commands(group: Any, path: tuple[str, ...] = ("tollhouse",)) -> Iterator[tuple[str, Any]]:
     for name, command in group.commands.items():
         here = (*path, name)
+        if command.hidden:  # what our own processes start each other with
+            continue
         if hasattr(command, "commands"):
             yield from commands(command, here)
-        else:
+        if getattr(command, "invoke_without_command", True):
             yield " ".join(here), command
 
 
@@ -73,7 +75,8 @@ def test_the_guide_explains_the_common_options() -> None:
 
 
 def test_json_is_everywhere() -> None:
-    assert [name for name, command in COMMANDS.items() if "--json" not in options(command)] == []
+    without = [name for name, command in COMMANDS.items() if "--json" not in options(command)]
+    assert without == ["tollhouse egress run"]  # what is printed is the program's own
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -88,6 +91,7 @@ def test_help_has_a_purpose_and_examples_that_parse(name: str) -> None:
         words = [word for word in words if not re.match(r"[A-Z_]+=", word)]
         assert " ".join(words).startswith(name)
         given = words[len(name.split()) :]
+        given = given[: given.index("--")] if "--" in given else given
         assert {word for word in given if word.startswith("--")} <= options(command)
 
 

@@ -12,8 +12,8 @@ from tollhouse.cli.target import Folder
 
 app = noun(
     "egress",
-    "The egress proxy, which puts secrets into requests on their way out. It needs a server on "
-    "this machine.",
+    "Programs behind the egress proxy, which puts secrets into requests on their way out. They "
+    "need a server on this machine.",
 )
 
 
@@ -33,7 +33,7 @@ def _group() -> None:
 )
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND...", help="The program and its arguments.")
+        list[str], typer.Argument(metavar="COMMAND...", help="The program and its arguments.")
     ],
     workspace: Annotated[
         str,

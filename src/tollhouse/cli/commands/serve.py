@@ -93,7 +93,7 @@ def serve(
         raise typer.Exit(run(settings, ground, announce))
 
 
-@app.command()
+@app.command(hidden=True)
 def egress(
     link: Annotated[int, typer.Option(metavar="FD", help="The socket to the gateway.")] = -1,
     doors: Annotated[int, typer.Option(metavar="FD", help="The socket of sessions.")] = -1,
