@@ -7,6 +7,7 @@ import pytest
 import trustme
 from hypothesis import HealthCheck, settings
 
+from tests.canary_watch import leaks_below
 from tests.integration.postgresql_databases import PostgresqlDatabases
 from tests.integration.postgresql_server import postgresql_server
 from tollhouse.storage.urls import parse_database_url
@@ -34,6 +35,18 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("SSL_CERT_FILE", str(file))
         yield
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that has left a secret's value in a file, also where every test passed."""
+    if hasattr(session.config, "workerinput"):
+        return  # the process that started this one looks at everything
+    factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
+    leaks = leaks_below(factory.getbasetemp())
+    if leaks:
+        told = session.config.pluginmanager.getplugin("terminalreporter")
+        told.write_line("\n  ".join(["\nvalues of secrets were written to:", *leaks]))
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

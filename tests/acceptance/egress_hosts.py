@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def serving_hosts(folder: Path, names: Sequence[str] = (BOUND, OTHER)) -> Genera
     authority.cert_pem.write_to_path(str(file))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*names).configure_cert(context)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
     server.daemon_threads = True
     server.socket = context.wrap_socket(server.socket, server_side=True)
     hosts = Hosts(server, file)
@@ -73,51 +74,53 @@ def serving_hosts(folder: Path, names: Sequence[str] = (BOUND, OTHER)) -> Genera
         thread.join()
 
 
-def _handler(folder: Path) -> type[SimpleHTTPRequestHandler]:
-    class Handler(SimpleHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
 
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args, directory=str(folder))
+    @property
+    def _hosts(self) -> Hosts:
+        return self.server.hosts  # type: ignore[attr-defined]
 
-        def do_GET(self) -> None:
-            hosts: Hosts = self.server.hosts  # type: ignore[attr-defined]
-            seen = {
-                "host": str(self.headers["host"]).partition(":")[0],
-                "path": self.path,
-                "authorization": self.headers["authorization"],
-            }
-            hosts.requests.append(seen)
-            if self.path == "/echo":
-                self._say(json.dumps(seen).encode())
-            elif self.path == "/stream":
-                self._stream(hosts)
-            else:
-                super().do_GET()
+    def do_GET(self) -> None:
+        seen = {
+            "host": str(self.headers["host"]).partition(":")[0],
+            "path": self.path,
+            "authorization": self.headers["authorization"],
+            "key": self.headers["x-key"],
+        }
+        self._hosts.requests.append(seen)
+        if self.path == "/stream":
+            self._stream()
+        elif self.path.startswith("/echo"):
+            self._say(json.dumps(seen).encode())
+        else:
+            super().do_GET()
 
-        def _say(self, body: bytes) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.do_GET()
 
-        def _stream(self, hosts: Hosts) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.end_headers()
-            ends = time.monotonic() + _STREAMED_SECONDS
-            while time.monotonic() < ends and not hosts.stopping.wait(0.05):
-                try:
-                    self.wfile.write(b"data: still here\n\n")
-                    self.wfile.flush()
-                except OSError:
-                    break
-            self.close_connection = True
+    def _say(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None:
-            pass
+    def _stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        ends = time.monotonic() + _STREAMED_SECONDS
+        while time.monotonic() < ends and not self._hosts.stopping.wait(0.05):
+            try:
+                self.wfile.write(b"data: still here\n\n")
+                self.wfile.flush()
+            except OSError:
+                break
+        self.close_connection = True
 
-    return Handler
+    def log_message(self, *_: Any) -> None:
+        pass
 
 
 def make_repository(folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
+from tests.acceptance.canaries import PLANTED
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acceptance.vault_interns import VaultIntern, add_intern, delete_intern
 
@@ -22,7 +23,7 @@ server:
   max_requests_per_address_per_minute: 100000000
   regional_hostnames: ["{REGIONAL}"]
 """
-SECRET = {"value": "hunter2-canary", "hosts": ["api.example.com"]}
+SECRET = {"value": PLANTED[40], "hosts": ["api.example.com"]}
 TOO_LARGE = json.dumps({"value": "x" * 425_000, "hosts": ["a.com"]}).encode()
 LARGEST = 425_000
 
@@ -351,7 +352,7 @@ def test_an_effective_list_comes_in_pages(house: House) -> None:
 
 
 def test_an_explained_list_tells_versions_what_lost_and_where_each_goes(house: House) -> None:
-    own = {"value": "mine", "hosts": ["b.com"]}
+    own = {"value": PLANTED[41], "hosts": ["b.com"]}
     house.here("PUT", f"/vault/interns/{house.other.id}/secrets/token", own)
     path = f"/vault/interns/{house.other.id}/effective-secrets?explain=true&host=API.example.com."
     explained = {each["name"]: each for each in house.here("GET", path).json()["data"]}

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from backports import zstd
 
-from tests.acceptance.canaries import Scanner, new_canary
+from tests.acceptance.canaries import PLANTED, Scanner, new_canary
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acceptance.vault_interns import add_intern
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-CANARIES = [new_canary(at) for at in range(20)]
+CANARIES = PLANTED[:20] + PLANTED[43:]
+OTHERS = [new_canary(at, "proof") for at in range(20)]
 CONFIG = "logging: {level: debug}\n"
 HOSTS = ["api.example.com"]
 
@@ -46,14 +47,14 @@ ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_scanner_finds_a_leak_in_each_encoding(tmp_path: Path, encoding: str) -> None:
-    leak = ENCODINGS[encoding](CANARIES[7].encode())
+    leak = ENCODINGS[encoding](OTHERS[7].encode())
     (tmp_path / "log.jsonl").write_bytes(b'{"event": "' + leak + b'"}\n')
-    expected = {("log.jsonl", CANARIES[7])}
-    assert Scanner(CANARIES).in_folder(tmp_path) == expected
-    assert Scanner(CANARIES).in_bytes("log.jsonl", leak * 2) == expected
+    expected = {("log.jsonl", OTHERS[7])}
+    assert Scanner(OTHERS).in_folder(tmp_path) == expected
+    assert Scanner(OTHERS).in_bytes("log.jsonl", leak * 2) == expected
 
 
-@pytest.mark.parametrize("cell", [CANARIES[3], CANARIES[3].encode()], ids=["text", "blob"])
+@pytest.mark.parametrize("cell", [OTHERS[3], OTHERS[3].encode()], ids=["text", "blob"])
 def test_the_scanner_finds_a_leak_in_a_row_that_is_in_pieces(
     tmp_path: Path, cell: str | bytes
 ) -> None:
@@ -64,7 +65,7 @@ def test_the_scanner_finds_a_leak_in_a_row_that_is_in_pieces(
         for at in range(40):
             # Somewhere among these the value lies across the end of a page.
             connection.execute("INSERT INTO secrets VALUES (?)", (filler[at:] + cell + filler,))
-    assert ("tollhouse.db, a cell", CANARIES[3]) in Scanner(CANARIES).in_folder(tmp_path)
+    assert ("tollhouse.db, a cell", OTHERS[3]) in Scanner(OTHERS).in_folder(tmp_path)
 
 
 def test_the_scanner_finds_nothing_where_nothing_is(tmp_path: Path) -> None:
@@ -103,9 +104,9 @@ def test_twenty_secrets_leave_no_trace_of_their_values(tmp_path: Path) -> None:
 
 
 def use(send: Sender, server: ServerProcess, intern: str, own_key: str) -> None:
-    """Do with twenty values whatever can be done, also what is refused."""
+    """Do with many values whatever can be done, also what is refused."""
     shared, own = "/vault/secrets", f"/vault/interns/{intern}/secrets"
-    for at in range(8):
+    for at in (*range(8), *range(20, 27)):
         new = {"value": CANARIES[at], "hosts": HOSTS}
         assert send("PUT", f"{shared}/token_{at}", new) == 200
     assert send("PUT", f"{shared}/token_0", {"value": CANARIES[8], "hosts": HOSTS}) == 200

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
+from tests.acceptance.canaries import PLANTED
 from tests.acceptance.server_process import TOLLHOUSE, start_server
 from tollhouse.vault.envelope import new_key
 from tollhouse.vault.keys.symmetric import as_text, key_id
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.acceptance.server_process import ServerProcess
 
-SECRET = {"value": "hunter2", "hosts": ["api.example.com"]}
+SECRET = {"value": PLANTED[42], "hosts": ["api.example.com"]}
 
 
 def stored_names(server: ServerProcess, key: str) -> list[str]:
