@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
-from contextlib import suppress
-from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
-from bench.processes import BenchError, Child
+from bench.ports import free_port, wait_until_listening
+from bench.processes import Child
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,32 +128,13 @@ def start(program: str, folder: Path, upstream: Upstream) -> tuple[Child, int]:
         BenchError: It does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     path = folder / "nginx.conf"
     path.write_text(config(folder, port, upstream, root=os.geteuid() == 0), encoding="utf-8")
     child = Child("nginx", [program, "-p", str(folder), "-e", "stderr", "-c", str(path)])
     try:
-        _wait_until_listening(child, port)
+        wait_until_listening(child, port, _START_SECONDS)
     except BaseException:
         child.stop()
         raise
     return child, port
-
-
-def _wait_until_listening(child: Child, port: int) -> None:
-    deadline = perf_counter() + _START_SECONDS
-    while perf_counter() < deadline:
-        if not child.running:
-            # Its first line never comes; hearing says why.
-            child.hear(1.0)
-        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 1.0):
-            return
-        sleep(0.01)
-    raise BenchError(f"nginx did not listen within {_START_SECONDS:.0f} s")
-
-
-def _free_port() -> int:
-    """Return a port that is free now: nginx cannot choose one itself."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
