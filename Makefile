@@ -81,7 +81,7 @@ lock: .uv/.ready  ## renew every lock file
 			--output-file "tests/contract/clients/$$name/requirements.txt"; done
 
 clean:  ## remove environments and caches; the data in .tollhouse stays
-	rm -rf .uv .venv .venv-clients .cache .coverage .hypothesis .import_linter_cache .pytest_cache \
+	rm -rf .uv .venv .venv-clients .venv-mitmproxy .cache .coverage .hypothesis .import_linter_cache .pytest_cache \
 		.ruff_cache build dist htmlcov mutants
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 

@@ -18,6 +18,10 @@ from bench.batches.figures import QUICK_BATCHES, BatchDose
 from bench.batches.profiling import NAME, profile_batch
 from bench.batches.suite import BatchSuite
 from bench.cases import CASES
+from bench.egress import profiling as egress_profiling
+from bench.egress import report as egress_report
+from bench.egress.figures import QUICK_EGRESS, EgressDose
+from bench.egress.suite import EgressSuite
 from bench.processes import BenchError
 from bench.profiling import profile
 from bench.suite import QUICK, Dose, Suite, say
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 _WORK = Path(".cache") / "bench"
 """On the disk of the checkout: a memory file system would make durable writes too cheap."""
 
+_PROFILED = (*CASES, NAME, egress_profiling.NAME)
 _DOSE_OPTIONS = frozenset(("rounds", "whole", "stream", "concurrency", "chunk_interval_ms"))
 
 
@@ -37,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="CPU time of the gateway for a request, beside nginx as a plain reverse proxy; "
-        "what batches cost.",
+        "what batches cost; what the egress proxy costs, beside mitmproxy.",
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run: figures mean little")
     parser.add_argument("--rounds", type=int, help="rounds of each server and case")
@@ -47,13 +52,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--chunk-interval-ms", type=float, help="between two chunks of a stream")
     parser.add_argument("--no-nginx", action="store_true", help="measure the gateway alone")
     parser.add_argument("--batches", action="store_true", help="measure batches alone")
+    parser.add_argument("--egress", action="store_true", help="measure the egress proxy alone")
     parser.add_argument("--work-dir", type=Path, default=_WORK, help="where data folders are made")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--write-results", action="store_true", help="renew bench/RESULTS.md")
     parser.add_argument(
         "--endurance", type=int, metavar="MINUTES", help="only mixed traffic for so long"
     )
-    parser.add_argument("--profile", choices=(*CASES, NAME), help="only run py-spy on the gateway")
+    parser.add_argument("--profile", choices=_PROFILED, help="only run py-spy on it")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="a flame graph of --profile")
     parser.add_argument("--native", action="store_true", help="C frames in --profile")
     return parser
@@ -70,8 +76,8 @@ def _dose(options: argparse.Namespace) -> Dose:
 
 def _repeatable(options: argparse.Namespace) -> str:
     """Return the arguments that matter to the figures; folders and files of one run do not."""
-    words = ["--batches"] * options.batches + ["--write-results"] + ["--quick"] * options.quick
-    words += ["--no-nginx"] * options.no_nginx
+    words = ["--batches"] * options.batches + ["--egress"] * options.egress
+    words += ["--write-results"] + ["--quick"] * options.quick + ["--no-nginx"] * options.no_nginx
     for name, value in vars(options).items():
         if name in _DOSE_OPTIONS and value is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
@@ -83,14 +89,21 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     if options.profile == NAME:
         print(profile_batch(folder, svg=options.svg, native=options.native))
         return
+    if options.profile == egress_profiling.NAME:
+        print(egress_profiling.profile_egress(folder, svg=options.svg, native=options.native))
+        return
     if options.profile:
         print(profile(folder, dose, options.profile, svg=options.svg, native=options.native))
         return
     if options.endurance:
         _endure(options, folder)
         return
-    measured = {} if options.batches else _measure_requests(options, folder, dose)
-    measured["batches"] = _measure_batches(options, folder)
+    everything = not options.batches and not options.egress
+    measured = _measure_requests(options, folder, dose) if everything else {}
+    if everything or options.batches:
+        measured["batches"] = _measure_batches(options, folder)
+    if everything or options.egress:
+        measured["egress"] = _measure_egress(options, folder)
     if options.json:
         options.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
 
@@ -120,6 +133,17 @@ def _measure_batches(options: argparse.Namespace, folder: Path) -> dict[str, Any
         written = results.batches_section(figures, dose, _today(), _command(options))
         _write(written, results.BATCHES_BEGIN)
     return results.batches_document(figures, dose)
+
+
+def _measure_egress(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure the egress proxy, print what it costs, and return it for a file."""
+    dose = QUICK_EGRESS if options.quick else EgressDose()
+    figures = EgressSuite(folder, dose).run()
+    print(f"\n{egress_report.text(figures, dose)}", end="")
+    if options.write_results:
+        written = results.egress_section(figures, dose, _today(), _command(options))
+        _write(written, results.EGRESS_BEGIN)
+    return results.egress_document(figures, dose)
 
 
 def _command(options: argparse.Namespace) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench import report
 from bench.batches import report as batch_report
+from bench.egress import report as egress_report
 from bench.machine import machine, own_versions, versions
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from bench.batches.figures import BatchDose, BatchFigures
+    from bench.egress.figures import EgressDose, EgressFigures
     from bench.statistic import Verdict
     from bench.suite import Dose, Figures
 
@@ -22,6 +26,7 @@ RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 BEGIN: Final = "<!-- written by `make bench ARGS=--write-results`; begin -->"
 ENDURANCE_BEGIN: Final = "<!-- written by `make endurance ARGS=--write-results`; begin -->"
 BATCHES_BEGIN: Final = "<!-- written by `make bench ARGS='--batches --write-results'`; begin -->"
+EGRESS_BEGIN: Final = "<!-- written by `make bench ARGS='--egress --write-results'`; begin -->"
 END: Final = "<!-- end -->"
 
 
@@ -44,6 +49,17 @@ def batches_document(figures: BatchFigures, dose: BatchDose) -> dict[str, Any]:
         "dose": asdict(dose),
         "figures": asdict(figures),
         "aims": [asdict(verdict) for verdict in batch_report.verdicts(figures, dose)],
+    }
+
+
+def egress_document(figures: EgressFigures, dose: EgressDose) -> dict[str, Any]:
+    """Return everything that was measured of the egress proxy, round by round."""
+    return {
+        "machine": machine(),
+        "versions": _egress_versions(figures),
+        "dose": asdict(dose),
+        "figures": asdict(figures),
+        "aims": [asdict(verdict) for verdict in egress_report.verdicts(figures, dose)],
     }
 
 
@@ -82,6 +98,33 @@ def batches_section(figures: BatchFigures, dose: BatchDose, day: date, command: 
     ]
     tables = f"```text\n{batch_report.tables(figures, dose)}\n```"
     return "\n\n".join(["\n".join(facts), _aims(batch_report.verdicts(figures, dose)), tables])
+
+
+def egress_section(figures: EgressFigures, dose: EgressDose, day: date, command: str) -> str:
+    """Return the section of the egress proxy."""
+    load = (
+        f"{dose.rounds} rounds of all cases of {dose.requests} requests on connections that stay "
+        f"open, and of {dose.hosts} new hosts, one after the other; {dose.body_rounds} bodies of "
+        f"each kind; {dose.tunnels} tunnels, half of them unread, with one request through each"
+    )
+    facts = [
+        f"- Date: {day.isoformat()}",
+        f"- Command: `{command}`",
+        f"- Machine: {machine()}",
+        f"- Load average of the minute before: {figures.load_average:.1f}",
+        f"- Versions: {_listed(_egress_versions(figures))}",
+        f"- Load: {load}",
+    ]
+    tables = f"```text\n{egress_report.tables(figures, dose)}\n```"
+    return "\n\n".join(["\n".join(facts), _aims(egress_report.verdicts(figures, dose)), tables])
+
+
+def _egress_versions(figures: EgressFigures) -> dict[str, str]:
+    return own_versions() | {
+        "h11": version("h11"),
+        "OpenSSL": ssl.OPENSSL_VERSION.split()[1],
+        "mitmproxy": figures.mitmproxy or "not installed",
+    }
 
 
 def _aims(verdicts: Iterable[Verdict]) -> str:

@@ -13,6 +13,8 @@ import pytest
 from bench.batches.bodies import REPLY_BYTES
 from bench.batches.figures import QUICK_BATCHES
 from bench.cases import CASES
+from bench.egress.figures import BODIES, MITMPROXY, PROXY, QUICK_EGRESS
+from bench.egress.figures import CASES as EGRESS_CASES
 from bench.endurance import endure
 from bench.suite import QUICK
 
@@ -48,6 +50,7 @@ def test_a_quick_run_measures_everything_and_leaves_nothing(tmp_path: Path, work
     assert "50-chunk stream, gateway" in done.stdout
     document = json.loads(output.read_text())
     assert_batches_were_measured(document["batches"]["figures"])
+    assert_the_egress_proxy_was_measured(document["egress"]["figures"])
     figures = document["figures"]
     assert figures["sent"] == figures["booked"] > 0
     assert "messages on chat, streamed, times chat" in done.stdout
@@ -71,3 +74,17 @@ def assert_batches_were_measured(figures: dict[str, Any]) -> None:
     assert run["microseconds"] > run["bare_microseconds"] > 0
     assert download["size"] > QUICK_BATCHES.largest * REPLY_BYTES
     assert all(each["requests"] > 0 for each in figures["live"].values())
+
+
+def assert_the_egress_proxy_was_measured(figures: dict[str, Any]) -> None:
+    for name, case in EGRESS_CASES.items():
+        if case.through != MITMPROXY or figures["mitmproxy"] is not None:
+            (done,) = figures["requests"][name]
+            assert done["host"] > 0
+            assert (done["proxy"] > 0) == (case.through in {PROXY, MITMPROXY})
+            assert (done["server"] > 0) or not case.secret or case.through == MITMPROXY
+    assert all(figures["bodies"][name][0]["proxy_seconds"] > 0 for name in BODIES)
+    assert figures["hosts"][0]["proxy_ms"] > 0
+    memory = figures["memory"]
+    assert min(memory["idle"], memory["loaded"], memory["before"], memory["tunnels"]) > 0
+    assert len(figures["hosts"]) == QUICK_EGRESS.rounds

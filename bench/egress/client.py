@@ -1,0 +1,183 @@
+"""A client of the proxy, or of the host itself: one connection, HTTP/1.1 over our own TLS layer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bench.egress.names import PLACEHOLDER, SHOWN
+from tollhouse.outbound.tls import TlsLayer
+
+if TYPE_CHECKING:
+    import ssl
+
+_PIECE: Final = 65_536
+_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"content-length: "
+_OK: Final = b"HTTP/1.1 200 "
+
+
+class Way(msgspec.Struct, frozen=True):
+    """How a host is reached."""
+
+    port: int
+    """The host's own."""
+    trust: str
+    """File of the authorities that vouch for whoever answers."""
+    socket: str | None = None
+    """The proxy's, where it has a path."""
+    password: str = ""
+    proxy_port: int | None = None
+    """The proxy's, where it has a port."""
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether no proxy is in between."""
+        return self.socket is None and self.proxy_port is None
+
+
+class WrongAnswer(Exception):
+    """An answer is not what it should be."""
+
+
+class Client:
+    """A connection to a host."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take both directions; see `connect`."""
+        self._reader = reader
+        self._writer = writer
+        self._tls: TlsLayer | None = None
+
+    async def tunnel(self, way: Way, host: str) -> None:
+        """Ask the proxy for a tunnel.
+
+        Raises:
+            WrongAnswer: It refuses.
+        """
+        password = base64.b64encode(f"tollhouse:{way.password}".encode()).decode()
+        head = (
+            f"CONNECT {host}:{way.port} HTTP/1.1\r\nHost: {host}:{way.port}\r\n"
+            f"Proxy-Authorization: Basic {password}\r\n\r\n"
+        )
+        self._writer.write(head.encode())
+        answer = await self._reader.readuntil(_END)
+        if not answer.startswith(_OK):
+            raise WrongAnswer(answer[:200].decode("latin-1"))
+
+    async def secure(self, context: ssl.SSLContext, host: str) -> None:
+        """Shake hands."""
+        layer, received = TlsLayer(context, host), b""
+        while not layer.handshake(received):
+            self._writer.write(layer.outgoing())
+            received = await self._reader.read(_PIECE)
+            if not received:
+                raise WrongAnswer("the handshake was cut")
+        self._writer.write(layer.outgoing())
+        self._tls = layer
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes."""
+        self._writer.write(data if self._tls is None else self._tls.encrypt(data))
+        await self._writer.drain()
+
+    async def ask(self, request: bytes) -> int:
+        """Send a request, and return how many bytes its answer's body had.
+
+        Raises:
+            WrongAnswer: It is not a 200, or is cut.
+        """
+        await self.send(request)
+        return await self.answer()
+
+    async def answer(self) -> int:
+        """Read one answer to its end."""
+        data = b""
+        while _END not in data:
+            data += await self._receive()
+        head, _, body = data.partition(_END)
+        if not head.startswith(_OK):
+            raise WrongAnswer(data[:400].decode("latin-1"))
+        size = int((head + b"\r\n").lower().partition(_LENGTH)[2].partition(b"\r\n")[0])
+        got = len(body)
+        while got < size:
+            got += len(await self._receive())
+        if got != size:
+            raise WrongAnswer(f"{got} bytes in place of {size}")
+        return size
+
+    async def _receive(self) -> bytes:
+        tls = self._tls
+        data = b""
+        while not data:
+            received = await self._reader.read(_PIECE)
+            if not received:
+                raise WrongAnswer("the connection was cut")
+            data = received if tls is None else tls.decrypt(received)
+        return data
+
+    def leave(self) -> None:
+        """Be gone."""
+        self._writer.transport.abort()
+
+
+async def connect(way: Way, host: str, context: ssl.SSLContext) -> Client:
+    """Return a connection to a host after its handshake.
+
+    Raises:
+        WrongAnswer: The proxy refuses.
+    """
+    if way.socket is not None:
+        streams = await asyncio.open_unix_connection(way.socket)
+    else:
+        streams = await asyncio.open_connection("127.0.0.1", way.proxy_port or way.port)
+    client = Client(*streams)
+    if not way.is_straight:
+        await client.tunnel(way, host)
+    await client.secure(context, host)
+    return client
+
+
+def request(way: Way, host: str, *, secret: bool) -> bytes:
+    """Return a small request, as a client library sends it.
+
+    Args:
+        way: How it goes; a straight one shows the value itself.
+        host: To whom.
+        secret: Whether it shows a secret.
+    """
+    return _head("GET /secret" if secret else "GET /plain", way, host, secret=secret)
+
+
+def body_request(way: Way, host: str, size: int, *, up: bool, secret: bool) -> bytes:
+    """Return the head of a request with a large body, or for one.
+
+    Args:
+        way: How it goes.
+        host: To whom.
+        size: Bytes of the body.
+        up: Whether the client sends it.
+        secret: Whether it shows a secret.
+    """
+    if up:
+        return _head("POST /up", way, host, f"Content-Length: {size}", secret=secret)
+    return _head(f"GET /down/{size}", way, host, secret=secret)
+
+
+def _head(asked: str, way: Way, host: str, *more: str, secret: bool) -> bytes:
+    lines = [
+        f"{asked} HTTP/1.1",
+        f"Host: {host}:{way.port}",
+        "User-Agent: bench/1.0",
+        "Accept-Encoding: gzip, deflate",
+        "Accept: application/json",
+        "Connection: keep-alive",
+        *more,
+    ]
+    if secret:
+        shown = SHOWN if way.is_straight else PLACEHOLDER
+        lines.append(f"Authorization: {shown.decode()}")
+    return "\r\n".join(lines).encode() + _END
