@@ -188,8 +188,9 @@ class Exchange:
             event = await self._host_event(outer, host, uploading)
         if not isinstance(event, h11.Response):
             raise Refused(BROKEN)
-        await self._send_head(event, redactor)
-        await self._send_answer(outer, host, redactor)
+        head = self._head_back(event, redactor)
+        self.answered = True
+        await self._send_answer(head, outer, host, redactor)
         return self._can_go_on(outer, uploading)
 
     async def _host_event(
@@ -204,21 +205,19 @@ class Exchange:
             raise Refused(BROKEN) from None
         return event
 
-    async def _send_head(self, response: h11.Response, redactor: Redactor | None) -> None:
+    def _head_back(self, response: h11.Response, redactor: Redactor | None) -> bytes:
         headers = _allowed_back(response, redactor)
         phrase = _phrase(response.status_code)
+        answer = h11.Response(status_code=response.status_code, headers=headers, reason=phrase)
         try:
-            head = self._incoming.send(
-                h11.Response(status_code=response.status_code, headers=headers, reason=phrase)
-            )
+            return self._incoming.send(answer) or b""
         except h11.LocalProtocolError:
             raise Refused(BROKEN) from None
-        self.answered = True
-        await self._client.send(head or b"")
 
     async def _send_answer(
-        self, outer: h11.Connection, host: Wire, redactor: Redactor | None
+        self, head: bytes, outer: h11.Connection, host: Wire, redactor: Redactor | None
     ) -> None:
+        """Send the head, with as much of the body as has come, and what follows."""
         pieces: list[bytes] = []
         while True:
             event = _next(outer)
@@ -228,18 +227,19 @@ class Exchange:
             data = b"".join(pieces)
             pieces.clear()
             await self._pace.pay(len(data))
+            ended = isinstance(event, h11.EndOfMessage)
             if redactor is not None:
-                ended = isinstance(event, h11.EndOfMessage)
-                data = redactor.feed(data) + (redactor.flush() if ended else b"")
-            await self._pass_back(h11.Data(data=data) if data else None)
-            if isinstance(event, h11.EndOfMessage):
-                break
+                data = redactor.flush(data) if ended else redactor.feed(data)
+            await self._client.send(head + self._body_back(data, ended=ended))
+            if ended:
+                return
+            head = b""
             outer.receive_data(await host.receive())
-        await self._pass_back(h11.EndOfMessage())
 
-    async def _pass_back(self, event: h11.Data | h11.EndOfMessage | None) -> None:
-        if event is not None:
-            await self._client.send(self._incoming.send(event) or b"")
+    def _body_back(self, data: bytes, *, ended: bool) -> bytes:
+        piece = self._incoming.send(h11.Data(data=data)) if data else None
+        end = self._incoming.send(h11.EndOfMessage()) if ended else None
+        return (piece or b"") + (end or b"")
 
     def _can_go_on(self, outer: h11.Connection, uploading: asyncio.Task[None] | None) -> bool:
         uploaded = uploading is None or (uploading.done() and not uploading.cancelled())

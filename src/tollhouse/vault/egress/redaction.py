@@ -91,9 +91,10 @@ class Redactor:
         cut = max(0, len(seen) - self._reach, seen.rfind(b"\n") + 1)
         return self._passed(seen, cut)
 
-    def flush(self) -> bytes:
-        """Return what was held back, at the end of the stream."""
-        return self._passed(self._held, len(self._held))
+    def flush(self, last: bytes = b"") -> bytes:
+        """Return what was held back and what came last, at the end of the stream."""
+        seen = self._held + last
+        return self._passed(seen, len(seen))
 
     def mask(self, whole: bytes) -> bytes:
         """Return a text with asterisks in place of values."""

@@ -180,6 +180,13 @@ def test_nobody_sees_whether_a_guess_begins_a_value(guess: bytes) -> None:
         assert len(redactor.feed(guess)) == len(silent.feed(b"." * len(guess)))
 
 
+@pytest.mark.parametrize("size", range(9))
+def test_what_comes_last_may_come_with_the_end(size: int) -> None:
+    redactor, text = Redactor(["token-1"]), b"token-1!"
+    assert redactor.feed(text[:size]) + redactor.flush(text[size:]) == b"*******!"
+    assert redactor.flush() == b""
+
+
 def test_a_line_goes_on_at_its_end() -> None:
     redactor = Redactor(["token-1"])
     assert redactor.feed(b"data: token-1\n\nda") == b"data: *******\n\n"
