@@ -7,7 +7,6 @@ thing on a connection: what follows it is not read.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import h11
@@ -20,6 +19,7 @@ from tollhouse.vault.egress.heads import (
     check_method,
     values_of,
 )
+from tollhouse.vault.egress.redaction import Redactor
 from tollhouse.vault.egress.refusals import MALFORMED, TOO_SLOW, Refused
 from tollhouse.vault.egress.targets import check_host, check_origin_form, host_header
 from tollhouse.vault.egress.wire import Gone
@@ -112,7 +112,9 @@ class Conversation:
         self._way = way
         self._pace = pace
         self._used = used
-        self._values: dict[str, None] = {}
+        self._named = host_header(way.target, way.default_port)
+        self._values: set[str] = set()
+        self._redactor: Redactor | None = None
         self._answered = False
         self.host: Wire | None = None
         """The connection to where requests go, while there is one."""
@@ -157,15 +159,16 @@ class Conversation:
             Gone: One side left in the middle.
         """
         hosts = values_of(request.headers, b"host")
-        check_host(hosts, self._way.target, self._way.default_port)
-        named = host_header(self._way.target, self._way.default_port)
-        asked = asked_in(request, path, named)
-        outgoing = self._remembered(await self._way.prepare(asked))
+        if hosts != [self._named]:
+            check_host(hosts, self._way.target, self._way.default_port)
+        asked = asked_in(request, path, self._named)
+        outgoing = await self._way.prepare(asked)
+        redactor = self._redactor_for(outgoing)
         host = await self._connected()
         exchange = Exchange(self._client, incoming, self._pace)
         goes_on = False
         try:
-            goes_on = await exchange.run(asked, outgoing, host)
+            goes_on = await exchange.run(asked, outgoing, host, redactor)
             self._answered = True
         except Refused:
             if exchange.answered:
@@ -177,15 +180,21 @@ class Conversation:
                 self.host = None
         return goes_on
 
-    def _remembered(self, outgoing: Outgoing) -> Outgoing:
-        """Return what goes out, with all values that went out before it on this connection.
+    def _redactor_for(self, outgoing: Outgoing) -> Redactor | None:
+        """Return what takes values out of the answer; None where there are none to take out.
 
-        A host may show what an earlier request held.
+        They are all that have gone out on this connection: a host may show what an earlier request
+        held.
         """
         for grant in outgoing.grants:
             self._used(grant)
-        self._values |= dict.fromkeys(outgoing.values)
-        return replace(outgoing, values=tuple(self._values)) if self._values else outgoing
+        new = set(outgoing.values) - self._values
+        self._values |= new
+        if self._redactor is not None:
+            self._redactor = self._redactor.anew(new)
+        elif new:
+            self._redactor = Redactor(new)
+        return self._redactor
 
     async def _connected(self) -> Wire:
         if self.host is not None and (self.host.ended or (self._answered and not self.host.quiet)):

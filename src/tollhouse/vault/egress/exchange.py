@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 import h11
 
 from tollhouse.vault.egress.heads import LARGEST_HEAD, passed_on, values_of, wants_websocket
-from tollhouse.vault.egress.redaction import Redactor
 from tollhouse.vault.egress.refusals import BROKEN, COMPRESSED, MALFORMED, REASON_HEADER, Refused
 from tollhouse.vault.egress.tunnel import tunnel
 from tollhouse.vault.egress.ways import Asked
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from tollhouse.vault.egress.heads import Field
     from tollhouse.vault.egress.pace import Pace
+    from tollhouse.vault.egress.redaction import Redactor
     from tollhouse.vault.egress.ways import Outgoing
     from tollhouse.vault.egress.wire import Wire
 
@@ -84,8 +84,16 @@ class Exchange:
         self.answered = False
         """Whether anything of a response has been sent."""
 
-    async def run(self, asked: Asked, outgoing: Outgoing, host: Wire) -> bool:
+    async def run(
+        self, asked: Asked, outgoing: Outgoing, host: Wire, redactor: Redactor | None
+    ) -> bool:
         """Send the request to a host, and its response to the client.
+
+        Args:
+            asked: What the client asked for.
+            outgoing: What goes out for it.
+            host: Where.
+            redactor: Takes the values out that have gone there; None where none have.
 
         Returns:
             Whether both connections can carry another request.
@@ -95,9 +103,9 @@ class Exchange:
             Gone: The client is, or the host in the middle of an answer.
         """
         outer = h11.Connection(h11.CLIENT, max_incomplete_event_size=LARGEST_HEAD)
-        redactor = Redactor(outgoing.values) if outgoing.values else None
         begun = _next_of_request(self._incoming)
-        await self._send_request(asked, outgoing, outer, host)
+        head = _head(asked, outgoing, readable=redactor is not None)
+        await self._send_request(head, outer, host)
         uploading = await self._upload(begun, outer, host)
         self._client.when_ended(host.abort)
         try:
@@ -108,11 +116,9 @@ class Exchange:
 
     # The request
 
-    async def _send_request(
-        self, asked: Asked, outgoing: Outgoing, outer: h11.Connection, host: Wire
-    ) -> None:
+    async def _send_request(self, head: h11.Request, outer: h11.Connection, host: Wire) -> None:
         try:
-            await host.send(outer.send(_head(asked, outgoing)) or b"")
+            await host.send(outer.send(head) or b"")
         except h11.LocalProtocolError:
             raise Refused(MALFORMED) from None
         except Gone:
@@ -279,9 +285,10 @@ class Exchange:
         await tunnel(self._client, host, self._pace, frames)
 
 
-def _head(asked: Asked, outgoing: Outgoing) -> h11.Request:
+def _head(asked: Asked, outgoing: Outgoing, *, readable: bool) -> h11.Request:
+    """Return the head that goes out, for an answer in which values can be found where asked to."""
     headers = outgoing.headers
-    if outgoing.values:
+    if readable:
         headers = [field for field in headers if field[0] not in _NOT_SENT_WITH_VALUES]
         headers.append((b"accept-encoding", b"identity"))
     return h11.Request(method=asked.method, target=asked.path, headers=headers)
@@ -319,6 +326,10 @@ def _for_the_client(headers: Sequence[Field]) -> list[Field]:
 
 def _masked(headers: Sequence[Field], redactor: Redactor | None) -> list[Field]:
     if redactor is None:
+        return list(headers)
+    # One look at all of them tells, almost always, that none holds a value.
+    text = b"\n".join(part for field in headers for part in field)
+    if redactor.mask(text) == text:
         return list(headers)
     return [(redactor.mask(name), redactor.mask(value)) for name, value in headers]
 

@@ -77,13 +77,22 @@ class Redactor:
 
     __slots__ = ("_forms", "_held", "_hidden", "_reach")
 
-    def __init__(self, values: Iterable[str]) -> None:
-        """Look for some values."""
-        self._forms: Final = frozenset(form for value in values for form in forms_of(value))
+    def __init__(self, values: Iterable[str], forms: frozenset[bytes] = frozenset()) -> None:
+        """Look for some values.
+
+        Args:
+            values: Which.
+            forms: Of others, which are looked for, too.
+        """
+        self._forms: Final = forms.union(*map(forms_of, values))
         self._reach: Final = max(map(len, self._forms), default=1) - 1
         self._held = b""
         self._hidden = 0
         """How much of what is held belongs to a value that began before it."""
+
+    def anew(self, values: Iterable[str] = ()) -> Redactor:
+        """Return one for another stream, which looks for the same values, and for some more."""
+        return Redactor(values, self._forms)
 
     def feed(self, data: bytes) -> bytes:
         """Return what may go on of what has come until now."""

@@ -205,6 +205,15 @@ def test_an_event_stream_is_not_held_back() -> None:
         assert redactor.feed(event) == event
 
 
+def test_another_stream_is_looked_at_for_the_same_values_and_for_more() -> None:
+    first = Redactor(["token-1"])
+    first.feed(b"<token")
+    second = first.anew(["another"])
+    assert streamed(second, [b"-1 token-1 another"]) == b"-1 ******* *******"
+    assert streamed(first, [b"-1 another"]) == b"<******* another"
+    assert streamed(second.anew(), [b"token-1 another"]) == b"******* *******"
+
+
 # Any text, in any pieces
 
 WORDS = st.text(alphabet='ab01Zü/+"\\ %', min_size=1, max_size=8)
