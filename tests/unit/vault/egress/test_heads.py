@@ -180,6 +180,35 @@ def test_byte_by_byte_it_ends_as_in_one_piece(data: bytes) -> None:
     assert apart == whole or isinstance(whole, bytes)  # what follows a head is another's matter
 
 
+def is_ambiguous(head: bytes) -> bool:
+    """Tell, byte by byte, whether two readers could read a head differently."""
+    for at, each in enumerate(head):
+        before, after, then = head[:at][-1:], head[at + 1 :][:1], head[at + 2 :][:1]
+        if each == ord("\n"):
+            found = before != b"\r"
+        elif each == ord("\r"):
+            found = after not in {b"", b"\n"} or then in {b" ", b"\t"}
+        else:
+            found = each in CONTROLS
+        if found:
+            return True
+    return head.startswith(b"\r")
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"a", b"\r", b"\n", b" ", b"\t", b"\r\n", b"\0", b"\x7f", b"\xff"]),
+        max_size=12,
+    ).map(b"".join)
+)
+def test_what_can_be_read_differently_is_refused_and_nothing_else_is(data: bytes) -> None:
+    head, end, _ = data.partition(b"\r\n\r\n")
+    if is_ambiguous(head + end):
+        assert refusal_of(data) is MALFORMED
+    else:
+        assert HeadReader(data).take() == (head + end if end else None)
+
+
 def test_what_follows_a_head_is_not_looked_at() -> None:
     heads = HeadReader(HEAD + b"\n\0\r")
     assert heads.take() == HEAD
