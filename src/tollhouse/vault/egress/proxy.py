@@ -27,7 +27,7 @@ PATROL_SECONDS: Final = 0.4
 ANSWER_SECONDS: Final = 2.0
 """How long the gateway may take to say what has lapsed; after that everything has."""
 MOST_TURNED_AWAY: Final = 16
-"""Connections that are told at once that there are too many; others are dropped."""
+"""Connections of a session that are told at once that there are too many; others are dropped."""
 _BACKLOG: Final = 512
 _log = structlog.get_logger(__name__)
 
@@ -41,7 +41,6 @@ class Proxy:
         self._limits = limits
         self._clock = clock
         self._sessions: dict[str, Session] = {}
-        self._turned_away: set[asyncio.Task[None]] = set()
 
     async def open(self, opened: Open, sock: socket.socket) -> str:
         """Serve a session; one of the same name ends.
@@ -72,9 +71,6 @@ class Proxy:
     async def stop(self) -> None:
         """End all."""
         await asyncio.gather(*map(self.close, tuple(self._sessions)))
-        for task in self._turned_away:
-            task.cancel()
-        await asyncio.gather(*self._turned_away, return_exceptions=True)
 
     async def patrol(self) -> None:
         """End, for as long as it is not cancelled, whatever has lapsed or idles."""
@@ -93,17 +89,18 @@ class Proxy:
             await self._end_lapsed()
 
     def _accept(self, session: Session, wire: Wire) -> None:
-        if session.closed or len(self._turned_away) >= MOST_TURNED_AWAY:
+        if session.closed:
             wire.abort()
-            return
-        if session.full:
-            task = asyncio.get_running_loop().create_task(_turn_away(wire))
-            self._turned_away.add(task)
-            task.add_done_callback(self._turned_away.discard)
-            return
-        connection = ClientConnection(wire, session, self._around)
-        session.connections.add(connection)
-        connection.task.add_done_callback(lambda _: session.connections.discard(connection))
+        elif not session.full:
+            connection = ClientConnection(wire, session, self._around)
+            session.connections.add(connection)
+            connection.task.add_done_callback(lambda _: session.connections.discard(connection))
+        elif len(session.turned_away) < MOST_TURNED_AWAY:
+            leaving = TurnedAway(wire)
+            session.turned_away.add(leaving)
+            leaving.task.add_done_callback(lambda _: session.turned_away.discard(leaving))
+        else:
+            wire.abort()
 
     def _end_idle(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -132,11 +129,24 @@ class Proxy:
                 connection.drop()
 
 
-async def _turn_away(wire: Wire) -> None:
-    try:
-        await wire.send(TOO_MANY.answer())
-        await wire.close()
-    except Gone:
-        return
-    finally:
-        wire.abort()
+class TurnedAway:
+    """A connection that is told that there are too many."""
+
+    def __init__(self, wire: Wire) -> None:
+        """Begin."""
+        self._wire = wire
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    def drop(self) -> None:
+        """End it now, also before its task has begun."""
+        self._wire.abort()
+        self.task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            await self._wire.send(TOO_MANY.answer())
+            await self._wire.close()
+        except Gone:
+            return
+        finally:
+            self._wire.abort()

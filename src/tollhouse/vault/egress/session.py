@@ -25,11 +25,20 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 64
 
 
-class Connected(Protocol):
-    """A client's connection."""
+class Leaving(Protocol):
+    """A connection that may be ended."""
 
     task: asyncio.Task[None]
     """Runs until it ends."""
+
+    def drop(self) -> None:
+        """End it now."""
+        ...
+
+
+class Connected(Leaving, Protocol):
+    """A client's connection."""
+
     grants: set[Grant]
     """What it has sent; once one of these lapses, the connection ends."""
     began: float
@@ -38,10 +47,6 @@ class Connected(Protocol):
     @property
     def touched(self) -> float:
         """When something last went through, on the event loop's clock."""
-        ...
-
-    def drop(self) -> None:
-        """End it now."""
         ...
 
 
@@ -58,6 +63,7 @@ class Session:
         self.authority = Authority(f"Tollhouse egress {opened.session}"[:_LONGEST_NAME], clock)
         self.pace = Pace(limits.bytes_per_minute)
         self.connections: set[Connected] = set()
+        self.turned_away: set[Leaving] = set()
         self.server: asyncio.AbstractServer | None = None
         self.closed = False
 
@@ -88,10 +94,10 @@ class Session:
         self.closed = True
         if self.server is not None:
             self.server.close()
-        tasks = [each.task for each in self.connections]
-        for each in tuple(self.connections):
+        all_of_them = (*self.connections, *self.turned_away)
+        for each in all_of_them:
             each.drop()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(each.task for each in all_of_them), return_exceptions=True)
 
 
 def listening(sock: socket.socket) -> socket.socket:

@@ -36,7 +36,7 @@ from tollhouse.vault.egress.ways import Gateway, Network
 from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import trustme
 
@@ -72,6 +72,8 @@ class FakeKeeper:
     """Refuses every release where it is set."""
     gone: bool = False
     """Whether everything that was granted has lapsed."""
+    silent: bool = False
+    """Whether nobody answers what has lapsed."""
 
     @property
     def resolved(self) -> dict[str, Resolved]:
@@ -103,6 +105,8 @@ class FakeKeeper:
         return found
 
     async def lapsed(self, grants: Collection[Grant]) -> Collection[Grant]:
+        if self.silent:
+            await asyncio.get_running_loop().create_future()
         return list(grants) if self.gone else []
 
 
@@ -183,6 +187,7 @@ class House:
         certificate = await self.proxy.open(opened, listener)
         self.trust = ssl.create_default_context(cadata=certificate)
         self.trust.check_hostname = False
+        self.session = self.proxy._sessions["session"]  # noqa: SLF001 - what tests look into
         self.patrol = asyncio.create_task(self.proxy.patrol())
 
     async def close(self) -> None:
@@ -225,6 +230,13 @@ class House:
         """Return the head of a request for a host, with further lines."""
         named = f"Host: {host}:{self.port_of(host)}"
         return "".join(f"{line}\r\n" for line in (request, named, *lines, "")).encode("latin-1")
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait for what the event loop brings about by itself."""
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.001)
 
 
 class ConnectRefusedError(AssertionError):
@@ -314,6 +326,11 @@ class Client:
         """Send a request, and return its response."""
         await self.say(data)
         return await self.response(method)
+
+    def goodbye(self) -> None:
+        """Say in TLS that nothing follows."""
+        assert self._tls is not None
+        self._writer.write(self._tls.goodbye())
 
     def half_close(self) -> None:
         """Say that nothing follows."""
