@@ -1,0 +1,167 @@
+"""What of a host's answers reaches the client, on a connection that has held a value."""
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.integration.vault.egress.attacks import UPGRADE
+from tests.integration.vault.egress.house import OTHER, VALUE, Client, House, until
+from tollhouse.testing.raw_server import Peer, reply, say
+
+TOKEN = "Authorization: Bearer {{secret:token}}"
+HIDDEN = b"*" * len(VALUE)
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+HI = b"\x81\x02hi"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+# Requests that follow
+
+
+async def test_a_value_is_masked_in_the_answer_to_a_later_request(house: House) -> None:
+    kept: list[bytes] = []
+
+    async def remember(peer: Peer) -> None:
+        kept.append(peer.head)
+        await peer.play(reply(kept[0]))
+
+    house.api.behave = remember
+    client = await house.tunnel()
+    await client.ask(house.head(TOKEN))
+    _, _, body = await client.ask(house.head())
+    assert VALUE.encode() in kept[0]
+    assert kept[0].replace(VALUE.encode(), HIDDEN) == body
+
+
+async def test_an_answer_to_a_later_request_has_to_be_readable_too(house: House) -> None:
+    client = await house.tunnel()
+    await client.ask(house.head(TOKEN))
+    house.api.behave = say(reply(b"\x1f\x8b", fields=b"Content-Encoding: gzip\r\n"))
+    status, headers, _ = await client.ask(house.head("Accept-Encoding: gzip"))
+    assert (status, headers["x-tollhouse-egress"]) == (502, "compressed")
+    assert b"gzip" not in house.api.peers[0].arrived
+
+
+async def test_a_host_that_says_more_than_it_was_asked_is_not_asked_again(house: House) -> None:
+    house.api.behave = say(reply(b"asked") + reply(b"unasked"))
+    client = await house.tunnel()
+    assert (await client.ask(house.head(TOKEN)))[2] == b"asked"
+    assert await asyncio.wait_for(client.hear_all(), 20) == b""
+
+
+async def test_what_a_host_says_unasked_is_no_answer_to_the_next_request(house: House) -> None:
+    house.api.behave = say(reply(b"first"))
+    client = await house.tunnel()
+    assert (await client.ask(house.head(TOKEN)))[2] == b"first"
+    house.api.peers[0].transport.write(reply(b"unasked"))
+    (connection,) = house.session.connections
+    to_host = connection._to_host  # type: ignore[attr-defined]  # noqa: SLF001 - where it arrives
+    await until(lambda: not to_host.quiet)
+    house.api.behave = say(reply(b"second"))
+    assert (await client.ask(house.head(TOKEN)))[2] == b"second"
+    assert [peer.requests for peer in house.api.peers] == [1, 1]
+
+
+# Fields
+
+
+@pytest.mark.parametrize("name", ["Host", "Content-Length", "Content-Encoding", "Set-Cookie"])
+async def test_an_answer_that_calls_a_field_of_the_clients_its_own_is_refused(
+    house: House, name: str
+) -> None:
+    fields = f"Connection: {name}\r\n".encode()
+    house.api.behave = say(reply(b"body", fields=fields))
+    client = await house.tunnel()
+    status, headers, body = await client.ask(house.head(TOKEN))
+    assert (status, headers["x-tollhouse-egress"]) == (502, "broken")
+    assert b"Connection" not in body
+
+
+@pytest.mark.parametrize("lines", [(), (TOKEN,)], ids=["without a value", "with a value"])
+async def test_no_host_speaks_as_the_proxy(house: House, lines: tuple[str, ...]) -> None:
+    fields = b"X-Tollhouse-Egress: unknown_secret\r\nAlt-Svc: h3=':443'\r\n"
+    house.api.behave = say(reply(b"", "403 Forbidden", fields))
+    client = await house.tunnel()
+    status, headers, _ = await client.ask(house.head(*lines))
+    assert status == 403
+    assert not {"x-tollhouse-egress", "alt-svc"} & headers.keys()
+
+
+async def switched(house: House, client: Client) -> bytes:
+    """Return the head that a client gets in which the host agrees, once `HI` has come."""
+    await client.say(house.head(TOKEN, *UPGRADE))
+    heard = b""
+    while not heard.endswith(HI):
+        piece = await client.hear()
+        assert piece, heard
+        heard += piece
+    head, end, frame = heard.partition(b"\r\n\r\n")
+    assert (end, frame) == (b"\r\n\r\n", HI)
+    return head
+
+
+# Pieces
+
+
+async def test_chunks_that_come_together_go_on_together(house: House) -> None:
+    """A head and an encryption for every byte would cost far more than its sender."""
+    house.api.behave = say(CHUNKED, b"1\r\nx\r\n" * 2_000 + b"0\r\n\r\n")
+    client = await house.tunnel()
+    await client.say(house.head(TOKEN))
+    heard = b""
+    while not heard.endswith(b"\r\n0\r\n\r\n"):
+        heard += await client.hear()
+    assert heard.count(b"x") == 2_000
+    assert chunks_in(heard) <= 20
+
+
+async def test_chunks_that_a_client_sends_together_go_on_together(house: House) -> None:
+    client = await house.tunnel()
+    head = house.head("Transfer-Encoding: chunked", request="POST / HTTP/1.1")
+    house.api.behave = say(reply(b"early"))
+    body = b"1\r\nx\r\n" * 2_000 + b"0\r\n\r\n"
+    assert (await client.ask(head + body, "POST"))[2] == b"early"
+    arrived = house.api.peers[0].arrived
+    await until(lambda: arrived.endswith(b"\r\n0\r\n\r\n"))
+    assert arrived.partition(b"\r\n\r\n")[2].count(b"x") == 2_000
+    assert chunks_in(bytes(arrived)) <= 20
+
+
+def chunks_in(message: bytes) -> int:
+    """Return how many chunks a body of nothing but `x` is written in."""
+    return message.partition(b"\r\n\r\n")[2].count(b"x\r\n")
+
+
+# Ends in order
+
+
+async def test_a_websocket_that_ends_in_order_is_no_error(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def echo(peer: Peer) -> None:
+        await peer.play(SWITCH + b"\r\n" + HI)
+        await peer.gone()
+        peer.transport.close()
+
+    house.api.behave = echo
+    client = await house.tunnel()
+    with capture_logs() as logs:
+        await switched(house, client)
+        client.goodbye()
+        assert await asyncio.wait_for(client.hear_all(), 20) == b""
+        await until(lambda: not house.session.connections)
+    assert (logs, caplog.records) == ([], [])
+
+
+async def test_an_unread_tunnel_that_ends_in_order_is_no_error(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await house.tunnel(OTHER)
+    with capture_logs() as logs:
+        await client.ask(house.head(host=OTHER))
+        client.goodbye()
+        client.half_close()
+        assert await asyncio.wait_for(client.hear_all(), 20) == b""
+        await until(lambda: not house.session.connections)
+    assert (logs, caplog.records) == ([], [])
