@@ -303,7 +303,7 @@ def _allowed_back(response: h11.Response, redactor: Redactor | None) -> list[Fie
     fields = list(response.headers)
     if values_of(fields, b"transfer-encoding") and values_of(fields, b"content-length"):
         raise Refused(BROKEN)
-    headers = [field for field in _for_the_client(fields) if field[0] not in _NOT_PASSED_BACK]
+    headers = _for_the_client(fields)
     if redactor is None:
         return headers
     encodings = values_of(fields, b"content-encoding")
@@ -313,15 +313,16 @@ def _allowed_back(response: h11.Response, redactor: Redactor | None) -> list[Fie
 
 
 def _for_the_client(headers: Sequence[Field]) -> list[Field]:
-    """Return the fields of a response that are not for us alone.
+    """Return the fields of a response that the client may see.
 
     Raises:
         Refused: It calls one so that never is.
     """
     try:
-        return passed_on(headers)
+        found = passed_on(headers)
     except Refused:
         raise Refused(BROKEN) from None
+    return [field for field in found if field[0] not in _NOT_PASSED_BACK]
 
 
 def _masked(headers: Sequence[Field], redactor: Redactor | None) -> list[Field]:

@@ -88,6 +88,15 @@ async def test_no_host_speaks_as_the_proxy(house: House, lines: tuple[str, ...])
     assert not {"x-tollhouse-egress", "alt-svc"} & headers.keys()
 
 
+async def test_no_host_speaks_as_the_proxy_when_it_switches_to_a_websocket(house: House) -> None:
+    house.api.behave = say(SWITCH + b"X-Tollhouse-Egress: password\r\nAlt-Svc: h3\r\n\r\n" + HI)
+    client = await house.tunnel()
+    head = (await switched(house, client)).lower()
+    assert b"upgrade: websocket" in head
+    assert b"x-tollhouse-egress" not in head
+    assert b"alt-svc" not in head
+
+
 async def switched(house: House, client: Client) -> bytes:
     """Return the head that a client gets in which the host agrees, once `HI` has come."""
     await client.say(house.head(TOKEN, *UPGRADE))
