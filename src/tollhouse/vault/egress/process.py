@@ -147,6 +147,7 @@ async def start_proxy(begin: Begin, answers: Answers, arguments: Sequence[str]) 
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     our_doors, their_doors = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    link = None
     try:
         ours.setblocking(False)  # noqa: FBT003 - its only form
         our_doors.setblocking(False)  # noqa: FBT003 - its only form
@@ -160,6 +161,8 @@ async def start_proxy(begin: Begin, answers: Answers, arguments: Sequence[str]) 
             stdout=asyncio.subprocess.DEVNULL,
         )
     except BaseException:
+        if link is not None:
+            link[1].transport.abort()  # it holds the socket
         ours.close()
         our_doors.close()
         raise

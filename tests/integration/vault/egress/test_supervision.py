@@ -193,6 +193,16 @@ async def test_a_session_is_not_opened_where_the_process_says_nothing(
     await egress.stop()
 
 
+async def test_a_session_is_not_opened_where_no_process_can_be_started(
+    egress: Egress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_OPEN_SECONDS", 0.2)
+    monkeypatch.setattr(process, "COMMAND", ("/nowhere/at-all",))
+    with pytest.raises(Unavailable), capture_logs() as logs:
+        await egress.open(Wanted("session", WHO))
+    assert "it cannot be started: No such file or directory" in [each["reason"] for each in logs]
+
+
 async def test_a_process_that_does_not_end_by_itself_is_killed(
     egress: Egress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
