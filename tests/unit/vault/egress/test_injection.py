@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.vault.egress.injection import check_target, inject, names_in
+from tollhouse.vault.egress.injection import LARGEST_INJECTED, check_target, inject, names_in
 from tollhouse.vault.egress.refusals import (
+    HEAD_TOO_LARGE,
     NOT_IN_A_HEADER,
     SECRET_IN_URL,
     UNKNOWN_SECRET,
@@ -210,6 +212,31 @@ def test_a_value_that_would_begin_or_end_a_header_with_a_space_does_not_go_into_
         inject([(b"x", TOKEN)], {"token": value})
     assert refused.value.refusal is NOT_IN_A_HEADER
     assert inject([(b"x", b"<" + TOKEN + b">")], {"token": value}) == [(b"x", b"<" + value + b">")]
+
+
+def test_a_head_may_have_256_kb_with_its_values() -> None:
+    room = LARGEST_INJECTED - len(b"x")
+    assert inject([(b"x", TOKEN)], {"token": b"v" * room}) == [(b"x", b"v" * room)]
+    for headers in ([(b"xx", TOKEN)], [(b"x", TOKEN), (b"y", b"")]):
+        with pytest.raises(Refused) as refused:
+            inject(headers, {"token": b"v" * room})
+        assert refused.value.refusal is HEAD_TOO_LARGE
+
+
+@pytest.mark.parametrize("encoded", [False, True], ids=["as text", "in Basic credentials"])
+def test_what_small_placeholders_would_become_is_not_made_before_it_is_refused(
+    encoded: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    text = TOKEN * 1_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused) as refused:
+            inject([(b"authorization", basic(text) if encoded else text)], {"token": b"v" * 30_000})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert refused.value.refusal is HEAD_TOO_LARGE
+    assert most < 4 * LARGEST_INJECTED
 
 
 def test_inside_basic_credentials_any_byte_may_stand() -> None:
