@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -250,11 +251,50 @@ def test_nothing_is_left_of_a_session(server: ServerProcess) -> None:
     folder = output(server, sys.executable, "-c", show).strip()
     assert folder.startswith(str(server.data_dir / "egress"))
     wait_until(lambda: not Path(folder).exists())
-    keys = httpx2.get(
-        f"{server.base_url}/keys",
-        headers={"Authorization": f"Bearer {server.management_key}"},
-    ).json()["data"]
-    assert [key["name"] for key in keys if key["name"] == "egress run"] == []
+    wait_until(lambda: keys_of_sessions(server, server.management_key) == 0)
+
+
+def keys_of_sessions(server: ServerProcess, management_key: str) -> int:
+    headers = {"Authorization": f"Bearer {management_key}"}
+    keys = httpx2.get(f"{server.base_url}/keys", headers=headers).json()["data"]
+    return [key["name"] for key in keys].count("egress run")
+
+
+@contextmanager
+def waiting_program(server: ServerProcess) -> Generator[tuple[subprocess.Popen[bytes], Path]]:
+    """Run a program that waits; yield what runs it, and the session's folder."""
+    show = 'dirname "$SSL_CERT_FILE"; read line'
+    program = subprocess.Popen(
+        command(server, "sh", "-c", show),
+        env=clean_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with program:
+        assert program.stdout is not None
+        yield program, Path(program.stdout.readline().decode().strip())
+
+
+def test_nothing_is_left_of_a_session_whose_command_is_killed(server: ServerProcess) -> None:
+    with waiting_program(server) as (program, folder):
+        assert folder.is_dir()
+        wait_until(lambda: keys_of_sessions(server, server.management_key) == 1)
+        program.kill()
+        wait_until(lambda: not folder.exists())
+        wait_until(lambda: keys_of_sessions(server, server.management_key) == 0)
+
+
+def test_nothing_is_left_of_a_session_whose_server_is_killed(tmp_path: Path) -> None:
+    with start_server(tmp_path) as server:
+        management_key = server.management_key
+        with waiting_program(server) as (_, folder):
+            proxy = int(printed("pgrep", "-P", str(server.process.pid), "-f", "serve egress"))
+            server.kill()
+            wait_until(lambda: not Path(f"/proc/{proxy}").exists())
+        assert folder.is_dir()
+    with start_server(tmp_path) as server:
+        assert not folder.exists()
+        assert keys_of_sessions(server, management_key) == 0
 
 
 def test_a_session_outlives_a_proxy_that_is_killed(server: ServerProcess, hosts: Hosts) -> None:
