@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from tollhouse.kernel.start import StartError
+from tollhouse.kernel.errors import Unavailable
 
 _NAME_DIGITS: Final = 12
 _WAITING: Final = 512
@@ -48,7 +48,7 @@ class SessionFolder:
         """Make it, and return a socket that listens in it.
 
         Raises:
-            StartError: It cannot be made.
+            Unavailable: It cannot be made.
         """
         self.remove()
         try:
@@ -57,11 +57,12 @@ class SessionFolder:
             (self.path / "node.cjs").write_bytes(preload.read_bytes())
             return self._listen()
         except OSError as error:
+            self.remove()
             message = (
                 f"the socket {self.socket} cannot be made ({error.strerror or error}): "
                 "choose a data folder with a shorter path, on a local disk"
             )
-            raise StartError(message) from None
+            raise Unavailable(message) from None
 
     def trust(self, certificate: str, more: str | None) -> None:
         """Write what its programs trust.

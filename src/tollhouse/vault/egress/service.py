@@ -95,8 +95,7 @@ class Egress:
             Its folder; see `folders`.
 
         Raises:
-            StartError: Its folder cannot be made.
-            Unavailable: The proxy does not start.
+            Unavailable: Its folder cannot be made, or the proxy does not start.
         """
         if self._stopped:
             message = "The server is stopping."

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 WHO = Recipient("account", "workspace", None, "operator")
 LIMITS = Limits(connections=64, idle_seconds=60, total_seconds=600, bytes_per_minute=1 << 40)
+BEGIN = Begin(("127.0.0.1", 9), [], LIMITS)
 MANY = 50
 ASK = b"GET http://gateway.internal/ HTTP/1.1\r\nHost: gateway.internal\r\n\r\n"
 """Is answered by the process itself."""
@@ -59,9 +60,8 @@ class NoAnswers:
 
 @pytest.fixture
 async def egress(tmp_path: Path) -> AsyncIterator[Egress]:
-    begin = Begin(("127.0.0.1", 9), [], LIMITS)
     answers = NoAnswers()
-    egress = Egress(tmp_path, answers, lambda: begin)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    egress = Egress(tmp_path, answers, lambda: BEGIN)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     yield egress
     await egress.stop()
     assert answers.sessions == []
@@ -238,6 +238,14 @@ async def test_files_that_cannot_be_written_harm_no_other_session(
     assert pid_of(egress) == pid
     opening.cancel()
     await asyncio.gather(opening, return_exceptions=True)
+
+
+async def test_who_has_a_data_folder_with_too_long_a_path_is_told(tmp_path: Path) -> None:
+    parent = tmp_path / ("x" * 100)
+    egress = Egress(parent, NoAnswers(), lambda: BEGIN)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(Unavailable, match="choose a data folder with a shorter path"):
+        await egress.open(Wanted("session", WHO))
+    assert within(parent) == []
 
 
 async def test_a_process_without_a_descriptor_left_serves_the_sessions_that_it_has(
