@@ -59,6 +59,12 @@ def server(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[
         yield server
 
 
+@pytest.fixture
+def short_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder without a test's name, with which the path of a session's socket is too long."""
+    return tmp_path_factory.mktemp("own")
+
+
 def store(server: ServerProcess, name: str, value: str, bound: list[str]) -> None:
     url = f"{server.base_url}/vault/secrets/{name}"
     body = {"value": value, "hosts": bound}
@@ -284,15 +290,15 @@ def test_nothing_is_left_of_a_session_whose_command_is_killed(server: ServerProc
         wait_until(lambda: keys_of_sessions(server, server.management_key) == 0)
 
 
-def test_nothing_is_left_of_a_session_whose_server_is_killed(tmp_path: Path) -> None:
-    with start_server(tmp_path) as server:
+def test_nothing_is_left_of_a_session_whose_server_is_killed(short_path: Path) -> None:
+    with start_server(short_path) as server:
         management_key = server.management_key
         with waiting_program(server) as (_, folder):
             proxy = int(printed("pgrep", "-P", str(server.process.pid), "-f", "serve egress"))
             server.kill()
             wait_until(lambda: not Path(f"/proc/{proxy}").exists())
         assert folder.is_dir()
-    with start_server(tmp_path) as server:
+    with start_server(short_path) as server:
         assert not folder.exists()
         assert keys_of_sessions(server, management_key) == 0
 
@@ -305,7 +311,7 @@ def test_a_session_outlives_a_proxy_that_is_killed(server: ServerProcess, hosts:
     assert json.loads(told)["host"] == BOUND
 
 
-def test_values_that_go_out_leave_no_trace(tmp_path: Path, hosts: Hosts) -> None:
+def test_values_that_go_out_leave_no_trace(short_path: Path, hosts: Hosts) -> None:
     """Ask for each in every way, also in refused ones, while everything is logged."""
     config = hosts.config("logging: {level: debug}")
     asks = """
@@ -318,7 +324,7 @@ for n in $(seq 0 15); do
 done
 env; cat /proc/self/environ; ps -ef
 """
-    with start_server(tmp_path, config=config) as server:
+    with start_server(short_path, config=config) as server:
         for number, value in enumerate(VALUES[3:19]):
             store(server, f"token_{number}", value, [BOUND])
         done = run(server, "bash", "-c", asks, "asks", hosts.url(BOUND), hosts.url(OTHER))
@@ -330,7 +336,7 @@ env; cat /proc/self/environ; ps -ef
     assert b"**********" in printed_
     scanner = Scanner(PLANTED)
     found = scanner.in_bytes("printed", printed_) | scanner.in_bytes("metrics", metrics)
-    assert found | scanner.in_bytes("log", log.encode()) | scanner.in_folder(tmp_path) == set()
+    assert found | scanner.in_bytes("log", log.encode()) | scanner.in_folder(short_path) == set()
 
 
 def test_without_a_server_it_says_what_to_do(tmp_path: Path) -> None:
@@ -354,8 +360,8 @@ def test_by_hand_the_proxy_says_who_starts_it() -> None:
     )
 
 
-def test_a_server_that_stops_ends_its_sessions(tmp_path: Path, hosts: Hosts) -> None:
-    with start_server(tmp_path, config=hosts.config()) as server:
+def test_a_server_that_stops_ends_its_sessions(short_path: Path, hosts: Hosts) -> None:
+    with start_server(short_path, config=hosts.config()) as server:
         store(server, "token", VALUE, [BOUND])
         asks = f"{curl()} -sS -H 'X-Key: {{{{secret:token}}}}' {hosts.url(BOUND)}"
         program = subprocess.Popen(
