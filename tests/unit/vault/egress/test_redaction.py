@@ -113,6 +113,48 @@ def test_four_bytes_are_enough() -> None:
     assert Redactor(["ab"]).mask(b"<6162>") == b"<****>"
 
 
+SPELT = """it's "a" <b>&c/ é(!*) Ä"""
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        pytest.param(r"""it's \"a\" <b>&c/ \u00e9(!*) \u00c4""", id="JSON"),
+        pytest.param(r"""it's \"a\" <b>&c/ \u00E9(!*) \u00C4""", id="JSON with large digits"),
+        pytest.param(r"""it's \"a\" <b>&c\/ é(!*) Ä""", id="JSON with escaped slashes"),
+        pytest.param(
+            r"""it's \"a\" \u003cb\u003e\u0026c/ \u00e9(!*) \u00c4""", id="JSON for pages"
+        ),
+        pytest.param(r"""it's \"a\" \u003cb\u003e\u0026c/ é(!*) Ä""", id="JSON for pages in UTF-8"),
+        pytest.param(
+            "it%27s%20%22a%22%20%3Cb%3E%26c%2F%20%C3%A9%28%21%2A%29%20%C3%84", id="component"
+        ),
+        pytest.param(
+            "it%27s%20%22a%22%20%3cb%3e%26c%2f%20%c3%a9%28%21%2a%29%20%c3%84",
+            id="component in small letters",
+        ),
+        pytest.param("it%27s%20%22a%22%20%3Cb%3E%26c/%20%C3%A9%28%21%2A%29%20%C3%84", id="path"),
+        pytest.param("it%27s+%22a%22+%3Cb%3E%26c%2F+%C3%A9%28%21%2A%29+%C3%84", id="form"),
+        pytest.param(
+            "it's%20%22a%22%20%3Cb%3E%26c%2F%20%C3%A9(!*)%20%C3%84", id="encodeURIComponent"
+        ),
+        pytest.param("""it's "a" <b>&c/ é(!*) ä""", id="small letters"),
+        pytest.param("""IT'S "A" <B>&C/ É(!*) Ä""", id="large letters"),
+        *(
+            pytest.param(
+                f"it{apostrophe}s {mark}a{mark} &lt;b&gt;&amp;c/ é(!*) Ä",
+                id=f"HTML with {apostrophe} and {mark}",
+            )
+            for apostrophe in ("'", "&#39;", "&#x27;")
+            for mark in ('"', "&quot;", "&#34;")
+        ),
+    ],
+)
+def test_a_value_is_hidden_in_a_spelling(spelling: str) -> None:
+    raw = spelling.encode()
+    assert Redactor([SPELT]).mask(b"<" + raw + b">") == b"<" + b"*" * len(raw) + b">"
+
+
 def test_a_way_of_writing_that_is_not_on_the_list_is_not_found() -> None:
     shown = "a<b>c".encode("utf-16")
     assert Redactor(["a<b>c"]).mask(shown) == shown

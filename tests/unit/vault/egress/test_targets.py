@@ -21,6 +21,7 @@ from tollhouse.vault.egress.targets import (
     check_host,
     check_origin_form,
     connect_target,
+    host_header,
 )
 
 HERE = Target("a.com", 443)
@@ -190,6 +191,20 @@ def test_inside_a_tunnel_any_other_target_is_refused(target: bytes) -> None:
 @pytest.mark.parametrize("host", [b"a.com", b"A.COM", b"a.com.", b"a.com:443", b"a.com:0443"])
 def test_the_host_header_names_the_place_that_was_connected_to(host: bytes) -> None:
     check_host([host], HERE, 443)
+
+
+@pytest.mark.parametrize(
+    ("target", "default_port", "header"),
+    [
+        (Target("a.com", 443), 443, b"a.com"),
+        (Target("a.com", 443), 80, b"a.com:443"),
+        (Target("a.com", 8443), 443, b"a.com:8443"),
+    ],
+)
+def test_a_request_names_its_port_unless_that_goes_without_saying(
+    target: Target, default_port: int, header: bytes
+) -> None:
+    assert host_header(target, default_port) == header
 
 
 def test_what_a_host_header_without_a_port_means_depends_on_where_it_stands() -> None:
