@@ -7,6 +7,7 @@ import gc
 import random
 import ssl
 import time
+import warnings
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,14 @@ TOGETHER = 50
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+def nobody_elses_garbage() -> None:
+    """Collect what earlier tests have left to the collector: `settle` would be blamed for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture

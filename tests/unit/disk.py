@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @contextmanager
@@ -23,6 +24,9 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def files_in(folder: Path) -> list[str]:
-    """Return the paths of all files in a folder, relative to it, sorted."""
-    files = (path for path in folder.rglob("*") if path.is_file())
+    """Return the paths of all files in a folder, relative to it, sorted.
+
+    What is removed meanwhile may be among them or not.
+    """
+    files = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
     return sorted(path.relative_to(folder).as_posix() for path in files)
