@@ -1,0 +1,1 @@
+"""Interns: hosted agents, each in a sandbox of its own."""
