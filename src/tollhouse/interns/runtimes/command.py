@@ -1,0 +1,202 @@
+"""Arguments of bubblewrap: what a sandbox sees, and what it may. Pure.
+
+    /usr, /bin, /lib*, some of /etc    the machine's, read-only
+    <Python's own folders>             the server's, read-only
+    /workspace                         the sandbox's own, and the one place that it keeps
+    /tmp, /run, /dev/shm               small, in memory
+    /run/egress, /run/tollhouse        the way out, and the daemon's source; read-only
+
+Arguments are carried out in their order, and what is mounted later lies over what was before. The
+root folder, /etc and /dev are closed last.
+
+Source: bwrap(1), 0.8.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from tollhouse.vault.egress.environment import environment, gateway_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tollhouse.interns.runtimes.host import Host
+
+WORKSPACE: Final = "/workspace"
+EGRESS: Final = PurePosixPath("/run/egress")
+FORWARDER: Final = "http://127.0.0.1:3128"
+"""Where the daemon takes connections that it passes on to the way out."""
+_SOURCE: Final = "/run/tollhouse"
+_ID: Final = "1000"
+_MIB: Final = 1024 * 1024
+_RUN_BYTES: Final = 16 * _MIB
+_MOST_SHARED_BYTES: Final = 64 * _MIB
+
+ETC: Final[Mapping[str, str]] = {
+    "passwd": f"intern:x:{_ID}:{_ID}:intern:{WORKSPACE}:/bin/bash\n",
+    "group": f"intern:x:{_ID}:\n",
+    "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "resolv.conf": "# Names are resolved by the proxy.\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+"""Files of /etc that are ours."""
+
+
+def daemon_command(program: Path, folder: str) -> tuple[str, ...]:
+    """Return the command of the daemon.
+
+    Args:
+        program: Python.
+        folder: Where it finds the package `tollhouse`, of which it imports the daemon alone.
+    """
+    start = "from tollhouse.interns.daemon.main import main; main()"
+    return (str(program), "-I", "-c", f"import sys; sys.path.insert(0, {folder!r}); {start}")
+
+
+def daemon_in_sandbox(program: Path) -> tuple[str, ...]:
+    """Return the same, where the sandbox has the source."""
+    return daemon_command(program, _SOURCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Numbers of the descriptors that bubblewrap reads from, or writes to."""
+
+    seccomp: int
+    """The filter."""
+    info: int
+    """It writes which process is the sandbox's first."""
+    block: int
+    """It waits for a byte here before it runs anything of the sandbox."""
+    etc: Mapping[str, int]
+    """Content of `ETC`'s files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What differs between two sandboxes."""
+
+    name: str
+    workspace: Path
+    egress: Path
+    memory_bytes: int
+    command: Sequence[str]
+
+
+def arguments(
+    bubblewrap: str, host: Host, asked: Asked, passed: Passed, where: Mapping[Path, Path]
+) -> list[str]:
+    """Return the command line of a sandbox.
+
+    Args:
+        bubblewrap: The program.
+        host: What it sees of the machine.
+        asked: What it is started with.
+        passed: Descriptors that it is started with.
+        where: Under which other path something of the host can be reached.
+    """
+    return [
+        *(bubblewrap, *_namespaces(asked.name, passed), *_environment(host)),
+        *_system(host),
+        *_made(host, asked, passed),
+        *_python(host, where),
+        *("--ro-bind", str(where.get(asked.egress, asked.egress)), str(EGRESS)),
+        *("--bind", str(where.get(asked.workspace, asked.workspace)), WORKSPACE),
+        *_closed("/run/tollhouse", "/dev", "/"),
+        *("--chdir", WORKSPACE, "--", *asked.command),
+    ]
+
+
+def staged(host: Host, asked: Asked) -> list[Path]:
+    """Return what a sandbox sees that its user may be unable to reach."""
+    return [
+        *host.python,
+        *(program for program, _ in host.interpreters),
+        *(path for path, _ in host.source),
+        asked.workspace,
+        asked.egress,
+    ]
+
+
+def program_environment(home: str, egress: PurePosixPath, path: str) -> dict[str, str]:
+    """Return the environment of a daemon, and of all that it runs.
+
+    Args:
+        home: Its workspace, as it sees that.
+        egress: The folder with the way out, as it sees that.
+        path: Where programs are looked for.
+    """
+    return {
+        "HOME": home,
+        "LANG": "C.UTF-8",
+        "LOGNAME": "intern",
+        "PATH": path,
+        "SHELL": "/bin/bash",
+        "USER": "intern",
+        **environment(FORWARDER, egress),
+        **gateway_environment(),
+    }
+
+
+def search_path(host: Host) -> str:
+    """Return where programs are looked for: the machine's own programs first."""
+    system = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+    return ":".join((*system, *(str(each / "bin") for each in host.python)))
+
+
+def _namespaces(name: str, passed: Passed) -> list[str]:
+    return [
+        *("--unshare-all", "--unshare-user", "--uid", _ID, "--gid", _ID),
+        *("--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent"),
+        *("--hostname", name[:63], "--seccomp", str(passed.seccomp)),
+        *("--info-fd", str(passed.info), "--block-fd", str(passed.block)),
+    ]
+
+
+def _environment(host: Host) -> list[str]:
+    found = program_environment(WORKSPACE, EGRESS, search_path(host))
+    return ["--clearenv", *(word for each in found.items() for word in ("--setenv", *each))]
+
+
+def _system(host: Host) -> list[str]:
+    found = [word for target, path in host.links for word in ("--symlink", target, path)]
+    for path in host.system:
+        found += ["--ro-bind", str(path), str(path)]
+    return found
+
+
+def _made(host: Host, asked: Asked, passed: Passed) -> list[str]:
+    shared = str(min(_MOST_SHARED_BYTES, asked.memory_bytes // 4))
+    found = ["--proc", "/proc"]
+    for path in host.unseen:
+        found += ["--ro-bind", "/dev/null", path]
+    found += ["--dev", "/dev", "--perms", "1777", "--size", shared, "--tmpfs", "/dev/shm"]  # noqa: S108 - the sandbox's own
+    found += ["--perms", "1777", "--size", str(asked.memory_bytes // 4), "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
+    found += _memory("/run", min(_RUN_BYTES, asked.memory_bytes // 4))
+    for name, descriptor in passed.etc.items():
+        found += ["--perms", "0444", "--ro-bind-data", str(descriptor), f"/etc/{name}"]
+    return found
+
+
+def _python(host: Host, where: Mapping[Path, Path]) -> list[str]:
+    # Where these stand may lie below /tmp, and they may hold what is hidden.
+    found: list[str] = []
+    for path, seen in (*((path, path) for path in host.python), *host.interpreters):
+        found += ["--ro-bind", str(where.get(path, path)), str(seen)]
+    for path in host.hidden:
+        found += [*_memory(str(path), _MIB), *_closed(str(path))]
+    found += _memory(_SOURCE, _MIB)
+    for path, name in host.source:
+        found += ["--ro-bind", str(where.get(path, path)), f"{_SOURCE}/{name}"]
+    return found
+
+
+def _memory(path: str, size: int) -> list[str]:
+    return ["--perms", "0755", "--size", str(size), "--tmpfs", path]
+
+
+def _closed(*paths: str) -> list[str]:
+    return [word for path in paths for word in ("--remount-ro", path)]

@@ -1,0 +1,173 @@
+"""Starting a program for a sandbox: its descriptors, its plan, its settings. Of every driver."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tollhouse.interns.runtimes.filesize import below
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import Mapping, Sequence
+
+    from tollhouse.interns.runtimes.base import Launch
+
+_PROGRAM: Final = (sys.executable, "-I", "-S")
+_TAIL_BYTES: Final = 8192
+
+
+class Descriptors:
+    """Descriptors that are closed together, but for those that were given away."""
+
+    def __init__(self) -> None:
+        """Hold none."""
+        self._held: list[int] = []
+
+    def memory(self, content: bytes) -> int:
+        """Return a file in memory that is read from its beginning."""
+        made = self._hold(os.memfd_create("tollhouse"))
+        os.write(made, content)
+        os.lseek(made, 0, os.SEEK_SET)
+        return made
+
+    def pipe(self) -> tuple[int, int]:
+        """Return the end to read from, and the end to write to."""
+        read, write = os.pipe()
+        return self._hold(read), self._hold(write)
+
+    def give(self, descriptor: int) -> int:
+        """Return one that somebody else closes."""
+        self._held.remove(descriptor)
+        return descriptor
+
+    def drop(self, *descriptors: int) -> None:
+        """Close some now."""
+        for each in descriptors:
+            os.close(self.give(each))
+
+    def close(self) -> None:
+        """Close those that are left."""
+        while self._held:
+            os.close(self._held.pop())
+
+    def _hold(self, descriptor: int) -> int:
+        self._held.append(descriptor)
+        return descriptor
+
+
+class Tail(asyncio.Protocol):
+    """The end of what a program says on standard error."""
+
+    def __init__(self) -> None:
+        """Nothing was said yet."""
+        self._said = bytearray()
+        self._over = asyncio.Event()
+
+    async def text(self) -> str:
+        """Return it, once nobody is left who could say more."""
+        await self._over.wait()
+        return self._said.decode(errors="replace").strip()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the end."""
+        self._said += data
+        del self._said[:-_TAIL_BYTES]
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
+        """Nobody is left who could say more."""
+        self._over.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A program of ours that runs."""
+
+    process: Process
+    stdin: asyncio.WriteTransport
+    heard: Tail
+
+    def tell(self, launch: Launch) -> None:
+        """Tell the daemon what it is told first."""
+        told = {**launch.settings, "listener": launch.listener.fileno()}
+        self.stdin.write(msgspec.json.encode(told) + b"\n")
+
+    async def abandon(self) -> str:
+        """Kill it with all that it started; return what it said."""
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGSTOP)  # it starts nothing from now on
+            # The first of a sandbox does not yet end with it while the sandbox is being made.
+            for number in (*below(self.process.pid),):
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+        await self.process.wait()
+        self.stdin.close()
+        return await self.heard.text()
+
+
+async def start_program(file: str, plan: Mapping[str, object], passed: Sequence[int]) -> Started:
+    """Start one of the programs that stand beside this file, without our environment.
+
+    Args:
+        file: Its name.
+        plan: What it is told.
+        passed: Descriptors that it gets, under the same numbers.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    ends = Descriptors()
+    try:
+        stdin_end, stdin = ends.pipe()
+        stderr, stderr_end = ends.pipe()
+        process = await asyncio.create_subprocess_exec(
+            *_PROGRAM,
+            str(Path(__file__).with_name(file)),
+            msgspec.json.encode(plan).decode(),
+            stdin=stdin_end,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=stderr_end,
+            pass_fds=tuple(passed),
+            env={},
+        )
+        # Pipes, and no sockets as asyncio makes them: through a socket a sandbox could send
+        # descriptors, and keep them alive in it.
+        loop = asyncio.get_running_loop()
+        into = os.fdopen(ends.give(stdin), "wb", buffering=0)
+        transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, into)
+        out_of = os.fdopen(ends.give(stderr), "rb", buffering=0)
+        _, heard = await loop.connect_read_pipe(Tail, out_of)
+    finally:
+        ends.close()
+    return Started(process, transport, heard)
+
+
+async def everything(descriptor: int) -> bytes:
+    """Return all that comes from a pipe until its other end is closed; it owns the descriptor."""
+    reader = asyncio.StreamReader()
+    pipe = os.fdopen(descriptor, "rb", buffering=0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    try:
+        return await reader.read()
+    finally:
+        transport.close()
+
+
+def run_filesize(user: int | None, first: int, limit_bytes: int) -> None:
+    """Set the largest size of files for a sandbox's processes. To be called in a thread."""
+    program = str(Path(__file__).with_name("filesize.py"))
+    numbers = (-1 if user is None else user, first, limit_bytes)
+    subprocess.run(  # noqa: S603 - our own program
+        (*_PROGRAM, program, *map(str, numbers)), env={}, check=False, stdin=subprocess.DEVNULL
+    )

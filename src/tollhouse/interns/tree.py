@@ -1,0 +1,130 @@
+"""Walking a folder that a stranger filled: names of any bytes, folders nested without bound.
+
+A folder is entered through its parent's descriptor and never through a link, and left through
+`..`: two descriptors are open at a time, and no path is ever longer than a name. Where somebody
+moves a folder meanwhile the walk ends, and says so.
+
+Source: openat(2), path_resolution(7).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class TreeMoved(OSError):
+    """Somebody moved a folder while it was walked through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name in a folder."""
+
+    path: bytes
+    """From the top, without a slash before it."""
+    name: bytes
+    status: os.stat_result
+    """Of the name itself; a link is not followed."""
+    parent: int
+    """Descriptor of the folder that it stands in; open until the next entry is asked for."""
+
+    def open(self) -> int:
+        """Return a descriptor that reads it, a regular file or a folder.
+
+        Raises:
+            OSError: It cannot be read, even by who owns it.
+        """
+        return _opened(self.name, self.status, self.parent)
+
+    def target(self) -> bytes:
+        """Return what a link says."""
+        return os.readlink(self.name, dir_fd=self.parent)
+
+
+def walk(top: Path) -> Iterator[Entry]:
+    """Yield all that stands in a folder, sorted by the bytes of names, each folder before its own.
+
+    A folder that cannot be read is yielded, and nothing in it.
+
+    Raises:
+        TreeMoved: A folder was moved meanwhile.
+        OSError: The top cannot be read.
+    """
+    current = os.open(top, _FOLDER)
+    above: list[tuple[bytes, list[bytes], tuple[int, int]]] = []
+    path, names = b"", _names(current)
+    try:
+        while True:
+            while not names:
+                if not above:
+                    return
+                path, names, which = above.pop()
+                current = _left(current, which)
+            name = names.pop()
+            try:
+                status = os.stat(name, dir_fd=current, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            entry = Entry(path + name, name, status, current)
+            yield entry
+            if stat.S_ISDIR(status.st_mode):
+                with suppress(OSError):
+                    entered = entry.open()
+                    above.append((path, names, _identity(current)))
+                    os.close(current)
+                    current, path = entered, entry.path + b"/"
+                    names = []
+                    names = _names(current)
+    finally:
+        os.close(current)
+
+
+def _names(folder: int) -> list[bytes]:
+    """Return the names in a folder, the last one first."""
+    return sorted((os.fsencode(each) for each in os.listdir(folder)), reverse=True)
+
+
+def _left(folder: int, which: tuple[int, int]) -> int:
+    parent = os.open("..", _FOLDER, dir_fd=folder)
+    if _identity(parent) != which:
+        os.close(parent)
+        raise TreeMoved
+    os.close(folder)
+    return parent
+
+
+def _identity(folder: int) -> tuple[int, int]:
+    status = os.fstat(folder)
+    return status.st_dev, status.st_ino
+
+
+def _opened(name: bytes, status: os.stat_result, parent: int) -> int:
+    flags = _FOLDER if stat.S_ISDIR(status.st_mode) else _FILE
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except PermissionError:
+        if status.st_uid != os.geteuid():
+            raise
+    # Its owner has taken the right to read from itself: a moment with it changes nothing.
+    mode = stat.S_IMODE(status.st_mode)
+    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        itself = Path(f"/proc/self/fd/{held}")
+        itself.chmod(mode | 0o500)
+        try:
+            return os.open(itself, flags & ~os.O_NOFOLLOW)
+        finally:
+            itself.chmod(mode)
+    finally:
+        os.close(held)
