@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from tests.canary_watch import leaks_below
 from tests.integration.postgresql_databases import PostgresqlDatabases
 from tests.integration.postgresql_server import postgresql_server
+from tests.sandboxes import sandbox_problem, sandboxes_required
 from tollhouse.storage.urls import parse_database_url
 from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
@@ -25,6 +26,20 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.differing_executors],
 )
+
+
+def pytest_report_header() -> str | None:
+    """Say loudly that sandbox tests are left out, where they are."""
+    problem = None if sandboxes_required() else sandbox_problem()
+    return None if problem is None else f"!!! NO SANDBOX TESTS, none can be made here: {problem}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests of sandboxes where none can be made, unless that is to be a failure."""
+    marked = [item for item in items if item.get_closest_marker("sandbox")]
+    if marked and not sandboxes_required() and sandbox_problem() is not None:
+        config.hook.pytest_deselected(items=marked)
+        items[:] = [item for item in items if item not in marked]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+KEPT_MODE: Final = 0o1777
+"""Bits of a mode that are a workspace's: the right to run as somebody else is none, and is lost
+with any change of owner."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -52,14 +55,17 @@ class Entry:
         return os.readlink(self.name, dir_fd=self.parent)
 
 
-def walk(top: Path) -> Iterator[Entry]:
+def walk(top: Path, *, strict: bool = False) -> Iterator[Entry]:
     """Yield all that stands in a folder, sorted by the bytes of names, each folder before its own.
 
-    A folder that cannot be read is yielded, and nothing in it.
+    Args:
+        top: The folder.
+        strict: Whether a folder that cannot be read is an error. Where it is none, that folder is
+            yielded, and nothing in it.
 
     Raises:
         TreeMoved: A folder was moved meanwhile.
-        OSError: The top cannot be read.
+        OSError: The top cannot be read, or a folder where it is an error.
     """
     current = os.open(top, _FOLDER)
     above: list[tuple[bytes, list[bytes], tuple[int, int]]] = []
@@ -79,7 +85,7 @@ def walk(top: Path) -> Iterator[Entry]:
             entry = Entry(path + name, name, status, current)
             yield entry
             if stat.S_ISDIR(status.st_mode):
-                with suppress(OSError):
+                with suppress(*(() if strict else (OSError,))):
                     entered = entry.open()
                     above.append((path, names, _identity(current)))
                     os.close(current)

@@ -14,7 +14,7 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.tree import walk
+from tollhouse.interns.tree import KEPT_MODE, walk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,6 @@ _KINDS: Final = {
     stat.S_IFDIR: b"folder",
     stat.S_IFLNK: b"link",
     stat.S_IFIFO: b"pipe",
-    stat.S_IFSOCK: b"socket",
 }
 _OTHER: Final = b"device"
 
@@ -59,7 +58,8 @@ def give_all(folder: Path, user: int) -> None:
 async def digest(folder: Path) -> str:
     """Return the SHA-256 of what is in a workspace, in hexadecimal.
 
-    It covers paths, kinds, modes, what links say and what files hold; not owners and times.
+    It covers paths, kinds, modes, what links say and what files hold; not owners and times, and
+    no sockets, which mean nothing once their program has ended.
 
     Raises:
         OSError: The folder is missing, or was changed meanwhile.
@@ -80,9 +80,11 @@ def _digest(folder: Path) -> str:
     total = hashlib.sha256()
     for entry in walk(folder):
         mode = entry.status.st_mode
+        if stat.S_ISSOCK(mode):
+            continue
         kind = _KINDS.get(stat.S_IFMT(mode), _OTHER)
         content = _content(entry, kind)
-        for part in (entry.path, kind, b"%o" % stat.S_IMODE(mode), content):
+        for part in (entry.path, kind, b"%o" % (mode & KEPT_MODE), content):
             total.update(b"%d:" % len(part) + part)
     return total.hexdigest()
 

@@ -73,6 +73,14 @@ class Sandbox(Protocol):
     limits_enforced: frozenset[str]
     """Which fields of `SandboxLimits` this machine makes it keep."""
 
+    @property
+    def disk_full(self) -> bool:
+        """Whether it can write no more, since its workspace, or the machine's disk, is full.
+
+        It can delete, and write again once that has helped.
+        """
+        ...
+
     async def wait(self) -> str:
         """Wait until it has ended; return how, in words for its owner."""
         ...
@@ -95,7 +103,8 @@ class Runtime(Protocol):
     def problem(self) -> str | None:
         """Return why no sandbox can be started on this machine, and what to do; None where one can.
 
-        It asks the machine each time: what is missing may be installed meanwhile.
+        It asks the machine each time: what is missing may be installed meanwhile. That may take
+        a moment, so call it in a thread. The text is for who runs the server.
         """
         ...
 

@@ -15,6 +15,7 @@ import os
 import platform
 import resource
 import shutil
+from contextlib import suppress
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
@@ -40,7 +41,9 @@ from tollhouse.interns.runtimes.launching import (
     run_filesize,
     start_program,
 )
+from tollhouse.interns.runtimes.leftovers import end_marked
 from tollhouse.interns.runtimes.limits import process_limits
+from tollhouse.interns.runtimes.problems import find_problem
 from tollhouse.interns.runtimes.quota import DiskWatch
 from tollhouse.interns.runtimes.sandbox import First, RunningSandbox
 from tollhouse.interns.runtimes.seccomp import filter_program
@@ -92,22 +95,37 @@ class BubblewrapRuntime:
         self._root = os.geteuid() == 0
         self._running: set[str] = set()
         installation = sha256(os.fsencode(data.resolve())).hexdigest()[:_DIGITS]
+        self._mark = f"tollhouse-{installation}-"
         self._cgroups = Cgroups(
-            installation,
+            self._mark,
             Path("/proc/self/mountinfo").read_text(),
             Path("/proc/self/cgroup").read_text(),
         )
 
     def problem(self) -> str | None:
-        """Return why no sandbox can be started on this machine, and what to do."""
-        return None
+        """Return why no sandbox can be started on this machine, and what to do.
+
+        It starts a program: call it in a thread.
+        """
+        return find_problem(self._host, as_root=self._root)
 
     async def start(self, launch: Launch) -> Sandbox:
         """Start a sandbox with a daemon in it.
 
+        Cancelled, it first starts, then ends it: what is half made is hard to take down.
+
         Raises:
             RuntimeFailed: It did not start; nothing of it is left.
         """
+        starting = asyncio.create_task(self._started(launch))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(RuntimeFailed):
+                await (await starting).stop(0)
+            raise
+
+    async def _started(self, launch: Launch) -> Sandbox:
         if launch.name in self._running:
             message = "the sandbox runs already"
             raise RuntimeFailed(message)
@@ -117,7 +135,7 @@ class BubblewrapRuntime:
             try:
                 sandbox = await self._start(launch, group)
             except BaseException:
-                await asyncio.shield(asyncio.to_thread(group.remove))
+                await asyncio.to_thread(group.remove)
                 raise
         except OSError as error:
             self._running.discard(launch.name)
@@ -132,11 +150,16 @@ class BubblewrapRuntime:
 
     async def sweep(self) -> None:
         """Remove what the sandboxes of a killed server have left on this machine."""
-        await asyncio.to_thread(self._cgroups.sweep, frozenset(self._running))
+        await asyncio.to_thread(self._sweep)
 
     @cached_property
     def _host(self) -> Host:
         return look_around(self._data)
+
+    def _sweep(self) -> None:
+        running = frozenset(self._running)
+        end_marked(self._mark, frozenset(self._mark + name for name in running))
+        self._cgroups.sweep(running)
 
     def _prepare(self, launch: Launch) -> Group:
         if self._root:
@@ -166,7 +189,7 @@ class BubblewrapRuntime:
                     resource.prlimit(first.number, resource.RLIMIT_NPROC, (most, most))
                 os.write(block, b"1")
             except BaseException as error:
-                said = await asyncio.shield(started.abandon())
+                said = await started.abandon()
                 if isinstance(error, (OSError, msgspec.DecodeError, EOFError)):
                     raise OSError(said or str(error)) from None
                 raise
@@ -187,6 +210,7 @@ class BubblewrapRuntime:
     def _plan(self, launch: Launch, group: Group, passed: Passed) -> dict[str, object]:
         asked = Asked(
             name=launch.name,
+            mark=self._mark + launch.name,
             workspace=launch.workspace,
             egress=launch.egress,
             memory_bytes=launch.limits.memory_bytes,

@@ -87,15 +87,15 @@ class Group:
 class Cgroups:
     """Makes groups for the sandboxes of one installation."""
 
-    def __init__(self, installation: str, mounts: str, own: str) -> None:
+    def __init__(self, mark: str, mounts: str, own: str) -> None:
         """Take what the kernel says of the server.
 
         Args:
-            installation: Tells our groups from those of others; letters and digits.
+            mark: What the names of our groups begin with, and those of nobody else.
             mounts: Text of `/proc/self/mountinfo`.
             own: Text of `/proc/self/cgroup`.
         """
-        self._prefix = f"tollhouse-{installation}-"
+        self._prefix = mark
         self._mounts = dict(_mounted(mounts))
         self._own = dict(_memberships(own))
 
@@ -110,7 +110,8 @@ class Cgroups:
             ValueError: The name is another.
         """
         if _NAME.fullmatch(sandbox) is None:
-            raise ValueError
+            message = "a sandbox has a name of letters, digits and hyphens"
+            raise ValueError(message)
         made: list[tuple[Hierarchy, Path]] = []
         for hierarchy in self._hierarchies():
             folder = hierarchy.base / f"{self._prefix}{sandbox}"

@@ -45,6 +45,10 @@ ETC: Final[Mapping[str, str]] = {
 """Files of /etc that are ours."""
 
 
+MARK: Final = "TOLLHOUSE_SANDBOX"
+"""Variable that says whose a sandbox is."""
+
+
 def daemon_command(program: Path, folder: str) -> tuple[str, ...]:
     """Return the command of the daemon.
 
@@ -80,6 +84,8 @@ class Asked:
     """What differs between two sandboxes."""
 
     name: str
+    mark: str
+    """By which the sandbox is found when the server was killed; see `leftovers`."""
     workspace: Path
     egress: Path
     memory_bytes: int
@@ -99,7 +105,7 @@ def arguments(
         where: Under which other path something of the host can be reached.
     """
     return [
-        *(bubblewrap, *_namespaces(asked.name, passed), *_environment(host)),
+        *(bubblewrap, *_namespaces(asked.name, passed), *_environment(host, asked)),
         *_system(host),
         *_made(host, asked, passed),
         *_python(host, where),
@@ -156,8 +162,9 @@ def _namespaces(name: str, passed: Passed) -> list[str]:
     ]
 
 
-def _environment(host: Host) -> list[str]:
+def _environment(host: Host, asked: Asked) -> list[str]:
     found = program_environment(WORKSPACE, EGRESS, search_path(host))
+    found[MARK] = asked.mark
     return ["--clearenv", *(word for each in found.items() for word in ("--setenv", *each))]
 
 

@@ -26,6 +26,11 @@ _PROGRAM: Final = (sys.executable, "-I", "-S")
 _TAIL_BYTES: Final = 8192
 
 
+def own_program(file: str) -> tuple[str, ...]:
+    """Return the command of a program that stands beside this file, and imports nothing of ours."""
+    return (*_PROGRAM, str(Path(__file__).with_name(file)))
+
+
 class Descriptors:
     """Descriptors that are closed together, but for those that were given away."""
 
@@ -130,8 +135,7 @@ async def start_program(file: str, plan: Mapping[str, object], passed: Sequence[
         stdin_end, stdin = ends.pipe()
         stderr, stderr_end = ends.pipe()
         process = await asyncio.create_subprocess_exec(
-            *_PROGRAM,
-            str(Path(__file__).with_name(file)),
+            *own_program(file),
             msgspec.json.encode(plan).decode(),
             stdin=stdin_end,
             stdout=asyncio.subprocess.DEVNULL,
@@ -166,8 +170,10 @@ async def everything(descriptor: int) -> bytes:
 
 def run_filesize(user: int | None, first: int, limit_bytes: int) -> None:
     """Set the largest size of files for a sandbox's processes. To be called in a thread."""
-    program = str(Path(__file__).with_name("filesize.py"))
     numbers = (-1 if user is None else user, first, limit_bytes)
     subprocess.run(  # noqa: S603 - our own program
-        (*_PROGRAM, program, *map(str, numbers)), env={}, check=False, stdin=subprocess.DEVNULL
+        (*own_program("filesize.py"), *map(str, numbers)),
+        env={},
+        check=False,
+        stdin=subprocess.DEVNULL,
     )

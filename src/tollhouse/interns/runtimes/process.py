@@ -1,0 +1,105 @@
+"""No sandbox at all: the daemon as a process of the server's user, on the server's network.
+
+For trying things out on a machine where everybody is trusted, and nothing else: what an intern
+runs can read whatever the server can read, keys and data included. Only a setting that names it
+chooses it; nothing falls back to it. Each process is limited by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+import tollhouse
+from tollhouse.interns.runtimes.base import RuntimeFailed
+from tollhouse.interns.runtimes.command import daemon_command, program_environment
+from tollhouse.interns.runtimes.launching import run_filesize, start_program
+from tollhouse.interns.runtimes.limits import process_limits
+from tollhouse.interns.runtimes.quota import DiskWatch
+from tollhouse.interns.runtimes.sandbox import RunningSandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.interns.runtimes.base import Launch, Sandbox
+    from tollhouse.kernel.clock import Clock
+
+_log = structlog.get_logger(__name__)
+
+_KEPT: Final = frozenset({"open_files", "disk_bytes"})
+
+
+class ProcessRuntime:
+    """Starts daemons without a sandbox."""
+
+    name = "process"
+
+    def __init__(self, clock: Clock, command: Sequence[str] | None = None) -> None:
+        """Warn whoever reads the log.
+
+        Args:
+            clock: For how often disks are looked at.
+            command: What runs, instead of the daemon.
+        """
+        self._clock = clock
+        self._command = command
+        self._running: set[str] = set()
+        _log.warning(
+            "INTERNS ARE NOT ISOLATED: what they run can read and change all that this server can,"
+            " its keys and data included. Use the runtime `bubblewrap` wherever that matters."
+        )
+
+    def problem(self) -> str | None:
+        """Return why it cannot be used on this machine."""
+        return None if sys.platform == "linux" else "interns need Linux"
+
+    async def start(self, launch: Launch) -> Sandbox:
+        """Start a daemon.
+
+        Raises:
+            RuntimeFailed: It did not start; nothing of it is left.
+        """
+        if launch.name in self._running:
+            message = "the sandbox runs already"
+            raise RuntimeFailed(message)
+        _log.warning("intern is not isolated", sandbox=launch.name)
+        try:
+            started = await start_program(
+                "supervisor.py", self._plan(launch), (launch.listener.fileno(),)
+            )
+        except OSError as error:
+            _log.warning("sandbox not started", sandbox=launch.name, reason=str(error))
+            message = "the machine refused to start the sandbox; its operator finds more in the log"
+            raise RuntimeFailed(message) from None
+        self._running.add(launch.name)
+        started.tell(launch)
+        watch = DiskWatch(
+            launch.name,
+            launch.workspace,
+            launch.limits.disk_bytes,
+            lambda size: run_filesize(None, started.process.pid, size),
+            self._clock,
+        )
+        sandbox = RunningSandbox(launch.name, started, None, None, watch, _KEPT)
+        sandbox.when_ended(lambda: self._running.discard(launch.name))
+        return sandbox
+
+    async def sweep(self) -> None:
+        """Do nothing: a supervisor ends with the server, and what it started with it."""
+
+    def _plan(self, launch: Launch) -> dict[str, object]:
+        source = str(Path(tollhouse.__file__).resolve().parent.parent)
+        path = os.environ.get("PATH", os.defpath)
+        return {
+            "parent": os.getpid(),
+            "limits": process_limits(launch.limits, memory_is_kept=False),
+            "command": self._command or daemon_command(Path(sys.executable), source),
+            "environment": program_environment(
+                str(launch.workspace), PurePosixPath(launch.egress), path
+            ),
+            "folder": str(launch.workspace),
+        }

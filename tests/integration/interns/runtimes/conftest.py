@@ -1,0 +1,51 @@
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.interns.runtimes.inside import COMMAND, Sandboxes
+from tests.sandboxes import sandbox_problem
+from tollhouse.interns.runtimes.base import Runtime
+from tollhouse.interns.runtimes.bubblewrap import BubblewrapRuntime
+from tollhouse.interns.runtimes.process import ProcessRuntime
+from tollhouse.kernel.clock import SystemClock
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a server's data folder, closed as a server closes it."""
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    (folder / "secret").write_text("do not read")
+    return folder
+
+
+@pytest.fixture
+def bubblewrap(data: Path) -> BubblewrapRuntime:
+    assert sandbox_problem() is None, sandbox_problem()
+    return BubblewrapRuntime(data, SystemClock(), COMMAND)
+
+
+@pytest.fixture(params=[pytest.param("bubblewrap", marks=pytest.mark.sandbox), "process"])
+def runtime(request: pytest.FixtureRequest) -> Runtime:
+    """Each runtime in turn."""
+    if request.param == "bubblewrap":
+        return request.getfixturevalue("bubblewrap")
+    return ProcessRuntime(SystemClock(), COMMAND)
+
+
+@pytest.fixture
+async def sandboxes(runtime: Runtime, data: Path) -> AsyncIterator[Sandboxes]:
+    """Starts sandboxes on each runtime."""
+    made = Sandboxes(runtime, data, f"test-{os.getpid()}")
+    yield made
+    await made.end()
+
+
+@pytest.fixture
+async def boxes(bubblewrap: BubblewrapRuntime, data: Path) -> AsyncIterator[Sandboxes]:
+    """Starts sandboxes by bubblewrap."""
+    made = Sandboxes(bubblewrap, data, f"test-{os.getpid()}")
+    yield made
+    await made.end()

@@ -1,0 +1,188 @@
+"""What every runtime promises."""
+
+import asyncio
+import os
+import resource
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.interns.runtimes.inside import Sandboxes
+from tollhouse.interns.runtimes.base import RuntimeFailed
+
+
+def nothing() -> None:
+    pass
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_the_daemon_is_told_its_settings_and_takes_connections(sandboxes: Sandboxes) -> None:
+    def accepts() -> str:
+        with socket.socket(fileno=told["listener"]) as listener:  # noqa: F821 - the stand-in's
+            client, _ = listener.accept()
+            return client.recv(5).decode()
+
+    inside = await sandboxes.run(accepts)
+    with socket.create_connection(inside.launch.listener.getsockname()) as client:
+        client.sendall(b"hello")
+        assert await inside.answer() == "hello"
+
+
+async def test_it_begins_in_its_workspace_and_what_it_writes_stays(sandboxes: Sandboxes) -> None:
+    def writes() -> bool:
+        Path("kept").write_text("kept")
+        return Path.home() == Path.cwd()
+
+    inside = await sandboxes.run(writes)
+    assert await inside.answer()
+    await inside.sandbox.stop(5)
+    assert (inside.workspace / "kept").read_text() == "kept"
+
+
+async def test_it_is_told_the_way_out_and_what_to_trust(sandboxes: Sandboxes) -> None:
+    def variables() -> dict[str, str]:
+        return dict(os.environ)
+
+    found = await sandboxes.ask(variables)
+    assert found["HTTPS_PROXY"] == "http://127.0.0.1:3128"
+    assert found["SSL_CERT_FILE"].endswith("/bundle.pem")
+    assert found["OPENAI_BASE_URL"] == "http://gateway.internal/v1"
+
+
+async def test_nothing_of_the_servers_environment_is_passed_on(
+    sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def environments() -> str:
+        return "".join(each.read_text() for each in Path("/proc/self").glob("environ"))
+
+    monkeypatch.setenv("TOLLHOUSE_MASTER_KEY", "leaked")
+    assert "leaked" not in await sandboxes.ask(environments)
+
+
+async def test_it_gets_no_descriptor_but_its_own(sandboxes: Sandboxes, data: Path) -> None:
+    def descriptors() -> int:
+        return len([each for each in Path("/proc/self/fd").iterdir() if each.exists()])
+
+    held = os.open(data, os.O_RDONLY)
+    os.set_inheritable(held, True)  # noqa: FBT003 - its only form
+    try:
+        # Standard input and output, the listener, and nothing of /proc's that is open for long.
+        assert await sandboxes.ask(descriptors) <= 4
+    finally:
+        os.close(held)
+
+
+async def test_its_end_says_how(sandboxes: Sandboxes) -> None:
+    def ends() -> None:
+        sys.exit(3)
+
+    inside = await sandboxes.run(ends)
+    assert await inside.sandbox.wait() == "it ended with code 3"
+
+
+async def test_asked_politely_it_ends_by_itself(sandboxes: Sandboxes) -> None:
+    inside = await sandboxes.run(nothing)
+    await inside.answer()
+    await inside.sandbox.stop(30)
+    assert await inside.sandbox.wait() == "it was stopped"
+
+
+async def test_deaf_to_politeness_it_is_killed(sandboxes: Sandboxes) -> None:
+    def stays() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # noqa: F821 - the stand-in's
+        Path(".answer").write_text("1")
+        Path(".answer").rename("answer")
+        while True:
+            time.sleep(1)  # noqa: F821 - the stand-in's
+
+    inside = await sandboxes.run(stays)
+    await inside.answer()
+    await inside.sandbox.stop(0)
+    assert await inside.sandbox.wait() == "it was stopped"
+
+
+async def test_stopping_twice_at_once_is_stopping(sandboxes: Sandboxes) -> None:
+    inside = await sandboxes.run(nothing)
+    await asyncio.gather(inside.sandbox.stop(5), inside.sandbox.stop(0))
+    await inside.sandbox.stop(0)
+
+
+async def test_after_its_end_no_process_of_it_runs(sandboxes: Sandboxes) -> None:
+    def orphans(mark: str) -> None:
+        for _ in range(3):  # of their own sessions, and nobody's children
+            words = ("/bin/sh", "-c", f"(setsid sleep {mark} &) ; exit")
+            subprocess.run(words, check=True)
+
+    mark = f"86400.{os.getpid()}"
+    inside = await sandboxes.run(orphans, mark)
+    await inside.answer()
+    while running(mark) < 3:  # a shell may still be becoming its program
+        await asyncio.sleep(0.01)
+    await inside.sandbox.stop(5)
+    assert running(mark) == 0
+
+
+def running(mark: str) -> int:
+    found = 0
+    for folder in Path("/proc").iterdir():
+        try:
+            found += (folder / "cmdline").read_bytes() == f"sleep\0{mark}\0".encode()
+        except OSError:
+            continue
+    return found
+
+
+async def test_after_its_end_no_descriptor_is_left(sandboxes: Sandboxes) -> None:
+    inside = await sandboxes.run(nothing)  # what the first start opens for good is open now
+    await inside.sandbox.stop(5)
+    inside.launch.listener.close()
+    before = open_descriptors()
+    for _ in range(3):
+        inside = await sandboxes.run(nothing)
+        await inside.sandbox.stop(5)
+        inside.launch.listener.close()
+    assert open_descriptors() <= before
+
+
+async def test_one_name_runs_once_at_a_time(sandboxes: Sandboxes) -> None:
+    launch = sandboxes.launch(nothing)
+    inside = await sandboxes.start(launch)
+    with pytest.raises(RuntimeFailed):
+        await sandboxes.runtime.start(launch)
+    await inside.sandbox.stop(5)
+    again = await sandboxes.start(launch)
+    await again.sandbox.stop(5)
+
+
+async def test_many_start_and_end_side_by_side(sandboxes: Sandboxes) -> None:
+    started = await asyncio.gather(*(sandboxes.run(nothing) for _ in range(6)))
+    await asyncio.gather(*(each.answer() for each in started))
+    await asyncio.gather(*(each.sandbox.stop(5) for each in started))
+
+
+async def test_open_files_are_limited_in_each_process(sandboxes: Sandboxes) -> None:
+    def a_thousand_sockets() -> int:
+        held = []
+        try:
+            for _ in range(1000):
+                held.append(socket.socket())  # noqa: PERF401 - the count is wanted when it fails
+        except OSError:
+            return len(held)
+        return len(held)
+
+    inside = await sandboxes.run(a_thousand_sockets)
+    assert "open_files" in inside.sandbox.limits_enforced
+    assert await inside.answer() < 256
+
+
+async def test_a_daemon_that_dies_leaves_no_core(sandboxes: Sandboxes) -> None:
+    def limit() -> tuple[int, int]:
+        return resource.getrlimit(resource.RLIMIT_CORE)
+
+    assert await sandboxes.ask(limit) == [0, 0]
