@@ -2,7 +2,7 @@ import os
 import shutil
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def filled(workspace: Path) -> Path:
+def filled(workspace: Path) -> Iterator[Path]:
     """A workspace with what programs leave, and what nobody should."""
     folder = workspace
     (folder / "empty").touch()
@@ -48,7 +48,11 @@ def filled(workspace: Path) -> Path:
     with (folder / "holes").open("wb") as file:
         file.seek(40_000_000)
         file.write(b"something")
-    return folder
+    yield folder
+    for each in folder.parent.iterdir():  # who looks through a test's folder may not be root
+        for name in ("closed", "shut"):
+            if (each / name).exists():
+                (each / name).chmod(0o700)
 
 
 def nested(top: Path, depth: int) -> None:

@@ -11,10 +11,12 @@ Source: bwrap(1).
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import platform
 import resource
 import shutil
+import termios
 from contextlib import suppress
 from functools import cached_property, partial
 from hashlib import sha256
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _START_SECONDS: Final = 20.0
+_LOOK_SECONDS: Final = 0.001
 _STAGE: Final = "/tmp"  # noqa: S108 - of `stage.py`: a mount that nobody else sees
 _DIGITS: Final = 10
 _INIT: Final = 1
@@ -188,6 +191,8 @@ class BubblewrapRuntime:
                     most = launch.limits.processes + _INIT
                     resource.prlimit(first.number, resource.RLIMIT_NPROC, (most, most))
                 os.write(block, b"1")
+                async with asyncio.timeout(_START_SECONDS):
+                    await _taken(started, block)
             except BaseException as error:
                 said = await started.abandon()
                 if isinstance(error, (OSError, msgspec.DecodeError, EOFError)):
@@ -236,3 +241,15 @@ async def _first(started: Started, info: int) -> First:
     """Wait until the sandbox is made; return its first process."""
     told = msgspec.json.decode(await everything(info), type=_Info)
     return First(told.child, started.process.pid)
+
+
+async def _taken(started: Started, block: int) -> None:
+    """Wait until the byte is taken: all that the sandbox sees is mounted by then.
+
+    Raises:
+        OSError: Bubblewrap has ended before.
+    """
+    while fcntl.ioctl(block, termios.FIONREAD, bytes(4)) != bytes(4):
+        if started.process.returncode is not None:
+            raise OSError
+        await asyncio.sleep(_LOOK_SECONDS)
