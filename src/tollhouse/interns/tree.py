@@ -23,6 +23,7 @@ KEPT_MODE: Final = 0o1777
 """Bits of a mode that are a workspace's: the right to run as somebody else is none, and is lost
 with any change of owner."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ENTER: Final = 0o500
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -68,15 +69,16 @@ def walk(top: Path, *, strict: bool = False) -> Iterator[Entry]:
         OSError: The top cannot be read, or a folder where it is an error.
     """
     current = os.open(top, _FOLDER)
-    above: list[tuple[bytes, list[bytes], tuple[int, int]]] = []
-    path, names = b"", _names(current)
+    above: list[tuple[bytes, list[bytes], tuple[int, int], int | None]] = []
+    path, names, mode = b"", _names(current), None
     try:
         while True:
             while not names:
                 if not above:
                     return
-                path, names, which = above.pop()
-                current = _left(current, which)
+                path, names, which, outer_mode = above.pop()
+                current = _left(current, which, mode)
+                mode = outer_mode
             name = names.pop()
             try:
                 status = os.stat(name, dir_fd=current, follow_symlinks=False)
@@ -87,10 +89,10 @@ def walk(top: Path, *, strict: bool = False) -> Iterator[Entry]:
             if stat.S_ISDIR(status.st_mode):
                 with suppress(*(() if strict else (OSError,))):
                     entered = entry.open()
-                    above.append((path, names, _identity(current)))
+                    above.append((path, names, _identity(current), mode))
                     os.close(current)
-                    current, path = entered, entry.path + b"/"
-                    names = []
+                    current, path, names = entered, entry.path + b"/", []
+                    mode = _opened_up(current, status)
                     names = _names(current)
     finally:
         os.close(current)
@@ -101,8 +103,19 @@ def _names(folder: int) -> list[bytes]:
     return sorted((os.fsencode(each) for each in os.listdir(folder)), reverse=True)
 
 
-def _left(folder: int, which: tuple[int, int]) -> int:
+def _opened_up(folder: int, status: os.stat_result) -> int | None:
+    """Let its owner, if that is us, into a folder; return the mode that it gets back, if any."""
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & _ENTER == _ENTER or os.geteuid() == 0 or status.st_uid != os.geteuid():
+        return None
+    os.fchmod(folder, mode | _ENTER)
+    return mode
+
+
+def _left(folder: int, which: tuple[int, int], mode: int | None) -> int:
     parent = os.open("..", _FOLDER, dir_fd=folder)
+    if mode is not None:
+        os.fchmod(folder, mode)
     if _identity(parent) != which:
         os.close(parent)
         raise TreeMoved
@@ -127,7 +140,7 @@ def _opened(name: bytes, status: os.stat_result, parent: int) -> int:
     held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         itself = Path(f"/proc/self/fd/{held}")
-        itself.chmod(mode | 0o500)
+        itself.chmod(mode | _ENTER)
         try:
             return os.open(itself, flags & ~os.O_NOFOLLOW)
         finally:
