@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.integration.interns.runtimes.inside import COMMAND, Sandboxes
 from tollhouse.interns.runtimes.bubblewrap import BubblewrapRuntime
@@ -107,6 +108,23 @@ async def test_a_server_killed_leaves_no_process_and_its_groups_are_swept(data: 
     runtime = BubblewrapRuntime(data, SystemClock(), COMMAND)
     await runtime.sweep()
     assert groups_of(runtime) == []
+
+
+def test_it_runs_on_the_loop_that_the_server_runs_on(
+    bubblewrap: BubblewrapRuntime, data: Path
+) -> None:
+    def nothing() -> str:
+        return "here"
+
+    async def start_and_stop() -> None:
+        boxes = Sandboxes(bubblewrap, data, f"uv-{os.getpid()}")
+        inside = await boxes.run(nothing)
+        assert await inside.answer() == "here"
+        await inside.sandbox.stop(5)
+        assert await inside.sandbox.wait() == "it was stopped"
+        await boxes.end()
+
+    uvloop.run(start_and_stop())
 
 
 async def test_a_sweep_spares_what_runs_and_what_is_anothers(
