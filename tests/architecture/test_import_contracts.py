@@ -38,6 +38,9 @@ PLANTED = {
     "The product never imports its test doubles": {
         "api/planted.py": "import tollhouse.testing",
     },
+    "What runs in a sandbox knows nothing of the gateway": {
+        "interns/daemon/planted.py": "import tollhouse.kernel",
+    },
     **{
         f"Nobody reaches past the service of {name}": {
             f"{name}/{file}.py": "",  # so that it exists
@@ -90,6 +93,20 @@ def test_contract_breaks(contract: str, tmp_path: Path) -> None:
 
     assert result.returncode == 1, result.stderr
     assert f"{contract} BROKEN" in result.stdout
+
+
+def test_no_package_of_the_gateway_is_left_out_of_the_sandboxs_contract() -> None:
+    name = "What runs in a sandbox knows nothing of the gateway"
+    (contract,) = (c for c in CONTRACTS if c["name"] == name)
+    found = {
+        f"tollhouse.{path.relative_to(PACKAGE).with_suffix('').as_posix().replace('/', '.')}"
+        for folder in (PACKAGE, PACKAGE / "interns")
+        for path in folder.iterdir()
+        if (path / "__init__.py").exists() or path.suffix == ".py"
+        if not path.name.startswith("__")
+    }
+    ours = {"tollhouse.interns", "tollhouse.interns.daemon"}
+    assert found - ours <= set(contract["forbidden_modules"])
 
 
 def test_every_slice_is_protected() -> None:

@@ -1,0 +1,1 @@
+"""The workspace's files: read, written, listed and removed, and nothing beside the workspace."""

@@ -1,0 +1,121 @@
+"""What the daemon is told when it starts: one line of JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EGRESS_PORT: Final = 3128
+LARGEST_FILE: Final = 4 << 30
+LONGEST_LINE: Final = 1 << 20
+"""In bytes."""
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_LARGEST_PORT: Final = 65_535
+_NAMES: Final = frozenset(
+    (
+        "listener",
+        "token_sha256",
+        "workspace",
+        "egress_socket",
+        "egress_port",
+        "environment",
+        "intern",
+        "largest_file_bytes",
+    )
+)
+
+
+class BadSettings(Exception):
+    """The line is wrong. The text names the field, and holds no value of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the daemon is told when it starts."""
+
+    listener: int
+    """Descriptor of a socket that listens already."""
+    token_sha256: str = field(repr=False)
+    """Of the token that every request has to show; lower-case hexadecimal."""
+    workspace: str
+    """Folder, absolute, as the sandbox sees it."""
+    egress_socket: str | None
+    """Of the egress proxy; None where there is no way out."""
+    egress_port: int
+    """Of 127.0.0.1, where programs find the proxy."""
+    environment: Mapping[str, str] = field(repr=False)
+    """Of the programs that are started here."""
+    intern_id: str
+    intern_name: str
+    largest_file_bytes: int
+    """What may be sent as one file."""
+
+
+def read_settings(line: bytes) -> Settings:
+    """Read the line.
+
+    Raises:
+        BadSettings: It is not what it has to be.
+    """
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError):
+        raise BadSettings("the settings are not one line of JSON") from None
+    if not isinstance(given, dict):
+        raise BadSettings("the settings are no JSON object")
+    fields = cast("dict[str, Any]", given)
+    if unknown := sorted(fields.keys() - _NAMES):
+        raise BadSettings(f"unknown settings: {', '.join(unknown)}")
+    egress_socket = fields.get("egress_socket")
+    intern = _mapping(fields.get("intern", {}), "intern")
+    return Settings(
+        listener=_number(fields.get("listener"), "listener", 2**31 - 1),
+        token_sha256=_digest(fields.get("token_sha256")),
+        workspace=_path(fields.get("workspace"), "workspace"),
+        egress_socket=None if egress_socket is None else _path(egress_socket, "egress_socket"),
+        egress_port=_number(fields.get("egress_port", EGRESS_PORT), "egress_port", _LARGEST_PORT),
+        environment=_mapping(fields.get("environment", {}), "environment"),
+        intern_id=intern.get("id", ""),
+        intern_name=intern.get("name", ""),
+        largest_file_bytes=_number(
+            fields.get("largest_file_bytes", LARGEST_FILE), "largest_file_bytes", 2**63 - 1
+        ),
+    )
+
+
+def _digest(value: object) -> str:
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise BadSettings("token_sha256 has to be 64 lower-case hexadecimal digits")
+    return value
+
+
+def _path(value: object, name: str) -> str:
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+        raise BadSettings(f"{name} has to be an absolute path")
+    return value
+
+
+def _number(value: object, name: str, largest: int) -> int:
+    if type(value) is not int or not 0 <= value <= largest:
+        raise BadSettings(f"{name} has to be a whole number from 0 to {largest}")
+    return value
+
+
+def _mapping(value: object, name: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise BadSettings(f"{name} has to be an object of texts")
+    found = cast("dict[object, object]", value)
+    texts: dict[str, str] = {}
+    for key, text in found.items():
+        # The system's calls take no NUL, and an environment no `=` in a name.
+        if not isinstance(key, str) or not isinstance(text, str) or "\0" in key + text:
+            raise BadSettings(f"{name} has to be an object of texts")
+        if not key or "=" in key:
+            raise BadSettings(f"{name} has a name that is empty or holds '='")
+        texts[key] = text
+    return texts

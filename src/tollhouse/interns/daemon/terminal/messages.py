@@ -1,0 +1,134 @@
+"""What clients ask for and say, as values. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
+
+from tollhouse.interns.daemon.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LONGEST_TEXT: Final = 4096
+"""Characters of a control message."""
+LARGEST_SIDE: Final = 4096
+"""Rows or columns."""
+_SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
+_POSITION: Final = re.compile(r"[0-9]{1,18}")
+
+
+class BadMessage(Exception):
+    """A client said what cannot be understood. The text is for the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a terminal, in characters."""
+
+    rows: int = 24
+    columns: int = 80
+
+
+class Eof:
+    """The client has sent all of the input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The terminal that a client asks for."""
+
+    session: str
+    size: Size
+    kind: str
+    """What `TERM` says."""
+    tty: bool
+    """A terminal; else two pipes, for a script."""
+    create: bool
+    """Whether a new one is meant where there is none."""
+    position: int
+    """From where on it wants the output; see `Replay`."""
+
+
+def read_query(query: Mapping[str, str]) -> Wanted:
+    """Read what stands behind `/terminal?`.
+
+    Raises:
+        Refused: A value is wrong.
+    """
+    session = query.get("session", "main")
+    if not valid_session(session):
+        raise Refused(400, "session has to be 1 to 64 letters, digits, '.', '_' and '-'.")
+    kind = query.get("term", "xterm-256color")
+    if not _KIND.fullmatch(kind):
+        raise Refused(400, "term has to be the name of a kind of terminal.")
+    position = query.get("from", "0")
+    if not _POSITION.fullmatch(position):
+        raise Refused(400, "from has to be a number of bytes.")
+    size = Size()
+    return Wanted(
+        session,
+        Size(
+            _side(query.get("rows"), size.rows, "rows"),
+            _side(query.get("cols"), size.columns, "cols"),
+        ),
+        kind,
+        tty=_flag(query, "tty"),
+        create=_flag(query, "create"),
+        position=int(position),
+    )
+
+
+def valid_session(name: str) -> bool:
+    """Tell whether a terminal can have this name."""
+    return _SESSION.fullmatch(name) is not None
+
+
+def read_control(text: str) -> Size | Eof:
+    """Read a control message.
+
+    Raises:
+        BadMessage: It is none.
+    """
+    if len(text) > LONGEST_TEXT:
+        raise BadMessage("a control message is too long")
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadMessage("a control message is no JSON") from None
+    if not isinstance(message, dict):
+        raise BadMessage("a control message is no JSON object")
+    fields = cast("dict[str, Any]", message)
+    match fields.get("type"):
+        case "resize":
+            rows, columns = fields.get("rows"), fields.get("cols")
+            if not _is_side(rows) or not _is_side(columns):
+                raise BadMessage(f"rows and cols have to be numbers from 1 to {LARGEST_SIDE}")
+            return Size(rows, columns)
+        case "eof":
+            return Eof()
+        case _:
+            raise BadMessage("the type of a control message is unknown")
+
+
+def _is_side(value: object) -> TypeGuard[int]:
+    return type(value) is int and 1 <= value <= LARGEST_SIDE
+
+
+def _side(text: str | None, default: int, name: str) -> int:
+    if text is None:
+        return default
+    number = int(text) if _POSITION.fullmatch(text) else 0
+    if not _is_side(number):
+        raise Refused(400, f"{name} has to be a number from 1 to {LARGEST_SIDE}.")
+    return number
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    text = query.get(name, "true")
+    if text not in {"true", "false"}:
+        raise Refused(400, f"{name} has to be true or false.")
+    return text == "true"
