@@ -98,7 +98,10 @@ class Children:
 
     async def end_all(self, seconds: float) -> None:
         """End every process below this one: politely, and after so many seconds by force."""
-        await self._end_all(signal.SIGHUP, signal.SIGTERM, signal.SIGCONT, seconds=seconds)
+        leaders = [pid for pid, future in self._ending.items() if not future.done()]
+        for pid in leaders:  # an interactive shell hears this alone
+            _signal(os.kill, pid, signal.SIGHUP)
+        await self._end_all(signal.SIGTERM, signal.SIGCONT, seconds=seconds)
         await self._end_all(signal.SIGKILL, seconds=_FORCE_SECONDS)
 
     async def _end_all(self, *signals: signal.Signals, seconds: float) -> None:

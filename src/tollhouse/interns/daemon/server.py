@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS: Final = 2.0
 """What runs has so long to end by itself."""
-PING_SECONDS: Final = 20.0
-"""Between two pings, and for the answer to one."""
+PING_SECONDS: Final = 30.0
+"""Between two pings of a WebSocket."""
+PONG_SECONDS: Final = 60.0
+"""For the answer to one, which may have to wait behind output on a slow line."""
 _THREADS: Final = 4
 _KEEP_ALIVE_SECONDS: Final = 75
 _DRAIN_SECONDS: Final = 1
@@ -85,7 +87,7 @@ class _Server(uvicorn.Server):
         await self._ended.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._sessions.close()
+        await self._sessions.close()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -101,7 +103,7 @@ def _config(app: Guard) -> uvicorn.Config:
         ws="websockets-sansio",
         ws_max_size=LARGEST_MESSAGE,
         ws_ping_interval=PING_SECONDS,
-        ws_ping_timeout=PING_SECONDS,
+        ws_ping_timeout=PONG_SECONDS,
         ws_per_message_deflate=False,
         lifespan="off",
         interface="asgi3",

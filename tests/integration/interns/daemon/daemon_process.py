@@ -142,17 +142,17 @@ class Terminal:
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
         self.controls: list[dict[str, Any]] = []
-        self.output = b""
+        self.output = bytearray()
 
     async def attached(self) -> dict[str, Any]:
         """Read the first message."""
         while not self.controls:
-            await self._read()
+            await self.read_message()
         return self.controls[0]
 
     async def read_until(self, text: bytes) -> None:
         while text not in self.output:
-            await self._read()
+            await self.read_message()
 
     async def type(self, text: str) -> None:
         await self.connection.send(text.encode())
@@ -164,7 +164,7 @@ class Terminal:
         """Read until the daemon closes; return its code and reason."""
         with suppress(ConnectionClosed):
             while True:
-                await self._read()
+                await self.read_message()
         return self.connection.close_code, self.connection.close_reason or ""
 
     @property
@@ -172,7 +172,7 @@ class Terminal:
         codes = [message["code"] for message in self.controls if message["type"] == "exit"]
         return codes[0] if codes else None
 
-    async def _read(self) -> None:
+    async def read_message(self) -> None:
         async with asyncio.timeout(SECONDS):
             self._take(await self.connection.recv())
 

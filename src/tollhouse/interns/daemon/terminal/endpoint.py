@@ -17,7 +17,7 @@ from tollhouse.interns.daemon.terminal.messages import (
     read_query,
     valid_session,
 )
-from tollhouse.interns.daemon.terminal.session import Farewell
+from tollhouse.interns.daemon.terminal.session import MOST_INPUT, Farewell
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from tollhouse.interns.daemon.terminal.session import Session, View
     from tollhouse.interns.daemon.terminal.sessions import Sessions
 
-LARGEST_MESSAGE: Final = 1 << 20
+LARGEST_MESSAGE: Final = 256 * 1024
 """Bytes that a client may send as one message."""
 BAD_MESSAGE: Final = 4400
 """Code of a connection whose client said what cannot be understood."""
+ACKNOWLEDGED: Final = 32 * 1024
+"""Bytes of input that a program takes between two acknowledgements."""
 _CLOSE_SECONDS: Final = 5.0
+_TOO_MUCH: Final = Farewell(4413, f"more than {MOST_INPUT} bytes of input wait for the program")
 _EXITED: Final = Farewell(1000, "the program ended")
 _GONE: Final = Farewell(1000, "")
 
@@ -50,14 +53,15 @@ async def serve_terminal(socket: WebSocket, sessions: Sessions) -> None:
             "session": session.name,
             "created": is_new,
             "position": view.position,
+            "input": session.received,
         }
         await socket.send_text(json.dumps(attached))
         farewell = await _converse(socket, session, view)
-    if farewell is not _GONE:
-        # A client that reads nothing cannot be told. Pings find out that it is gone.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                await socket.close(farewell.code, farewell.reason)
+        if farewell is not _GONE:
+            # A client that reads nothing cannot be told. Pings find out that it is gone.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await socket.close(farewell.code, farewell.reason)
 
 
 def serve_list(sessions: Sessions) -> Response:
@@ -93,8 +97,16 @@ async def _converse(socket: WebSocket, session: Session, view: View) -> Farewell
 
 
 async def _send_output(socket: WebSocket, session: Session, view: View) -> Farewell:
-    while data := await session.output(view):
-        await socket.send_bytes(data)
+    while True:
+        if session.taken - view.acknowledged >= ACKNOWLEDGED:
+            view.acknowledged = session.taken
+            await socket.send_text(json.dumps({"type": "input", "position": session.taken}))
+        if data := session.printed(view):
+            await socket.send_bytes(data)
+        elif session.exit_code is not None:
+            break
+        else:
+            await session.news()
     await socket.send_text(json.dumps({"type": "exit", "code": session.exit_code}))
     session.told = True
     return _EXITED
@@ -103,7 +115,8 @@ async def _send_output(socket: WebSocket, session: Session, view: View) -> Farew
 async def _take_input(socket: WebSocket, session: Session) -> Farewell:
     while (message := await socket.receive())["type"] == "websocket.receive":
         if (data := message.get("bytes")) is not None:
-            await session.write(data)
+            if not session.type(data):
+                return _TOO_MUCH
             continue
         try:
             control = read_control(message.get("text") or "")

@@ -5,6 +5,11 @@
 What is kept for those who come back is also what waits for a slow client: while one lags too far
 behind, the program's output is not read, and the program waits in turn. With nobody attached it
 never waits, and the oldest is forgotten.
+
+    client ──> input ──> program
+
+What a program does not read waits here, within bounds, and not in the connection: so a client's
+pings are answered, and its leaving is noticed, however long the program is busy.
 """
 
 from __future__ import annotations
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
 LAG: Final = LIMIT // 2
 """Bytes that a client may be behind before the program waits for it. What is left of the replay
 holds all that stands in a terminal, or a pipe, when its program ends."""
+MOST_INPUT: Final = 256 * 1024
+"""Bytes of input that wait for the program."""
 GRACE_SECONDS: Final = 2.0
 """Between asking a shell to end and killing it."""
 _PIECE: Final = 65_536
@@ -45,6 +52,8 @@ class View:
     def __init__(self, position: int) -> None:
         """Begin at a position."""
         self.position = position
+        self.acknowledged = 0
+        """Bytes of input that the client knows to be taken."""
         self.farewell: asyncio.Future[Farewell] = asyncio.get_running_loop().create_future()
         """Done once the client has to leave."""
 
@@ -71,11 +80,19 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._reading = False
-        self._typing = asyncio.Lock()
-        self._room: asyncio.Future[None] | None = None
+        self.taken = 0
+        """Bytes of input that the program took, from its start on."""
+        self._input = bytearray()
+        self._input_ends = False
+        self._writing = False
         self._heed()
         self.ending = asyncio.create_task(self._end(children))
         """Done once it has ended."""
+
+    @property
+    def received(self) -> int:
+        """Bytes of input that came, from its start on."""
+        return self.taken + len(self._input)
 
     def attach(self, position: int, instead: Farewell) -> View:
         """Let a client watch; the one before it is told to leave.
@@ -87,6 +104,7 @@ class Session:
         if self.view is not None:
             self.view.dismiss(instead)
         self.view = View(self.replay.first(position))
+        self.view.acknowledged = self.taken
         self._heed()
         return self.view
 
@@ -96,34 +114,34 @@ class Session:
             self.view = None
             self._heed()
 
-    async def output(self, view: View) -> bytes:
-        """Wait for what is printed next; nothing where all is over."""
-        while True:
-            if data := self.replay.read(view.position, _PIECE):
-                view.position += len(data)
-                self._heed()
-                return data
-            if self.exit_code is not None:
-                return b""
-            self._news.clear()
-            await self._news.wait()
+    def printed(self, view: View) -> bytes:
+        """Return what a client has not had so far; nothing where that is all."""
+        data = self.replay.read(view.position, _PIECE)
+        view.position += len(data)
+        self._heed()
+        return data
 
-    async def write(self, data: bytes) -> None:
-        """Type something; waits while the program reads nothing. What nobody reads is lost."""
-        rest = memoryview(data)
-        async with self._typing:
-            while rest and (file := self._program.writes) is not None:
-                try:
-                    rest = rest[os.write(file, rest) :]
-                except BlockingIOError:
-                    await self._wait_for_room(file)
-                except OSError:  # it has ended, or reads no more
-                    return
+    async def news(self) -> None:
+        """Wait until something was printed or taken, or the program has ended."""
+        self._news.clear()
+        await self._news.wait()
+
+    def type(self, data: bytes) -> bool:
+        """Type something. What nobody will read any more is lost.
+
+        Returns:
+            Whether there was room for it.
+        """
+        if len(self._input) + len(data) > MOST_INPUT:
+            return False
+        self._input += data
+        self._feed()
+        return True
 
     def end_input(self) -> None:
-        """See `Program.end_input`."""
-        self._let_write()
-        self._program.end_input()
+        """See `Program.end_input`; what was typed before comes before it."""
+        self._input_ends = True
+        self._feed()
 
     def resize(self, size: Size) -> None:
         """See `Program.resize`."""
@@ -144,7 +162,7 @@ class Session:
         children.forget(self._program.pid)
         self._read_last()
         self._stop_reading()
-        self._let_write()
+        self._stop_writing()
         self._program.close()
         self.exit_code = code
         self._news.set()
@@ -191,20 +209,29 @@ class Session:
             self._loop.remove_reader(self._program.reads)
         self._reading = False
 
-    async def _wait_for_room(self, file: int) -> None:
-        self._room = self._loop.create_future()
-        self._loop.add_writer(file, self._let_write)
-        try:
-            await self._room
-        finally:
-            self._let_write()
-
-    def _let_write(self) -> None:
-        """Wake whoever waits for room."""
-        if self._room is None:
+    def _feed(self) -> None:
+        """Pass input on for as long as the program takes it."""
+        file = self._program.writes
+        while self._input and file is not None:
+            try:
+                size = os.write(file, self._input[:_PIECE])
+            except BlockingIOError:
+                break
+            except OSError:  # it reads no more
+                size = len(self._input)
+            del self._input[:size]
+            self.taken += size
+            self._news.set()
+        if self._input and file is not None:
+            if not self._writing:
+                self._loop.add_writer(file, self._feed)
+                self._writing = True
             return
-        if self._program.writes is not None:
+        self._stop_writing()
+        if self._input_ends:
+            self._program.end_input()
+
+    def _stop_writing(self) -> None:
+        if self._writing and self._program.writes is not None:
             self._loop.remove_writer(self._program.writes)
-        if not self._room.done():
-            self._room.set_result(None)
-        self._room = None
+        self._writing = False

@@ -23,6 +23,8 @@ IDLE_SECONDS: Final = 24 * 3600.0
 """Without a client, before a terminal is hung up."""
 KEPT_SECONDS: Final = 600.0
 """An ended terminal's output and exit code, for whoever was away."""
+_LOOKS: Final = 100
+_LOOK_SECONDS: Final = 0.01
 TAKEN_OVER: Final = 4409
 """Code of a connection in whose place another one has come."""
 _TAKEN: Final = Farewell(TAKEN_OVER, "another client attached to the terminal")
@@ -120,11 +122,15 @@ class Sessions:
         self._say(session, _REMOVED)
         session.hang_up()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let all clients go: the daemon ends, and ends the programs itself."""
         for session in self._sessions.values():
             self._stop_timer(session)
             self._say(session, _ENDS)
+        for _ in range(_LOOKS):
+            if not any(session.view for session in self._sessions.values()):
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _start(self, wanted: Wanted) -> Session:
         if sum(session.exit_code is None for session in self._sessions.values()) >= MOST:

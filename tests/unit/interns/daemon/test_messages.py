@@ -1,0 +1,66 @@
+"""What clients of a terminal may ask for and say."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.interns.daemon.errors import Refused
+from tollhouse.interns.daemon.terminal.messages import (
+    BadMessage,
+    Eof,
+    Size,
+    Wanted,
+    read_control,
+    read_query,
+)
+
+
+def test_a_query_that_says_nothing_asks_for_the_main_terminal() -> None:
+    assert read_query({}) == Wanted(
+        "main", Size(24, 80), "xterm-256color", tty=True, create=True, position=0
+    )
+
+
+def test_a_query_may_say_everything() -> None:
+    query = {
+        "session": "a.b-c_1",
+        "rows": "40",
+        "cols": "120",
+        "term": "screen",
+        "tty": "false",
+        "create": "false",
+        "from": "77",
+    }
+    assert read_query(query) == Wanted(
+        "a.b-c_1", Size(40, 120), "screen", tty=False, create=False, position=77
+    )
+
+
+@pytest.mark.parametrize("name", ["", ".x", "-x", "a/b", "a b", "é", "x" * 65, "a\n"])
+def test_what_is_no_name_of_a_session_is_refused(name: str) -> None:
+    with pytest.raises(Refused):
+        read_query({"session": name})
+
+
+def test_a_resize_is_read() -> None:
+    assert read_control('{"type": "resize", "rows": 40, "cols": 120}') == Size(40, 120)
+
+
+def test_an_end_of_input_is_read() -> None:
+    assert isinstance(read_control('{"type": "eof"}'), Eof)
+
+
+@pytest.mark.parametrize("side", ["0", "4097", "-1", "1.5", "true", "null", '"40"', "[]"])
+def test_what_is_no_size_is_refused(side: str) -> None:
+    with pytest.raises(BadMessage):
+        read_control(f'{{"type": "resize", "rows": {side}, "cols": 80}}')
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(BadMessage):
+        read_control(text)
