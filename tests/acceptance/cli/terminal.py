@@ -10,8 +10,12 @@ import signal
 import subprocess
 import termios
 import time
+from typing import TYPE_CHECKING
 
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SECONDS = 60
 
@@ -19,7 +23,9 @@ SECONDS = 60
 class Terminal:
     """A command on a terminal of its own."""
 
-    def __init__(self, args: tuple[str, ...], env: dict[str, str]) -> None:
+    def __init__(
+        self, args: tuple[str, ...], env: dict[str, str], program: str | Path = TOLLHOUSE
+    ) -> None:
         self._master, slave = pty.openpty()
 
         def take_terminal() -> None:
@@ -27,7 +33,7 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self._process = subprocess.Popen(
-            [TOLLHOUSE, *args],
+            [program, *args],
             env=clean_environment({**env, "TERM": "xterm"}),
             stdin=slave,
             stdout=slave,
@@ -47,6 +53,23 @@ class Terminal:
     def type(self, text: str) -> None:
         """Press keys."""
         os.write(self._master, text.encode())
+
+    def press(self, keys: bytes) -> None:
+        """Press keys that are no text."""
+        os.write(self._master, keys)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give it another size."""
+        termios.tcsetwinsize(self._master, (rows, columns))
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether each key goes to the command as it is pressed."""
+        return not termios.tcgetattr(self._master)[3] & (termios.ICANON | termios.ECHO)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def end(self) -> int:
         """Read all that it prints and return its exit code."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.interns.daemon.daemon_process import DaemonProcess
+from tests.integration.interns.daemon.way import Way, way_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,3 +18,9 @@ if TYPE_CHECKING:
 def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     with DaemonProcess(tmp_path) as daemon:
         yield daemon
+
+
+@pytest.fixture
+def way(daemon: DaemonProcess) -> Iterator[Way]:
+    with way_to(daemon) as way:
+        yield way

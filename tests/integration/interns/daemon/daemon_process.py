@@ -44,7 +44,6 @@ class DaemonProcess:
         self.mark = secrets.token_hex(16)
         self.workspace = folder / "workspace"
         self.workspace.mkdir(exist_ok=True)
-        self.path = str(folder / "daemon.sock")
         self.log = folder / "daemon.log"
         line = {
             "token_sha256": hashlib.sha256(self.token.encode()).hexdigest(),
@@ -54,9 +53,7 @@ class DaemonProcess:
             "intern": {"id": "1d", "name": "ada"},
             **settings,
         }
-        with socket.socket(socket.AF_UNIX) as listener, self.log.open("wb") as log:
-            listener.bind(self.path)
-            listener.listen(64)
+        with self._listener(folder) as listener, self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -70,6 +67,13 @@ class DaemonProcess:
             self.process.stdin.write(json.dumps({"listener": listener.fileno(), **line}).encode())
             self.process.stdin.write(b"\n")
             self.process.stdin.flush()
+
+    def _listener(self, folder: Path) -> socket.socket:
+        self.path = str(folder / "daemon.sock")
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(self.path)
+        listener.listen(64)
+        return listener
 
     @property
     def authorization(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -439,5 +440,8 @@ def uploads(daemon: DaemonProcess) -> list[str]:
 
 def opened(daemon: DaemonProcess, name: str) -> bool:
     """Tell whether the daemon has a file of a name open."""
-    files = Path(f"/proc/{daemon.process.pid}/fd").iterdir()
-    return any(str(file.readlink()).endswith(f"/{name}") for file in files)
+    for file in Path(f"/proc/{daemon.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            if str(file.readlink()).endswith(f"/{name}"):
+                return True
+    return False

@@ -203,6 +203,23 @@ async def test_a_client_that_wants_no_new_terminal_is_told_of_the_end_again(
     assert terminal.exit_code == 3
 
 
+async def test_who_comes_back_and_says_no_size_changes_none(daemon: DaemonProcess) -> None:
+    async with daemon.terminal(rows=33, cols=99) as terminal:
+        await terminal.attached()
+    async with daemon.terminal() as terminal:
+        await terminal.type("stty size\n")
+        await terminal.read_until(b"33 99\r\n")
+
+
+async def test_a_client_may_hang_its_terminal_up(daemon: DaemonProcess) -> None:
+    async with daemon.terminal() as terminal:
+        await terminal.type("sh -c 'echo re\"\"ady; exec sleep 1000'\n")
+        await terminal.read_until(b"ready")
+        await terminal.say(type="hangup")
+        assert await terminal.end() == (1000, "the program ended")
+    assert terminal.exit_code == 128 + 1
+
+
 async def test_a_seventeenth_terminal_is_refused(daemon: DaemonProcess) -> None:
     for number in range(16):
         async with daemon.terminal(session=f"s{number}"):

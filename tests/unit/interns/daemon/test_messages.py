@@ -12,6 +12,7 @@ from tollhouse.interns.daemon.errors import Refused
 from tollhouse.interns.daemon.terminal.messages import (
     BadMessage,
     Eof,
+    HangUp,
     Size,
     Wanted,
     read_control,
@@ -21,7 +22,7 @@ from tollhouse.interns.daemon.terminal.messages import (
 
 def test_a_query_that_says_nothing_asks_for_the_main_terminal() -> None:
     assert read_query({}) == Wanted(
-        "main", Size(24, 80), "xterm-256color", tty=True, create=True, position=0
+        "main", None, "xterm-256color", tty=True, create=True, position=0
     )
 
 
@@ -52,6 +53,14 @@ def test_a_resize_is_read() -> None:
 
 def test_an_end_of_input_is_read() -> None:
     assert isinstance(read_control('{"type": "eof"}'), Eof)
+
+
+def test_a_hang_up_is_read() -> None:
+    assert isinstance(read_control('{"type": "hangup"}'), HangUp)
+
+
+def test_of_a_size_that_is_half_said_the_rest_is_usual() -> None:
+    assert read_query({"rows": "50"}).size == Size(50, 80)
 
 
 @pytest.mark.parametrize("side", ["0", "4097", "-1", "1.5", "true", "null", '"40"', "[]"])

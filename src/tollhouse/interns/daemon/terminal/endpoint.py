@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from tollhouse.interns.daemon.errors import Refused
 from tollhouse.interns.daemon.terminal.messages import (
     BadMessage,
+    HangUp,
     Size,
     read_control,
     read_query,
@@ -84,7 +85,7 @@ def remove_terminal(sessions: Sessions, name: str) -> Response:
 async def _converse(socket: WebSocket, session: Session, view: View) -> Farewell:
     tasks = [
         asyncio.ensure_future(_send_output(socket, session, view)),
-        asyncio.ensure_future(_take_input(socket, session)),
+        asyncio.ensure_future(_take_input(socket, session, view)),
     ]
     try:
         done, _ = await asyncio.wait([*tasks, view.farewell], return_when=asyncio.FIRST_COMPLETED)
@@ -112,8 +113,11 @@ async def _send_output(socket: WebSocket, session: Session, view: View) -> Farew
     return _EXITED
 
 
-async def _take_input(socket: WebSocket, session: Session) -> Farewell:
+async def _take_input(socket: WebSocket, session: Session, view: View) -> Farewell:
     while (message := await socket.receive())["type"] == "websocket.receive":
+        if session.view is not view:
+            # The one that came in its place was told what had come by then: it sends the rest anew.
+            break
         if (data := message.get("bytes")) is not None:
             if not session.type(data):
                 return _TOO_MUCH
@@ -124,6 +128,8 @@ async def _take_input(socket: WebSocket, session: Session) -> Farewell:
             return Farewell(BAD_MESSAGE, str(error))
         if isinstance(control, Size):
             session.resize(control)
+        elif isinstance(control, HangUp):
+            session.hang_up()
         elif session.tty:
             return Farewell(BAD_MESSAGE, "a terminal's input has no end: type Ctrl-D")
         else:

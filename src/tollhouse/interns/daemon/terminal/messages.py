@@ -37,12 +37,17 @@ class Eof:
     """The client has sent all of the input."""
 
 
+class HangUp:
+    """The client wants the terminal to end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The terminal that a client asks for."""
 
     session: str
-    size: Size
+    size: Size | None
+    """None where the client says nothing of it."""
     kind: str
     """What `TERM` says."""
     tty: bool
@@ -68,13 +73,9 @@ def read_query(query: Mapping[str, str]) -> Wanted:
     position = query.get("from", "0")
     if not _POSITION.fullmatch(position):
         raise Refused(400, "from has to be a number of bytes.")
-    size = Size()
     return Wanted(
         session,
-        Size(
-            _side(query.get("rows"), size.rows, "rows"),
-            _side(query.get("cols"), size.columns, "cols"),
-        ),
+        _size(query.get("rows"), query.get("cols")),
         kind,
         tty=_flag(query, "tty"),
         create=_flag(query, "create"),
@@ -87,7 +88,7 @@ def valid_session(name: str) -> bool:
     return _SESSION.fullmatch(name) is not None
 
 
-def read_control(text: str) -> Size | Eof:
+def read_control(text: str) -> Size | Eof | HangUp:
     """Read a control message.
 
     Raises:
@@ -110,6 +111,8 @@ def read_control(text: str) -> Size | Eof:
             return Size(rows, columns)
         case "eof":
             return Eof()
+        case "hangup":
+            return HangUp()
         case _:
             raise BadMessage("the type of a control message is unknown")
 
@@ -118,9 +121,17 @@ def _is_side(value: object) -> TypeGuard[int]:
     return type(value) is int and 1 <= value <= LARGEST_SIDE
 
 
-def _side(text: str | None, default: int, name: str) -> int:
-    if text is None:
-        return default
+def _size(rows: str | None, columns: str | None) -> Size | None:
+    if rows is None and columns is None:
+        return None
+    usual = Size()
+    return Size(
+        usual.rows if rows is None else _side(rows, "rows"),
+        usual.columns if columns is None else _side(columns, "cols"),
+    )
+
+
+def _side(text: str, name: str) -> int:
     number = int(text) if _POSITION.fullmatch(text) else 0
     if not _is_side(number):
         raise Refused(400, f"{name} has to be a number from 1 to {LARGEST_SIDE}.")

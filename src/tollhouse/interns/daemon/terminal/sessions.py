@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.interns.daemon.errors import Refused
+from tollhouse.interns.daemon.terminal.messages import Size
 from tollhouse.interns.daemon.terminal.program import start_shell
 from tollhouse.interns.daemon.terminal.session import Farewell, Session, View
 
@@ -72,7 +73,7 @@ class Sessions:
         if session is not None and not (session.told and wanted.create):
             if session.tty != wanted.tty:
                 raise Refused(409, "The terminal of this name is of the other kind: see tty.")
-            if session.tty and session.exit_code is None:
+            if wanted.size is not None and session.exit_code is None:
                 session.resize(wanted.size)
             return session, False
         if not wanted.create:
@@ -136,7 +137,7 @@ class Sessions:
         if sum(session.exit_code is None for session in self._sessions.values()) >= MOST:
             raise Refused(429, f"There are {MOST} terminals already; end one first.")
         environment = {**self._environment, "TERM": wanted.kind if wanted.tty else "dumb"}
-        program = start_shell(self._children, environment, wanted.size, tty=wanted.tty)
+        program = start_shell(self._children, environment, wanted.size or Size(), tty=wanted.tty)
         session = Session(wanted.session, program, self._children)
         self._sessions[wanted.session] = session
         session.ending.add_done_callback(lambda _: self._ended(session))

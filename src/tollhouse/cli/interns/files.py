@@ -1,0 +1,253 @@
+"""An intern's files: listed, fetched and sent, with a bar for large ones on a terminal.
+
+    async with opened(access) as files:
+        await files.get("results/out.csv", Path("out.csv"))
+        await files.put(Path("data.csv"), "data/in.csv")
+        entries = await files.listed("data")
+
+Paths of the intern are relative to its workspace; a leading `/workspace/` may be there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from urllib.parse import quote
+
+from tollhouse.cli.batches.meters import sending
+from tollhouse.cli.bodies import Body
+from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.interns.access import refusal
+from tollhouse.cli.interns.meters import receiving
+from tollhouse.kernel.start import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from pathlib import Path
+
+    import httpx2
+
+    from tollhouse.cli.interns.access import Access
+
+_WORKSPACE: Final = "/workspace"
+_PIECE: Final = 256 * 1024
+_PAGE: Final = 1000
+_SECONDS: Final = 60.0
+_ATTEMPTS: Final = 5
+"""To go on with a file whose connection broke."""
+_PARTIAL: Final = 206
+_OK: Final = range(200, 300)
+
+
+@asynccontextmanager
+async def opened(access: Access) -> AsyncGenerator[Files]:
+    """Open the way to an intern's files.
+
+    Args:
+        access: Where the daemon is.
+    """
+    import httpx2
+
+    async with httpx2.AsyncClient(
+        base_url=access.origin,
+        headers={**access.headers, "user-agent": "tollhouse-cli", "accept-encoding": "identity"},
+        timeout=_SECONDS,
+        trust_env=not access.is_near,
+    ) as http:
+        yield Files(http)
+
+
+class Files:
+    """The files of an intern."""
+
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        """Take an open client whose base URL is the daemon's origin; see `opened`."""
+        self._http = http
+
+    async def listed(self, path: str = "") -> list[dict[str, Any]]:
+        """Return what a folder holds, by name: `name`, `type`, `size`, `mode`, `modified_at`.
+
+        Args:
+            path: Of the folder; nothing for the workspace.
+
+        Raises:
+            CommandFailed: It was refused, it is a file, or nobody answered.
+        """
+        found = list[dict[str, Any]]()
+        while True:
+            query = {"limit": str(_PAGE), "after": found[-1]["name"] if found else ""}
+            async with self._asked("GET", path, params=query) as response:
+                if response.headers.get("Content-Type") != "application/json":
+                    message = f"{path} is a file"
+                    raise CommandFailed(message)
+                page = json.loads(await response.aread())
+            found += page["data"]
+            if not page["has_more"] or not page["data"]:
+                return found
+
+    async def get(self, path: str, to: Path | None) -> int:
+        """Fetch a file.
+
+        Args:
+            path: Of the file.
+            to: Where to; it is there only once it is whole, with the permissions that it has
+                there, and replaces what is there. A folder gets a file of the same name. None for
+                standard output.
+
+        Returns:
+            Its size in bytes.
+
+        Raises:
+            CommandFailed: It was refused, it is a folder, nobody answered, or the connection broke
+                again and again.
+            StartError: It cannot be written here.
+        """
+        if to is None:
+            return await self._fetch(path, sys.stdout.buffer, lambda _: None)
+        target = _target(to, path)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            with part.open("xb") as file:
+                size = await self._fetch(path, file, lambda mode: os.fchmod(file.fileno(), mode))
+            part.replace(target)
+        except OSError as error:
+            message = f"{target} cannot be written ({error.strerror})"
+            raise StartError(message) from None
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        return size
+
+    async def put(self, source: Path | None, path: str) -> dict[str, Any]:
+        """Send a file; it replaces what has its name, once it is there as a whole.
+
+        Args:
+            source: The file; None for standard input.
+            path: Of the file at the intern; with `/` at its end, the folder where it gets the name
+                that it has here.
+
+        Returns:
+            The file as the intern has it: `name`, `type`, `size`, `mode`, `modified_at`.
+
+        Raises:
+            CommandFailed: It was refused (no room, too large, a folder of this name), or nobody
+                answered.
+            StartError: It cannot be read here.
+        """
+        if source is None:
+            return await self._send(path, _pieces(sys.stdin.buffer), None, None)
+        if path.endswith("/"):
+            path += source.name
+        try:
+            with source.open("rb") as file:
+                status = os.fstat(file.fileno())
+                size = status.st_size if stat.S_ISREG(status.st_mode) else None
+                mode = stat.S_IMODE(status.st_mode) & 0o777
+                if size is None:  # a pipe, say: nobody knows how much of it there is
+                    return await self._send(path, _pieces(file), None, mode)
+                with sending(size) as counted:
+                    return await self._send(path, counted(_pieces(file)), size, mode)
+        except OSError as error:
+            message = f"{source} cannot be read ({error.strerror})"
+            raise StartError(message) from None
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or a folder.
+
+        Args:
+            path: Of it.
+            recursive: Whether a folder goes with all that it holds.
+
+        Raises:
+            CommandFailed: It was refused, or nobody answered.
+        """
+        query = {"recursive": str(recursive).lower()}
+        async with self._asked("DELETE", path, params=query):
+            pass
+
+    async def _send(
+        self, path: str, pieces: Iterable[bytes], size: int | None, mode: int | None
+    ) -> dict[str, Any]:
+        headers = {} if size is None else {"Content-Length": str(size)}
+        query = {} if mode is None else {"mode": f"{mode:o}"}
+        body = Body(pieces)
+        about: dict[str, Any] = {"content": body, "extensions": {"trace": body.trace}}
+        async with self._asked("PUT", path, params=query, headers=headers, **about) as response:
+            return json.loads(await response.aread())
+
+    async def _fetch(self, path: str, file: BinaryIO, begun: Callable[[int], None]) -> int:
+        """Write a file's content; go on where a connection broke, while the file stays the same."""
+        import httpx2
+
+        at, tag, attempts = 0, "", 0
+        with receiving() as received:
+            while True:
+                headers = {"Range": f"bytes={at}-", "If-Range": tag} if at else {}
+                try:
+                    async with self._asked("GET", path, headers=headers) as response:
+                        if "ETag" not in response.headers:
+                            message = f"{path} is a folder"
+                            raise CommandFailed(message)
+                        if at and response.status_code != _PARTIAL:
+                            message = f"{path} changed while it was fetched: try again"
+                            raise CommandFailed(message, passes=True)
+                        if not at:
+                            begun(int(response.headers.get("File-Mode", "644"), 8) & 0o777)
+                            received.begin(int(response.headers["Content-Length"]))
+                        tag = response.headers["ETag"]
+                        async for piece in response.aiter_raw(_PIECE):
+                            file.write(piece)
+                            at += len(piece)
+                            received.advance(len(piece))
+                            attempts = 0
+                    file.flush()
+                except httpx2.RequestError as error:
+                    attempts += 1
+                    if not at or attempts == _ATTEMPTS:
+                        raise _unreachable(error) from None
+                else:
+                    return at
+
+    @asynccontextmanager
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        **asked: Any,  # noqa: ANN401 - as the HTTP library has it
+    ) -> AsyncGenerator[httpx2.Response]:
+        import httpx2
+
+        begun = False
+        try:
+            async with self._http.stream(method, f"/files/{_escaped(path)}", **asked) as response:
+                if response.status_code not in _OK:
+                    raise refusal(response.status_code, await response.aread())
+                begun = True
+                yield response
+        except httpx2.RequestError as error:
+            if begun and method == "GET":
+                raise
+            raise _unreachable(error) from None
+
+
+def _target(to: Path, path: str) -> Path:
+    return to / path.rstrip("/").rpartition("/")[2] if to.is_dir() else to
+
+
+def _escaped(path: str) -> str:
+    relative = path.removeprefix(_WORKSPACE) if path.startswith(f"{_WORKSPACE}/") else path
+    return quote(relative.removeprefix("/"), safe="/", errors="surrogateescape")
+
+
+def _unreachable(error: httpx2.RequestError) -> CommandFailed:
+    text = f"the connection to the intern failed ({str(error) or type(error).__name__}): try again"
+    return CommandFailed(text, passes=True)
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece

@@ -1,0 +1,174 @@
+"""Files that are fetched from an intern, sent to one, and listed."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.interns.access import Access
+from tollhouse.cli.interns.files import Files, opened
+from tollhouse.kernel.secret import Secret
+from tollhouse.kernel.start import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.interns.daemon.way import Way
+
+LARGE = 20_000_000
+
+
+@pytest.fixture
+async def files(way: Way) -> AsyncIterator[Files]:
+    access = Access(way.environment["ORIGIN"], Secret(way.environment["TOKEN"]))
+    async with opened(access) as files:
+        yield files
+
+
+async def test_a_file_is_sent_with_its_permissions_and_fetched_with_them(
+    files: Files, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("echo hello")
+    script.chmod(0o750)
+    sent = await files.put(script, "bin/run.sh")
+    size = await files.get("bin/run.sh", tmp_path / "back.sh")
+    assert sent["mode"] == "0750"
+    assert size == 10
+    assert (daemon.workspace / "bin/run.sh").read_text() == "echo hello"
+    assert (tmp_path / "back.sh").read_text() == "echo hello"
+    assert (tmp_path / "back.sh").stat().st_mode & 0o777 == 0o750
+
+
+async def test_a_folder_gives_a_file_its_name_on_either_side(
+    files: Files, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "here").mkdir()
+    await files.put(tmp_path / "a.txt", "/workspace/there/")
+    await files.get("/workspace/there/a.txt", tmp_path / "here")
+    assert (daemon.workspace / "there/a.txt").read_text() == "a"
+    assert (tmp_path / "here/a.txt").read_text() == "a"
+
+
+@pytest.mark.parametrize("name", ["a b", "100%", "q?x#y", "日本", "new\nline"])
+async def test_a_name_may_hold_whatever_a_name_can(
+    files: Files, daemon: DaemonProcess, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("x")
+    await files.put(tmp_path / name, name)
+    await files.get(name, tmp_path / "back")
+    assert (daemon.workspace / name).read_text() == "x"
+    assert (tmp_path / "back").read_text() == "x"
+
+
+async def test_standard_input_and_output_do_too(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"piped")))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(taken))
+    await files.put(None, "x")
+    assert await files.get("x", None) == 5
+    assert taken.getvalue() == b"piped"
+
+
+async def test_a_large_folder_is_listed_whole(files: Files, daemon: DaemonProcess) -> None:
+    (daemon.workspace / "many").mkdir()
+    for number in range(1500):
+        (daemon.workspace / "many" / f"{number:04}").touch()
+    found = [item["name"] for item in await files.listed("many")]
+    assert found == [f"{number:04}" for number in range(1500)]
+
+
+async def test_a_file_whose_connection_breaks_is_gone_on_with(
+    files: Files, daemon: DaemonProcess, way: Way, tmp_path: Path
+) -> None:
+    content = os.urandom(LARGE)
+    (daemon.workspace / "large").write_bytes(content)
+    target = tmp_path / "large"
+    breaking = Breaking(way)
+    monitored = files._fetch  # noqa: SLF001 - to break it while it runs
+
+    async def fetch(path: str, file: io.BufferedIOBase, begun: object) -> int:
+        return await monitored(path, breaking.around(file), begun)  # type: ignore[arg-type]
+
+    files._fetch = fetch  # type: ignore[method-assign]  # noqa: SLF001
+    assert await files.get("large", target) == LARGE
+    assert target.read_bytes() == content
+    assert breaking.count == 2
+
+
+async def test_a_fetch_that_fails_leaves_nothing_and_what_was_there(
+    files: Files, tmp_path: Path
+) -> None:
+    (tmp_path / "x").write_text("old")
+    with pytest.raises(CommandFailed, match="There is no such file or folder"):
+        await files.get("none", tmp_path / "x")
+    assert (tmp_path / "x").read_text() == "old"
+    assert {path for path in os.listdir(tmp_path) if "part" in path} == set()  # noqa: PTH208 - names
+
+
+async def test_a_folder_is_not_fetched_as_a_file(
+    files: Files, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    (daemon.workspace / "folder").mkdir()
+    with pytest.raises(CommandFailed, match="folder is a folder"):
+        await files.get("folder", tmp_path / "x")
+
+
+async def test_a_file_is_not_listed_as_a_folder(files: Files, daemon: DaemonProcess) -> None:
+    (daemon.workspace / "file").touch()
+    with pytest.raises(CommandFailed, match="file is a file"):
+        await files.listed("file")
+
+
+async def test_what_cannot_be_read_here_is_told(files: Files, tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="cannot be read"):
+        await files.put(tmp_path / "none", "x")
+
+
+async def test_a_file_goes(files: Files, daemon: DaemonProcess) -> None:
+    (daemon.workspace / "a" / "b").mkdir(parents=True)
+    await files.remove("a", recursive=True)
+    assert not (daemon.workspace / "a").exists()
+
+
+async def test_a_wrong_token_is_told(way: Way) -> None:
+    async with opened(Access(way.environment["ORIGIN"], Secret("wrong"))) as files:
+        with pytest.raises(CommandFailed, match="refused the token"):
+            await files.listed()
+
+
+async def test_an_intern_that_is_not_there_is_told() -> None:
+    async with opened(Access("http://127.0.0.1:9", Secret("x"))) as files:
+        with pytest.raises(CommandFailed, match="the connection to the intern failed"):
+            await files.listed()
+
+
+class Breaking:
+    """A file that cuts the way at some places of its content."""
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
+        self.count = 0
+
+    def around(self, file: io.BufferedIOBase) -> Breaking:
+        self._file = file
+        return self
+
+    def write(self, data: bytes) -> int:
+        if self._file.tell() > (self.count + 1) * LARGE // 4 and self.count < 2:
+            self.count += 1
+            self._way.blink()
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()

@@ -1,0 +1,50 @@
+"""The way to an intern, and what its refusals are to a person."""
+
+from __future__ import annotations
+
+import pytest
+
+from tollhouse.cli.interns.access import Access, refusal
+from tollhouse.kernel.secret import Secret
+
+
+def test_the_token_is_not_shown() -> None:
+    assert "canary" not in repr(Access("http://127.0.0.1:1", Secret("canary")))
+
+
+@pytest.mark.parametrize(
+    ("origin", "near"),
+    [
+        ("http://127.0.0.1:8000", True),
+        ("http://localhost", True),
+        ("http://1d.interns.localhost:80", True),
+        ("https://1d.interns.example.com", False),
+        ("http://localhost.example.com", False),
+    ],
+)
+def test_an_origin_on_this_machine_is_reached_past_any_proxy(origin: str, *, near: bool) -> None:
+    assert Access(origin, Secret("x")).is_near is near
+
+
+def test_a_refusal_is_in_the_interns_words() -> None:
+    body = b'{"error": {"code": 507, "message": "The workspace is full."}}'
+    failed = refusal(507, body)
+    assert str(failed) == "the intern refused: The workspace is full"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b'{"error": 5}', b'{"error": {}}', b"\xff"]
+)
+def test_a_refusal_without_words_has_its_status(body: bytes) -> None:
+    assert str(refusal(502, body)) == "the intern refused: status 502"
+
+
+def test_a_refusal_cannot_write_on_the_terminal() -> None:
+    body = b'{"error": {"code": 400, "message": "\\u001b[2Jgone"}}'
+    assert "\x1b" not in str(refusal(400, body))
+
+
+def test_what_may_pass_says_so() -> None:
+    assert refusal(503, b"").passes
+    assert refusal(401, b"").passes
+    assert not refusal(404, b"").passes
