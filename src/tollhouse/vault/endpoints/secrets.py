@@ -7,18 +7,15 @@ the front's.
 Source: the public gateway's vault.
 """
 
-import json
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
-from starlette.requests import ClientDisconnect
+from pydantic import BaseModel
 
 from tollhouse.identity.access import HoldingKey
 from tollhouse.identity.types import Subject
-from tollhouse.kernel.errors import Invalid, PayloadTooLarge
+from tollhouse.kernel.bodies import Bodies, described
 from tollhouse.kernel.pages import Window
 from tollhouse.kernel.secret import Secret
 from tollhouse.kernel.wire import refusals
@@ -41,8 +38,7 @@ from tollhouse.vault.endpoints.wire import (
 from tollhouse.vault.service import SecretsPage, VaultService
 from tollhouse.vault.types import NewSecret, Verdict
 
-T = TypeVar("T", bound=BaseModel)
-_BODY: Final = "vault_body"
+_BODIES: Final = Bodies(policy.LARGEST_BODY)
 _INTERN: Final = "internId"
 _TAG: Final = "Vault"
 
@@ -110,10 +106,10 @@ class Secrets:
             status_code=204 if body is None else 200,
             dependencies=[
                 Depends(self._gate(writes=True, copies=copies)),
-                Depends(_read_body),
+                Depends(_BODIES.read),
             ],
             responses=refusals(*statuses),
-            openapi_extra=None if body is None else _described(body),
+            openapi_extra=None if body is None else dict(described(body)),
         )
 
     def _gate(self, *, writes: bool, copies: bool = False) -> Gate:
@@ -167,7 +163,7 @@ class Secrets:
         All of them or none. The intern's own ones of the same names are replaced.
         """
         intern = policy.intern_uuid(intern_id)
-        names = policy.check_names(_body(request, CopyBody).names)
+        names = policy.check_names(_BODIES.parsed(request, CopyBody).names)
         copies = await self._service.copy(caller, intern, names)
         return SecretList(data=[secret_reply(each) for each in copies])
 
@@ -207,7 +203,7 @@ class Secrets:
         self, request: Request, caller: Subject, intern: str | None, name: str
     ) -> OneSecret:
         policy.check_name(name)
-        body = _body(request, WriteBody)
+        body = _BODIES.parsed(request, WriteBody)
         new = NewSecret(Secret(policy.check_value(body.value)), policy.normal_hosts(body.hosts))
         return OneSecret(data=secret_reply(await self._service.put(caller, intern, name, new)))
 
@@ -216,57 +212,3 @@ class Secrets:
         async with self._database.writing() as write:
             await self._service.delete(write, caller, intern, name)
         return Response(status_code=204)
-
-
-async def _read_body(request: Request) -> None:
-    """Leave the whole body in the request's state.
-
-    Raises:
-        PayloadTooLarge: It is over the limit; known from its declared length, or as it comes.
-    """
-    declared = request.headers.get("content-length", "")
-    too_large = PayloadTooLarge(f"The request body is larger than {policy.LARGEST_BODY} bytes.")
-    if declared.isdigit() and int(declared) > policy.LARGEST_BODY:
-        raise too_large
-    gathered = bytearray()
-    try:
-        async for piece in request.stream():
-            gathered += piece
-            if len(gathered) > policy.LARGEST_BODY:
-                raise too_large
-    except ClientDisconnect:
-        message = "The body was not sent to its end."
-        raise Invalid(message) from None
-    setattr(request.state, _BODY, bytes(gathered))
-
-
-def _body(request: Request, model: type[T]) -> T:
-    """Return the body that `_read_body` left.
-
-    Raises:
-        RequestValidationError: It does not fit the model.
-        Invalid: It is no readable JSON.
-    """
-    raw: bytes = getattr(request.state, _BODY)
-    if not raw:
-        raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": ""}])
-    try:
-        return model.model_validate(json.loads(raw))
-    except json.JSONDecodeError as error:
-        place = {"type": "json_invalid", "loc": ("body", error.pos), "msg": ""}
-        raise RequestValidationError([{**place, "ctx": {"error": error.msg}}]) from None
-    except ValidationError as error:
-        # Without what was sent: it is a secret.
-        found = error.errors(include_input=False, include_url=False, include_context=False)
-        errors = [{**each, "loc": ("body", *each["loc"])} for each in found]
-        raise RequestValidationError(errors) from None
-    except (ValueError, RecursionError):
-        # No UTF-8, an endless number, or nested too deeply.
-        message = "The body is not readable JSON."
-        raise Invalid(message) from None
-
-
-def _described(body: type[BaseModel]) -> dict[str, Any]:
-    schema = body.model_json_schema()
-    content = {"application/json": {"schema": schema}}
-    return {"requestBody": {"required": True, "content": content}}
