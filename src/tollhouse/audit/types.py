@@ -25,6 +25,8 @@ class Action(StrEnum):
     SECRET_RELEASED = "secret_released"  # noqa: S105 - the same
     VAULT_DELETED = "vault_deleted"
     KEY_ROTATED = "key_rotated"
+    DAEMON_REVEALED = "daemon_revealed"
+    """The token of an intern's daemon was shown."""
     OUTBOUND_OPENED = "outbound_opened"
     """Reserved networks (`hosts`) and authorities (`name`) that an operator lets be called."""
 

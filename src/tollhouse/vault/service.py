@@ -150,14 +150,7 @@ class VaultService:
         Raises:
             Unavailable: It cannot be opened.
         """
-        key = self._keyring.known(secret.vault_id)
-        if key is None:
-            async with self._database.reading() as read:
-                vaults = await repository.vaults_of(read, [secret.vault_id])
-            if not vaults:
-                raise _not_opened()
-            key = await self._keyring.key(vaults[0])
-        return self._open(key, secret)
+        return self._open(await self._key_of(secret.vault_id), secret)
 
     # Changing
 
@@ -291,6 +284,35 @@ class VaultService:
         await repository.add_subject(write, subject)
         return subject
 
+    async def is_attachable(self, read: Read, workspace_id: str, vault_id: str) -> bool:
+        """Tell whether another intern of a workspace may borrow a vault."""
+        found = await repository.vaults_of(read, [vault_id])
+        return any(_is_an_interns(vault, workspace_id) for vault in found)
+
+    async def seal_beside(self, vault_id: str, name: str, value: Secret) -> bytes:
+        """Return a value sealed under a vault's key that is kept elsewhere.
+
+        Args:
+            vault_id: The vault.
+            name: What it is, which no secret may be called: with a hyphen in it.
+            value: The plaintext.
+
+        Raises:
+            Unavailable: The vault is gone, or its key cannot be used now.
+        """
+        return seal(await self._key_of(vault_id), value, vault_id, name, 1)
+
+    async def open_beside(self, vault_id: str, name: str, sealed: bytes) -> Secret:
+        """Return the value that `seal_beside` has sealed.
+
+        Raises:
+            Unavailable: It cannot be opened.
+        """
+        try:
+            return open_(await self._key_of(vault_id), sealed, vault_id, name, 1)
+        except Unopenable:
+            raise _not_opened() from None
+
     async def forget_subject(self, write: Write, intern_id: str, actor: str) -> None:
         """Remove an intern's vault with its secrets; whoever borrows it receives nothing then."""
         subject = await repository.subject(write, intern_id)
@@ -314,6 +336,16 @@ class VaultService:
             await self._remove(write, vault, who.key_hash or OPERATOR, None)
 
     # Parts
+
+    async def _key_of(self, vault_id: str) -> bytes:
+        key = self._keyring.known(vault_id)
+        if key is not None:
+            return key
+        async with self._database.reading() as read:
+            vaults = await repository.vaults_of(read, [vault_id])
+        if not vaults:
+            raise _not_opened()
+        return await self._keyring.key(vaults[0])
 
     async def _add_vault(self, write: Write, vault: Vault) -> bool:
         """Store a vault; false where its key is wrapped with one that is about to be forgotten."""
@@ -339,12 +371,7 @@ class VaultService:
     async def _check_attachable(self, read: Read, subject: VaultSubject) -> None:
         if subject.attached_vault_id is None:
             return
-        found = await repository.vaults_of(read, [subject.attached_vault_id])
-        fits = [
-            vault
-            for vault in found
-            if vault.kind is VaultKind.INTERN and vault.workspace_id == subject.workspace_id
-        ]
+        fits = await self.is_attachable(read, subject.workspace_id, subject.attached_vault_id)
         if not fits or subject.attached_vault_id == subject.own_vault_id:
             message = "attached_vault_id: no other intern's vault of this workspace."
             raise Invalid(message)
@@ -477,3 +504,7 @@ def _no_secret(name: str) -> NotFound:
 def _not_opened() -> Unavailable:
     message = "The secret cannot be opened; store it again."
     return Unavailable(message, metadata={"retryable": False})
+
+
+def _is_an_interns(vault: Vault, workspace_id: str) -> bool:
+    return vault.kind is VaultKind.INTERN and vault.workspace_id == workspace_id
