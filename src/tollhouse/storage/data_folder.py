@@ -5,6 +5,7 @@
     <data>/blobs/            requests and results of batches
     <data>/vault.keys        the key-encryption keys of secrets, mode 0600
     <data>/egress/           the ways out of running sessions
+    <data>/interns/          the workspaces of interns
     <data>/.lock             flock'd by the owner; holds its pid and address as JSON
     <data>/control.sock      the owner's door for commands on this machine, mode 0600
 
@@ -88,6 +89,11 @@ class DataFolder:
     def egress(self) -> Path:
         """The folder of the ways out of sessions."""
         return self.path / "egress"
+
+    @property
+    def interns(self) -> Path:
+        """The folder of all that belongs to interns."""
+        return self.path / "interns"
 
     @property
     def control_socket(self) -> Path:

@@ -4,7 +4,7 @@ Importing this package registers every table on `METADATA`, which the migrations
 with what the migrations make.
 """
 
-from tollhouse.storage.tables import accounting, audit, batches, identity, vault
+from tollhouse.storage.tables import accounting, audit, batches, identity, interns, vault
 from tollhouse.storage.tables.base import METADATA
 
-__all__ = ["METADATA", "accounting", "audit", "batches", "identity", "vault"]
+__all__ = ["METADATA", "accounting", "audit", "batches", "identity", "interns", "vault"]

@@ -1,0 +1,295 @@
+"""What an intern may be called, who may touch it, and what a creation is remembered by. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tollhouse.identity.types import KeyKind
+from tollhouse.interns.lifecycle import refusal
+from tollhouse.interns.types import Operation, Status
+from tollhouse.kernel.clock import iso_utc
+from tollhouse.kernel.errors import Conflict, Invalid, NotFound, TollhouseError, Unauthenticated
+
+if TYPE_CHECKING:
+    from tollhouse.identity.types import Subject, Switches
+    from tollhouse.interns.types import Intern, NewIntern
+
+NAME: Final = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
+SHORTEST_NAME: Final = 2
+LONGEST_NAME: Final = 17
+LONGEST_DESCRIPTION: Final = 2_000
+LONGEST_INSTRUCTIONS: Final = 100_000
+LONGEST_MODEL: Final = 200
+MODEL: Final = r"^[A-Za-z0-9~._:@+-]+\/[A-Za-z0-9~._:@+-]+$"
+LONGEST_KEY: Final = 255
+"""Characters of an idempotency key."""
+MOST_STATUSES: Final = 8
+LARGEST_BODY: Final = 1_048_576
+"""Bytes of a body."""
+
+_NAME: Final = re.compile(NAME[1:-1])
+_MODEL: Final = re.compile(MODEL[1:-1])
+_EARLIER_NAMES: Final = {"awaiting_slack_install": Status.AWAITING_CHAT_INSTALL}
+"""Names of statuses that published clients send."""
+_DERIVED: Final = "derived:"
+"""What a key begins with that was derived; one that was sent is stored behind `_SENT`."""
+_SENT: Final = "sent:"
+_DOING: Final = {
+    Operation.PROVISION: "provisioned",
+    Operation.SUSPEND: "suspended",
+    Operation.DELETE: "deleted",
+    Operation.PATCH: "changed",
+    Operation.DAEMON: "reached",
+}
+
+
+class InternBusy(Conflict):
+    """The intern's state does not allow it."""
+
+
+class ServiceUnreachable(TollhouseError):
+    """Nobody is there who acts on interns, or did not succeed; another try may."""
+
+    kind = "upstream"
+    code = "server"
+
+
+class Cursor(NamedTuple):
+    """The last intern of a page."""
+
+    created_at: datetime
+    id: str
+
+
+def check_name(name: str) -> str:
+    """Return an intern's name.
+
+    Raises:
+        Invalid: It is none.
+    """
+    if not SHORTEST_NAME <= len(name) <= LONGEST_NAME or not _NAME.fullmatch(name):
+        raise Invalid(
+            f"name: must have {SHORTEST_NAME} to {LONGEST_NAME} characters: lower-case letters, "
+            "digits and single hyphens between them, a letter first."
+        )
+    return name
+
+
+def check_model(model: str) -> str:
+    """Return a model as interns are configured with it.
+
+    Raises:
+        Invalid: It is not of the form `author/slug`.
+    """
+    if not 1 <= len(model) <= LONGEST_MODEL or not _MODEL.fullmatch(model):
+        message = "model: must have the form author/slug, such as simulated/echo."
+        raise Invalid(message)
+    return model
+
+
+def check_caller(caller: Subject) -> None:
+    """Make sure that a caller's key is one for interns.
+
+    Raises:
+        Unauthenticated: It is a management key, which has no workspace of its own.
+    """
+    if caller.kind is KeyKind.MANAGEMENT:
+        message = "Invalid or missing API key: a management key cannot use interns."
+        raise Unauthenticated(message)
+
+
+def check_programme(switches: Switches) -> None:
+    """Make sure that a workspace may have interns.
+
+    Raises:
+        NotFound: It may not, and is not told more.
+    """
+    if not switches.intern_programme:
+        message = "Not found."
+        raise NotFound(message)
+
+
+def check_confinement(caller: Subject, intern_id: str | None) -> None:
+    """Make sure that an intern's own key asks for that intern alone.
+
+    Args:
+        caller: Who asks.
+        intern_id: What it asks for; None for all of its workspace.
+
+    Raises:
+        NotFound: It asks for something else.
+    """
+    if caller.kind is KeyKind.INTERN and caller.intern_id != intern_id:
+        raise no_intern()
+
+
+def check_workspace(caller: Subject, workspace_id: str | None) -> None:
+    """Make sure that a workspace that a caller names is its own.
+
+    Raises:
+        NotFound: It is not, or there is none of that id.
+    """
+    if workspace_id is not None and workspace_id.lower() != caller.workspace_id:
+        message = "The key has no such workspace."
+        raise NotFound(message)
+
+
+def check_state(operation: Operation, intern: Intern) -> None:
+    """Make sure that an intern's state allows an operation.
+
+    Raises:
+        InternBusy: It does not.
+    """
+    found = refusal(operation, intern.state)
+    if found is None:
+        return
+    status = intern.state.status
+    message = f"The intern is {status}: it cannot be {_DOING[operation]}."
+    if found.retryable:
+        message = f"The intern is {status}, and something is under way with it: try again later."
+    raise InternBusy(message, metadata=found._asdict())
+
+
+def check_idempotency_key(key: str | None) -> str | None:
+    """Return the idempotency key of a creation.
+
+    Raises:
+        Invalid: It is empty or too long.
+    """
+    if key is not None and not 1 <= len(key) <= LONGEST_KEY:
+        message = f"Idempotency-Key: must have 1 to {LONGEST_KEY} characters."
+        raise Invalid(message)
+    return key
+
+
+def request_digest(new: NewIntern) -> str:
+    """Return what equal creations have in common, in hex; defaults count as if they were sent."""
+    facts = [new.name, new.description, new.instructions, new.vault_id, new.provision]
+    return sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def stored_key(sent: str | None, digest: str) -> str:
+    """Return what a creation is found by: its key, or what stands for it."""
+    return f"{_DERIVED}{digest}" if sent is None else f"{_SENT}{sent}"
+
+
+def statuses(text: str | None) -> frozenset[Status]:
+    """Return the statuses that a list is filtered by; empty for all.
+
+    Args:
+        text: Names with commas between them.
+
+    Raises:
+        Invalid: It names one that there is not, or too many.
+    """
+    if text is None:
+        return frozenset()
+    names = text.split(",")
+    if len(names) > MOST_STATUSES:
+        raise Invalid(f"status: must name at most {MOST_STATUSES} statuses.")
+    try:
+        return frozenset(_EARLIER_NAMES.get(name) or Status(name) for name in names)
+    except ValueError:
+        known = ", ".join(Status)
+        raise Invalid(f"status: must be some of {known}, with commas between them.") from None
+
+
+def cursor_text(cursor: Cursor) -> str:
+    """Return a cursor for a client, which need not understand it."""
+    text = f"{iso_utc(cursor.created_at)}|{cursor.id}"
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def cursor_of(text: str | None) -> Cursor | None:
+    """Return the cursor that a client sent back.
+
+    Raises:
+        Invalid: It is none of ours.
+    """
+    if text is None:
+        return None
+    try:
+        at, _, intern_id = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().partition("|")
+        found = Cursor(datetime.fromisoformat(at).astimezone(UTC), intern_id)
+    except (ValueError, Base64Error, OverflowError):
+        found = None
+    if found is None or cursor_text(found) != text:
+        message = "starting_after: must be the next_cursor of an earlier page."
+        raise Invalid(message)
+    return found
+
+
+def no_intern() -> NotFound:
+    """Return the refusal that says nothing of what there is."""
+    return NotFound("No such intern.")
+
+
+def name_taken() -> Conflict:
+    """Return the refusal of a name."""
+    metadata = {"reason": "name_taken", "retryable": False}
+    return Conflict("Another intern of yours has this name.", metadata=metadata)
+
+
+def key_reused() -> Conflict:
+    """Return the refusal of an idempotency key."""
+    metadata = {"reason": "idempotency_key_reused", "retryable": False}
+    return Conflict("The idempotency key was used for another intern.", metadata=metadata)
+
+
+def too_many(most: int) -> Conflict:
+    """Return the refusal of one intern more."""
+    metadata = {"reason": "intern_limit_reached", "retryable": False}
+    return Conflict(f"You have {most} interns already; delete one first.", metadata=metadata)
+
+
+def not_attachable() -> Conflict:
+    """Return the refusal of a vault that is not to be borrowed."""
+    metadata = {"reason": "vault_not_attachable", "retryable": False}
+    message = "vault_id: no other intern of this workspace has this vault."
+    return Conflict(message, metadata=metadata)
+
+
+def not_reachable() -> Conflict:
+    """Return the refusal where a daemon has no address yet."""
+    metadata = {"reason": "intern_unreachable", "retryable": True}
+    return Conflict("The intern has no address yet; try again.", metadata=metadata)
+
+
+def changed_meanwhile() -> InternBusy:
+    """Return the refusal where somebody else was faster."""
+    metadata = {"reason": "intern_busy", "retryable": True}
+    return InternBusy("The intern was changed in this moment; try again.", metadata=metadata)
+
+
+def not_suspended(intern: Intern) -> ServiceUnreachable:
+    """Return the failure of a suspension."""
+    why = intern.last_failure_message or f"it is {intern.state.status}"
+    return ServiceUnreachable(f"The intern was not suspended: {why}")
+
+
+def hostname(intern_id: str, base_domain: str | None) -> str:
+    """Return the name under which an intern's daemon is reached; it outlives every run of it."""
+    return "127.0.0.1" if base_domain is None else f"{intern_id[:8]}.interns.{base_domain}"
+
+
+def origin(intern: Intern, base_origin: str | None) -> str:
+    """Return the origin of a running intern's daemon.
+
+    Args:
+        intern: It has a hostname and a run.
+        base_origin: Scheme and port where daemons have names, with `{host}` for the name.
+
+    Raises:
+        Conflict: It has no address yet.
+    """
+    if intern.hostname is None or intern.run is None or intern.run.port is None:
+        raise not_reachable()
+    if base_origin is None:
+        return f"http://{intern.hostname}:{intern.run.port}"
+    return base_origin.format(host=intern.hostname)

@@ -1,0 +1,284 @@
+"""The SQL of interns. Every change of a state is a compare-and-set, and so is all under a lease.
+
+A row that did not fit any more is a lost race: the functions say so by what they return.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+
+from tollhouse.interns.lifecycle import BEGUN, JOURNEYS, RUNS, before, movable
+from tollhouse.interns.types import Desired, Intern, Lease, Run, State, Status
+from tollhouse.storage.tables.interns import interns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from tollhouse.interns.policy import Cursor
+    from tollhouse.interns.types import InternFilter, Operation
+    from tollhouse.storage.transaction import Read, Write
+
+_CREATING: Final = 0x696E7472
+_RUN: Final = {f"run_{each.name}": each.name for each in fields(Run)}
+_PLAIN: Final = tuple(each.name for each in fields(Intern) if each.name not in {"state", "run"})
+NO_RUN: Final[Mapping[str, object]] = dict.fromkeys(_RUN)
+"""The facts of an intern that does not run."""
+
+
+# Making
+
+
+async def begin_creation(write: Write) -> None:
+    """Keep other creations waiting: names, numbers and keys are looked at before they are taken."""
+    await write.alone(_CREATING)
+
+
+async def free_number(read: Read) -> int:
+    """Return the lowest number that no intern has."""
+    other = interns.alias()
+    taken = sa.exists().where(other.c.number == interns.c.number + 1)
+    if not (await read.execute(sa.select(sa.exists().where(interns.c.number == 1)))).scalar_one():
+        return 1
+    query = sa.select(sa.func.min(interns.c.number) + 1).where(sa.not_(taken))
+    return int((await read.execute(query)).scalar_one())
+
+
+async def add(write: Write, intern: Intern) -> None:
+    """Store a new intern."""
+    await write.execute(sa.insert(interns).values(**_row(intern)))
+
+
+async def with_vault(write: Write, intern_id: str, vault_id: str) -> bool:
+    """Note which vault is an intern's own; false where it has one, or is not there any more."""
+    noted = (
+        sa.update(interns)
+        .where(interns.c.id == intern_id, interns.c.vault_id.is_(None))
+        .values(vault_id=vault_id)
+    )
+    return (await write.execute(noted)).rowcount > 0
+
+
+# Reading
+
+
+async def get(read: Read, intern_id: str) -> Intern | None:
+    """Return an intern."""
+    return await _one(read, sa.select(interns).where(interns.c.id == intern_id))
+
+
+async def with_key(read: Read, workspace_id: str, creator: str, key: str) -> Intern | None:
+    """Return the intern whose creation had an idempotency key."""
+    return await _one(read, _of(workspace_id, creator).where(interns.c.idempotency_key == key))
+
+
+async def with_name(read: Read, workspace_id: str, creator: str, name: str) -> Intern | None:
+    """Return the intern of a name."""
+    return await _one(read, _of(workspace_id, creator).where(interns.c.name == name))
+
+
+async def count(read: Read, workspace_id: str, creator: str) -> int:
+    """Return how many interns somebody has in a workspace."""
+    query = sa.select(sa.func.count()).select_from(_of(workspace_id, creator).subquery())
+    return (await read.execute(query)).scalar_one()
+
+
+async def page(
+    read: Read, wanted: InternFilter, after: Cursor | None, limit: int
+) -> Sequence[Intern]:
+    """Return interns of a workspace, newest first.
+
+    Args:
+        read: The transaction.
+        wanted: Which.
+        after: The last one of the page before.
+        limit: How many at most.
+    """
+    at, key = interns.c.created_at, interns.c.id
+    query = sa.select(interns).where(interns.c.workspace_id == wanted.workspace_id)
+    if wanted.statuses:
+        query = query.where(interns.c.status.in_(sorted(wanted.statuses)))
+    if after is not None:
+        older = sa.and_(at == after.created_at, key < after.id)
+        query = query.where(sa.or_(at < after.created_at, older))
+    rows = await read.execute(query.order_by(at.desc(), key.desc()).limit(limit))
+    return [_intern(row) for row in rows.mappings()]
+
+
+async def ids(read: Read) -> frozenset[str]:
+    """Return every intern there is."""
+    return frozenset((await read.execute(sa.select(interns.c.id))).scalars())
+
+
+# What callers change
+
+
+async def change(write: Write, intern_id: str, **facts: object) -> Intern | None:
+    """Change what a caller may say of an intern; None where it is not there any more."""
+    changed = sa.update(interns).where(interns.c.id == intern_id).values(**facts)
+    return await _one(write, changed.returning(interns))
+
+
+async def move(
+    write: Write, intern_id: str, operation: Operation, target: State, **facts: object
+) -> Intern | None:
+    """Take an intern where an operation leads, with further facts.
+
+    Returns:
+        The intern; None where its state does not allow the operation.
+    """
+    moved = (
+        sa.update(interns)
+        .where(interns.c.id == intern_id, _is_any(movable(operation)))
+        .values(status=target.status.value, desired=target.desired.value, **facts)
+        .returning(interns)
+    )
+    return await _one(write, moved)
+
+
+# What a reconciler does
+
+
+async def waiting(read: Read, machine: str, now: datetime) -> Sequence[str]:
+    """Return the interns that a machine has to do something with and nobody holds, oldest first.
+
+    That is each one under way to somewhere, and each one that runs: its sandbox is to be kept.
+    """
+    query = (
+        sa.select(interns.c.id)
+        .where(_is_any((*JOURNEYS, RUNS)), _is_free(machine, now))
+        .order_by(interns.c.updated_at)
+    )
+    return list((await read.execute(query)).scalars())
+
+
+async def lease(
+    write: Write, intern_id: str, machine: str, now: datetime, until: datetime
+) -> Lease | None:
+    """Take the right to act on an intern; None where somebody else has it."""
+    taken = (
+        sa.update(interns)
+        .where(interns.c.id == intern_id, _is_free(machine, now))
+        .values(lease_token=interns.c.lease_token + 1, lease_until=until)
+        .returning(interns)
+    )
+    row = (await write.execute(taken)).mappings().one_or_none()
+    return None if row is None else Lease(_intern(row), row["lease_token"])
+
+
+async def extend(write: Write, leases: Iterable[Lease], until: datetime) -> frozenset[str]:
+    """Keep leases for longer; return the interns whose lease was kept."""
+    kept: set[str] = set()
+    for each in leases:
+        held = _held(each).values(lease_until=until).returning(interns.c.id)
+        kept.update((await write.execute(held)).scalars())
+    return frozenset(kept)
+
+
+async def let_go(write: Write, held: Lease) -> None:
+    """Give a lease back."""
+    await write.execute(_held(held).values(lease_until=None))
+
+
+async def begin_anew(write: Write, machine: str, now: datetime) -> None:
+    """Free every intern of a machine, and have those boot that ran: for a start alone on it."""
+    of_machine = sa.or_(interns.c.machine == machine, interns.c.machine.is_(None))
+    freed = sa.update(interns).where(of_machine)
+    await write.execute(freed.values(lease_until=None, lease_token=interns.c.lease_token + 1))
+    ran = sa.update(interns).where(of_machine, _is_any({RUNS}))
+    status, desired = BEGUN.status.value, BEGUN.desired.value
+    await write.execute(ran.values(status=status, desired=desired, step=1, updated_at=now))
+
+
+async def arrive(
+    write: Write, held: Lease, target: State, now: datetime, **facts: object
+) -> Intern | None:
+    """Take an intern to a state that follows its own, with further facts.
+
+    Returns:
+        The intern; None where the lease was lost or its state is another now.
+    """
+    moved = (
+        _held(held)
+        .where(_is_any(before(target)))
+        .values(status=target.status.value, desired=target.desired.value, updated_at=now, **facts)
+        .returning(interns)
+    )
+    return await _one(write, moved)
+
+
+async def note(write: Write, held: Lease, **facts: object) -> Intern | None:
+    """Note further facts of an intern; None where the lease was lost."""
+    return await _one(write, _held(held).values(**facts).returning(interns))
+
+
+async def remove(write: Write, held: Lease) -> bool:
+    """Forget an intern that is being destroyed; false where the lease was lost."""
+    gone = sa.delete(interns).where(
+        interns.c.id == held.intern.id,
+        interns.c.lease_token == held.token,
+        interns.c.status == Status.DESTROYING.value,
+    )
+    return (await write.execute(gone)).rowcount > 0
+
+
+# Parts
+
+
+def _of(workspace_id: str, creator: str) -> sa.Select[Any]:
+    return sa.select(interns).where(
+        interns.c.workspace_id == workspace_id, interns.c.creator == creator
+    )
+
+
+def _held(held: Lease) -> sa.Update:
+    return sa.update(interns).where(
+        interns.c.id == held.intern.id, interns.c.lease_token == held.token
+    )
+
+
+def _is_any(states: Iterable[State]) -> sa.ColumnElement[bool]:
+    return sa.or_(
+        *(
+            sa.and_(
+                interns.c.status == state.status.value, interns.c.desired == state.desired.value
+            )
+            for state in sorted(states, key=lambda each: (each.status, each.desired))
+        )
+    )
+
+
+def _is_free(machine: str, now: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        sa.or_(interns.c.lease_until.is_(None), interns.c.lease_until <= now),
+        sa.or_(interns.c.machine.is_(None), interns.c.machine == machine),
+    )
+
+
+async def _one(read: Read, statement: sa.Select[Any] | sa.UpdateBase) -> Intern | None:
+    row = (await read.execute(statement)).mappings().one_or_none()
+    return None if row is None else _intern(row)
+
+
+def _intern(row: sa.RowMapping) -> Intern:
+    run = None
+    if row["run_key_hash"] is not None:
+        run = Run(**{name: row[column] for column, name in _RUN.items()})
+    state = State(Status(row["status"]), Desired(row["desired"]))
+    return Intern(**{name: row[name] for name in _PLAIN}, state=state, run=run)
+
+
+def _row(intern: Intern) -> dict[str, object]:
+    row: dict[str, object] = {name: getattr(intern, name) for name in _PLAIN}
+    row |= {"status": intern.state.status.value, "desired": intern.state.desired.value}
+    return {**row, **run_facts(intern.run)}
+
+
+def run_facts(run: Run | None) -> Mapping[str, object]:
+    """Return the facts of what belongs to a running intern, for `arrive` and `note`."""
+    if run is None:
+        return NO_RUN
+    return {column: getattr(run, name) for column, name in _RUN.items()}

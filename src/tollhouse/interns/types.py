@@ -1,0 +1,169 @@
+"""Interns as they are kept, and what may be asked of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tollhouse.identity.types import Subject
+    from tollhouse.kernel.secret import Secret
+
+
+class Status(StrEnum):
+    """What an intern is seen to be."""
+
+    AWAITING_CHAT_INSTALL = "awaiting_chat_install"
+    """Its chat integration has to be installed first; no route of ours makes such an intern."""
+    QUEUED = "queued"
+    PROVISIONING = "provisioning"
+    RUNNING = "running"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    DESTROYING = "destroying"
+    DESTROY_FAILED = "destroy_failed"
+
+
+class Desired(StrEnum):
+    """What an intern is to become; a reconciler brings it there."""
+
+    IDLE = "idle"
+    """What it is: nobody has asked for anything else."""
+    RUNNING = "running"
+    STOPPED = "stopped"
+    ABSENT = "absent"
+
+
+class Operation(StrEnum):
+    """What may be asked of an intern, and depends on its state."""
+
+    PROVISION = "provision"
+    SUSPEND = "suspend"
+    DELETE = "delete"
+    PATCH = "patch"
+    DAEMON = "daemon"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where an intern stands: what it is seen to be, and what it is to become."""
+
+    status: Status
+    desired: Desired
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The step of a boot that is under way."""
+
+    label: str
+    number: int
+    """Counted from 1."""
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Intern:
+    """An intern as it is stored."""
+
+    id: str
+    account_id: str
+    workspace_id: str
+    creator: str
+    """Id of the user whose key made it; empty where the key is nobody's."""
+    name: str
+    description: str | None
+    instructions: str | None
+    model: str | None
+    """None for the workspace's default."""
+    state: State
+    step: int | None
+    """The step of its boot; None where none is under way."""
+    last_failure_message: str | None
+    vault_id: str | None
+    """None until its own vault is made."""
+    attached_vault_id: str | None
+    """Another intern's, that it borrows."""
+    hostname: str | None
+    """None until it was first provisioned."""
+    number: int
+    """Its own on this installation, counted from 1; the lowest that is free."""
+    idempotency_key: str
+    """What its creation was sent with, or what was derived from it."""
+    request_digest: str
+    """Of what its creation asked for."""
+    loss_acknowledged: bool
+    """Whether it may be deleted although its workspace could not be archived."""
+    workspace_digest: str | None
+    """Of its files, as it was last suspended; None where nobody knows."""
+    restarts: int
+    """How often its sandbox was started anew since it was last provisioned."""
+    created_at: datetime
+    updated_at: datetime
+    run: Run | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What belongs to a running intern until it is suspended."""
+
+    model: str
+    """What it was provisioned with."""
+    key_hash: str
+    """Of its own API key."""
+    port: int | None
+    """Where its daemon is reached on this machine."""
+    token_hash: str
+    """SHA-256 of its daemon's token, in hex."""
+    sealed_token: bytes = field(repr=False)
+    """The token, under the key of its own vault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to act on an intern, until it runs out."""
+
+    intern: Intern
+    token: int
+    """Raised with each lease: what is written under an older one is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewIntern:
+    """What is asked for when an intern is made; normalised."""
+
+    name: str
+    description: str | None = None
+    instructions: str | None = None
+    vault_id: str | None = None
+    """Another intern's vault, to be borrowed."""
+    provision: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A creation as it came."""
+
+    caller: Subject
+    new: NewIntern
+    idempotency_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonAccess:
+    """How a running intern's daemon is reached."""
+
+    origin: str
+    token: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class InternFilter:
+    """Which interns a list shows."""
+
+    workspace_id: str
+    statuses: frozenset[Status] = frozenset()
+    """Empty for all."""

@@ -1,0 +1,74 @@
+"""Interns. Who acts on one holds its lease; what is written under an older token is refused.
+
+What a state is, and which follows which, is in `interns.lifecycle`.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from tollhouse.storage.tables.base import METADATA, Instant, text
+
+_STATES = (
+    ("awaiting_chat_install", "idle"),
+    ("queued", "idle"),
+    ("queued", "running"),
+    ("provisioning", "running"),
+    ("running", "running"),
+    ("running", "stopped"),
+    ("failed", "idle"),
+    ("stopped", "idle"),
+    ("destroying", "absent"),
+    ("destroy_failed", "idle"),
+)
+_IS_STATE = " OR ".join(f"(status = '{status}' AND desired = '{want}')" for status, want in _STATES)
+
+interns = sa.Table(
+    "interns",
+    METADATA,
+    sa.Column("id", text(), primary_key=True),
+    sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False),
+    sa.Column("workspace_id", text(), sa.ForeignKey("workspaces.id"), nullable=False),
+    sa.Column("creator", text(), nullable=False),
+    sa.Column("name", text(), nullable=False),
+    sa.Column("description", text()),
+    sa.Column("instructions", text()),
+    sa.Column("model", text()),
+    sa.Column("status", text(), nullable=False),
+    sa.Column("desired", text(), nullable=False),
+    sa.Column("step", sa.BigInteger),
+    sa.Column("last_failure_message", text()),
+    sa.Column("vault_id", text()),
+    sa.Column("attached_vault_id", text()),
+    sa.Column("hostname", text()),
+    sa.Column("number", sa.BigInteger, nullable=False, unique=True),
+    sa.Column("idempotency_key", text(), nullable=False),
+    sa.Column("request_digest", text(), nullable=False),
+    sa.Column("loss_acknowledged", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("workspace_digest", text()),
+    sa.Column("restarts", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("run_model", text()),
+    sa.Column("run_key_hash", text()),
+    sa.Column("run_port", sa.BigInteger),
+    sa.Column("run_token_hash", text()),
+    sa.Column("run_sealed_token", sa.LargeBinary),
+    sa.Column("machine", text()),
+    sa.Column("lease_token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("lease_until", Instant),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("updated_at", Instant, nullable=False),
+    sa.UniqueConstraint("workspace_id", "creator", "name"),
+    sa.UniqueConstraint("workspace_id", "creator", "idempotency_key"),
+    sa.CheckConstraint(_IS_STATE, name="state"),
+    sa.CheckConstraint("step IS NULL OR status = 'provisioning'", name="step"),
+    sa.CheckConstraint(
+        "(run_key_hash IS NULL) = (run_model IS NULL) "
+        "AND (run_key_hash IS NULL) = (run_token_hash IS NULL) "
+        "AND (run_key_hash IS NULL) = (run_sealed_token IS NULL) "
+        "AND (run_port IS NULL OR run_key_hash IS NOT NULL)",
+        name="run",
+    ),
+)
+"""`machine` is where its workspace lies. Neither vault is a foreign key: an own one is made after
+the row, an attached one may be gone."""
+sa.Index("ix_interns_workspace_created", interns.c.workspace_id, interns.c.created_at, interns.c.id)
