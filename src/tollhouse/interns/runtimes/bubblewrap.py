@@ -20,7 +20,7 @@ import termios
 from contextlib import suppress
 from functools import cached_property, partial
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -29,7 +29,9 @@ import structlog
 from tollhouse.interns.runtimes.base import RuntimeFailed
 from tollhouse.interns.runtimes.cgroups import Cgroups
 from tollhouse.interns.runtimes.command import (
+    EGRESS,
     ETC,
+    WORKSPACE,
     Asked,
     Passed,
     arguments,
@@ -39,6 +41,7 @@ from tollhouse.interns.runtimes.command import (
 from tollhouse.interns.runtimes.host import look_around
 from tollhouse.interns.runtimes.launching import (
     Descriptors,
+    Seen,
     everything,
     run_filesize,
     start_program,
@@ -200,7 +203,7 @@ class BubblewrapRuntime:
                 raise
         finally:
             ends.close()
-        started.tell(launch)
+        started.tell(launch, Seen(PurePosixPath(WORKSPACE), EGRESS))
         user = launch.user if self._root else None
         watch = DiskWatch(
             launch.name,

@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tollhouse.interns.runtimes.filesize import below
+from tollhouse.vault.egress.environment import environment, gateway_environment
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Mapping, Sequence
+    from pathlib import PurePath
 
     from tollhouse.interns.runtimes.base import Launch
 
 _PROGRAM: Final = (sys.executable, "-I", "-S")
 _TAIL_BYTES: Final = 8192
+_LOOPBACK: Final = "127.0.0.1"
 
 
 def own_program(file: str) -> tuple[str, ...]:
@@ -94,6 +97,17 @@ class Tail(asyncio.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """Where a daemon finds what it needs."""
+
+    workspace: PurePath
+    egress: PurePath
+    """The folder with the way out."""
+    port: int = 3128
+    """Where it is to forward from, of its own loopback."""
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """A program of ours that runs."""
 
@@ -101,9 +115,17 @@ class Started:
     stdin: asyncio.WriteTransport
     heard: Tail
 
-    def tell(self, launch: Launch) -> None:
+    def tell(self, launch: Launch, seen: Seen) -> None:
         """Tell the daemon what it is told first."""
-        told = {**launch.settings, "listener": launch.listener.fileno()}
+        proxy = f"http://{_LOOPBACK}:{seen.port}"
+        told = {
+            **launch.settings,
+            "listener": launch.listener.fileno(),
+            "workspace": str(seen.workspace),
+            "egress_socket": str(seen.egress / "proxy.sock"),
+            "egress_port": seen.port,
+            "environment": environment(proxy, seen.egress) | gateway_environment(),
+        }
         self.stdin.write(msgspec.json.encode(told) + b"\n")
 
     async def abandon(self) -> str:

@@ -8,6 +8,7 @@ chooses it; nothing falls back to it. Each process is limited by itself.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ import structlog
 import tollhouse
 from tollhouse.interns.runtimes.base import RuntimeFailed
 from tollhouse.interns.runtimes.command import daemon_command, program_environment
-from tollhouse.interns.runtimes.launching import run_filesize, start_program
+from tollhouse.interns.runtimes.launching import Seen, run_filesize, start_program
 from tollhouse.interns.runtimes.limits import process_limits
 from tollhouse.interns.runtimes.quota import DiskWatch
 from tollhouse.interns.runtimes.sandbox import RunningSandbox
@@ -76,7 +77,7 @@ class ProcessRuntime:
             message = "the machine refused to start the sandbox; its operator finds more in the log"
             raise RuntimeFailed(message) from None
         self._running.add(launch.name)
-        started.tell(launch)
+        started.tell(launch, Seen(launch.workspace, launch.egress, _free_port()))
         watch = DiskWatch(
             launch.name,
             launch.workspace,
@@ -103,3 +104,10 @@ class ProcessRuntime:
             ),
             "folder": str(launch.workspace),
         }
+
+
+def _free_port() -> int:
+    """Return a port of this machine: its loopback is everybody's, so each daemon has its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

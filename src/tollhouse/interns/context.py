@@ -1,0 +1,41 @@
+"""What everything of interns uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tollhouse.audit.service import AuditService
+    from tollhouse.identity.service import IdentityService
+    from tollhouse.interns.ports import News
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.ids import IdSource
+    from tollhouse.storage.database import Database
+    from tollhouse.vault.service import VaultService
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an operator decides of interns."""
+
+    most: int
+    """Interns that one creator may have in a workspace."""
+    base_domain: str | None
+    """Domain below which daemons have names; None for ports of this machine."""
+    base_origin: str | None
+    """Scheme and port of these names, with `{host}` where the name stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What everything of interns uses."""
+
+    database: Database
+    identity: IdentityService
+    vaults: VaultService
+    audit: AuditService
+    news: News
+    clock: Clock
+    ids: IdSource
+    rules: Rules

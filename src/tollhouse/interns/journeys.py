@@ -1,0 +1,430 @@
+"""What a reconciler does with one intern: boot it, suspend it, destroy it.
+
+Each step may be done again from its beginning: a killed server's successor does just that. What is
+written stands under the lease; who has lost it writes nothing and takes down what it has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from tollhouse.identity.types import KeyKind, Manager, NewKey
+from tollhouse.interns import policy, repository
+from tollhouse.interns.health import until_healthy
+from tollhouse.interns.lifecycle import (
+    BEGUN,
+    DESTROY_FAILED,
+    FAILED,
+    RUNS,
+    STEPS,
+    STOPPED,
+    in_words,
+)
+from tollhouse.interns.runtimes.base import Launch, RuntimeFailed
+from tollhouse.interns.service import DAEMON_TOKEN
+from tollhouse.interns.types import Run
+from tollhouse.kernel.errors import NotFound, TollhouseError
+from tollhouse.kernel.secret import Secret
+from tollhouse.kernel.start import StartError
+from tollhouse.vault.egress.service import Wanted
+from tollhouse.vault.types import Recipient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from tollhouse.interns.context import Context
+    from tollhouse.interns.doors import Doors
+    from tollhouse.interns.logs import Logs
+    from tollhouse.interns.runtimes.base import Runtime, SandboxLimits
+    from tollhouse.interns.sandboxes import Running, Sandboxes
+    from tollhouse.interns.types import Intern, Lease, State
+    from tollhouse.interns.workspaces import Workspaces
+    from tollhouse.storage.transaction import Write
+    from tollhouse.vault.egress.service import Egress
+
+_OPERATOR: Final = Manager(account_id=None, workspace_id=None, operator=True)
+_ACTOR: Final = "operator"
+_NO_MODEL: Final = (
+    "it has no model: give it one, or the workspace a default "
+    "(tollhouse workspaces set --default-model author/slug)"
+)
+_ACKNOWLEDGED_SECONDS: Final = 10.0
+"""How long an archive is tried whose loss is accepted."""
+_log = structlog.get_logger(__name__)
+
+
+class LeaseLost(Exception):
+    """Somebody else acts on the intern now."""
+
+
+class JourneyFailed(Exception):
+    """It cannot go on; the message is for the intern's owner: no path, no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paces:
+    """How long what may take."""
+
+    boot_seconds: float
+    suspend_seconds: float
+    destroy_seconds: float
+    stop_seconds: float
+    """For the programs in a sandbox, before they are killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What journeys work with."""
+
+    runtime: Runtime
+    limits: SandboxLimits
+    egress: Egress
+    doors: Doors
+    sandboxes: Sandboxes
+    workspaces: Workspaces
+    logs: Logs
+    paces: Paces
+
+
+class Journeys:
+    """Brings one intern somewhere else."""
+
+    def __init__(self, context: Context, tools: Tools) -> None:
+        """Take what they work with."""
+        self._context = context
+        self._tools = tools
+
+    # Boot
+
+    async def boot(self, held: Lease) -> Intern:
+        """Have an intern run; afterwards it does, or has failed and says why.
+
+        Raises:
+            LeaseLost: Somebody else acts on it.
+        """
+        intern = held.intern
+        step = 1
+        await self._tools.sandboxes.take_down(intern.id, 0)
+        try:
+            async with self._deadline(self._tools.paces.boot_seconds):
+                intern = await self._begin(held)
+                await self._prepare(intern)
+                step = 2
+                running = self._tools.sandboxes.begin(intern.id)
+                intern, token = await self._open_way_out(held, running, intern)
+                step = 3
+                await self._note_step(held, step)
+                await self._start(running, intern, token)
+                step = 4
+                await self._note_step(held, step)
+                return await self._open_door(held, running, intern, token)
+        except JourneyFailed as error:
+            await self._tools.sandboxes.take_down(intern.id, self._tools.paces.stop_seconds)
+            return await self._fail(held, FAILED, f"{STEPS[step - 1]}: {error}")
+        except BaseException:
+            # Cancelled, or the lease is lost: the next one begins again.
+            await self._tools.sandboxes.take_down(intern.id, 0)
+            raise
+
+    async def _begin(self, held: Lease) -> Intern:
+        if held.intern.state == BEGUN:
+            return await self._note_step(held, 1)
+        return await self._arrive(held, BEGUN, step=1, last_failure_message=None)
+
+    async def _prepare(self, intern: Intern) -> None:
+        problem = await asyncio.to_thread(self._tools.runtime.problem)
+        if problem is not None:
+            raise JourneyFailed(problem)
+        if intern.vault_id is None:
+            message = "its vault was never made; send the request that made it again"
+            raise JourneyFailed(message)
+        await self._tools.workspaces.prepare(intern.id)
+        if intern.workspace_digest is None:
+            return
+        if await self._tools.workspaces.digest(intern.id) != intern.workspace_digest:
+            message = (
+                "its files are not those that it was suspended with; "
+                "provision it again to have it run with them as they are"
+            )
+            raise JourneyFailed(message)
+
+    async def _open_way_out(
+        self, held: Lease, running: Running, intern: Intern
+    ) -> tuple[Intern, Secret]:
+        """Give an intern its key and its daemon's token, both new, and the way out."""
+        ids, vaults = self._context.ids, self._context.vaults
+        model = await self._model(intern)
+        token = Secret(ids.key_material())
+        sealed = await vaults.seal_beside(str(intern.vault_id), DAEMON_TOKEN, token)
+        async with self._context.database.writing() as write:
+            await self._revoke(write, intern)
+            wanted = NewKey(
+                f"intern {intern.name}",
+                kind=KeyKind.INTERN,
+                workspace_id=intern.workspace_id,
+                creator_user_id=intern.creator or None,
+                intern_id=intern.id,
+            )
+            issued = await self._context.identity.create_key(
+                write, _OPERATOR, intern.account_id, wanted
+            )
+            port = None if intern.run is None else intern.run.port
+            token_hash = sha256(token.reveal().encode()).hexdigest()
+            run = Run(model, issued.key.hash, port, token_hash, sealed)
+            facts = repository.run_facts(run)
+            noted = await repository.note(write, held, step=2, **facts)
+            if noted is None:
+                raise LeaseLost
+        self._tell(noted)
+        async with self._context.database.reading() as read:
+            workspace = await self._context.identity.workspace(
+                read, intern.account_id, intern.workspace_id
+            )
+        who = Recipient(intern.account_id, intern.workspace_id, intern.id, issued.key.hash)
+        session = Wanted(intern.id, who, key=Secret(issued.text), plain_http=workspace.plain_http)
+        try:
+            running.egress = await self._tools.egress.open(session)
+        except (TollhouseError, StartError) as error:
+            _log.error("intern_way_out_failed", intern=intern.id, reason=str(error))
+            message = "the egress proxy does not serve it; the server's log says why"
+            raise JourneyFailed(message) from None
+        return noted, token
+
+    async def _model(self, intern: Intern) -> str:
+        if intern.model is not None:
+            return intern.model
+        async with self._context.database.reading() as read:
+            workspace = await self._context.identity.workspace(
+                read, intern.account_id, intern.workspace_id
+            )
+        default = workspace.preferences.get("default_text_model")
+        if not isinstance(default, str):
+            raise JourneyFailed(_NO_MODEL)
+        return default
+
+    async def _start(self, running: Running, intern: Intern, token: Secret) -> None:
+        tools = self._tools
+        if running.egress is None:
+            raise LeaseLost
+        try:
+            listener = tools.sandboxes.listen(running)
+        except OSError as error:
+            _log.error("intern_socket_failed", intern=intern.id, errno=error.errno)
+            message = "the socket of its daemon cannot be made; the server's log says why"
+            raise JourneyFailed(message) from None
+        launch = Launch(
+            name=intern.id,
+            user=tools.workspaces.user(intern.number),
+            workspace=tools.workspaces.path(intern.id),
+            egress=running.egress,
+            listener=listener,
+            settings=_settings(intern, token),
+            limits=tools.limits,
+        )
+        try:
+            running.sandbox = await tools.runtime.start(launch)
+        except RuntimeFailed as error:
+            raise JourneyFailed(error.message) from None
+        finally:
+            listener.close()
+        running.ended = asyncio.create_task(running.sandbox.wait())
+
+    async def _open_door(
+        self, held: Lease, running: Running, intern: Intern, token: Secret
+    ) -> Intern:
+        path, ended, run = running.listener, running.ended, intern.run
+        if path is None or ended is None or run is None:
+            raise LeaseLost
+        await _healthy_or_ended(path, token, ended)
+        try:
+            port = await self._tools.doors.open(intern.id, path, run.token_hash, run.port)
+        except OSError as error:
+            message = "no port of this machine is free for it"
+            raise JourneyFailed(message) from error
+        running.door = port
+        hostname = policy.hostname(intern.id, self._context.rules.base_domain)
+        return await self._arrive(
+            held, RUNS, hostname=hostname, step=None, run_port=port, workspace_digest=None
+        )
+
+    # Suspend
+
+    async def suspend(self, held: Lease) -> Intern:
+        """Stop an intern and make its files safe; afterwards it is stopped, or has failed.
+
+        Raises:
+            LeaseLost: Somebody else acts on it.
+        """
+        tools, intern = self._tools, held.intern
+        try:
+            async with self._deadline(tools.paces.suspend_seconds):
+                await tools.sandboxes.take_down(intern.id, tools.paces.stop_seconds)
+                digest = await tools.workspaces.flush(intern.id)
+        except JourneyFailed as error:
+            await tools.sandboxes.take_down(intern.id, 0)
+            return await self._fail(held, FAILED, f"Suspending: {error}")
+        async with self._context.database.writing() as write:
+            await self._revoke(write, intern)
+            return await self._arrive_in(
+                write, held, STOPPED, workspace_digest=digest, **repository.NO_RUN
+            )
+
+    # Destroy
+
+    async def destroy(self, held: Lease) -> Intern | None:
+        """Remove an intern with all that it has.
+
+        Returns:
+            None where it is gone; the intern, where that failed.
+
+        Raises:
+            LeaseLost: Somebody else acts on it.
+        """
+        tools, intern = self._tools, held.intern
+        try:
+            async with self._deadline(tools.paces.destroy_seconds):
+                await tools.sandboxes.take_down(intern.id, tools.paces.stop_seconds)
+                await self._archive(intern)
+                await self._forget(held)
+        except JourneyFailed as error:
+            return await self._fail(held, DESTROY_FAILED, str(error))
+        await tools.workspaces.remove(intern.id)
+        tools.logs.forget(intern.id)
+        return None
+
+    async def _archive(self, intern: Intern) -> None:
+        seconds = _ACKNOWLEDGED_SECONDS if intern.loss_acknowledged else None
+        try:
+            async with asyncio.timeout(seconds):
+                await self._tools.workspaces.archive(intern.id)
+        except (TollhouseError, OSError) as error:  # a TimeoutError is an OSError
+            _log.error("intern_archive_failed", intern=intern.id, reason=_told(error))
+            if not intern.loss_acknowledged:
+                message = (
+                    "workspace_archive_failed: its files could not be archived; delete it again, "
+                    "or with acknowledge_workspace_loss to lose them"
+                )
+                raise JourneyFailed(message) from None
+
+    async def _forget(self, held: Lease) -> None:
+        intern = held.intern
+        async with self._context.database.writing() as write:
+            await self._revoke(write, intern)
+            if not await repository.remove(write, held):
+                raise LeaseLost
+            await self._context.vaults.forget_subject(write, intern.id, _ACTOR)
+        self._context.news.ring(intern.id)
+
+    # Parts
+
+    async def fail(self, held: Lease, message: str) -> Intern:
+        """Say that a running intern runs no more.
+
+        Raises:
+            LeaseLost: Somebody else acts on it.
+        """
+        await self._tools.sandboxes.take_down(held.intern.id, self._tools.paces.stop_seconds)
+        return await self._fail(held, FAILED, message)
+
+    async def _fail(self, held: Lease, target: State, message: str) -> Intern:
+        _log.warning("intern_failed", intern=held.intern.id, reason=message)
+        async with self._context.database.writing() as write:
+            latest = await repository.get(write, held.intern.id)
+            if latest is None:
+                raise LeaseLost
+            await self._revoke(write, latest)
+            return await self._arrive_in(
+                write,
+                held,
+                target,
+                last_failure_message=message,
+                step=None,
+                workspace_digest=None,
+                **repository.NO_RUN,
+            )
+
+    async def _note_step(self, held: Lease, step: int) -> Intern:
+        async with self._context.database.writing() as write:
+            noted = await repository.note(write, held, step=step)
+        if noted is None:
+            raise LeaseLost
+        self._tell(noted)
+        return noted
+
+    async def _arrive(self, held: Lease, target: State, **facts: object) -> Intern:
+        async with self._context.database.writing() as write:
+            return await self._arrive_in(write, held, target, **facts)
+
+    async def _arrive_in(self, write: Write, held: Lease, target: State, **facts: object) -> Intern:
+        now = self._context.clock.now()
+        arrived = await repository.arrive(write, held, target, now, **facts)
+        if arrived is None:
+            raise LeaseLost
+        write.after_commit(lambda: self._tell(arrived))
+        return arrived
+
+    def _tell(self, intern: Intern) -> None:
+        """Let those know who wait for it, and those who read its log."""
+        self._tools.logs.note(
+            intern.id, in_words(intern.state, intern.step, intern.last_failure_message)
+        )
+        self._context.news.ring(intern.id)
+
+    async def _revoke(self, write: Write, intern: Intern) -> None:
+        """Revoke the key that an intern had."""
+        if intern.run is None:
+            return
+        try:
+            await self._context.identity.delete_key(write, _OPERATOR, intern.run.key_hash)
+        except NotFound:
+            return  # somebody did that already
+
+    @asynccontextmanager
+    async def _deadline(self, seconds: float) -> AsyncGenerator[None]:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                yield
+        except (JourneyFailed, LeaseLost):
+            raise
+        except Exception as error:  # the edge of a journey: nothing keeps an intern under way
+            if limit.expired():
+                message = f"it was not done within {seconds:g} seconds"
+                raise JourneyFailed(message) from None
+            _log.exception("intern_journey_failed")
+            message = "it failed for a reason that the server's log names"
+            raise JourneyFailed(message) from error
+
+
+async def _healthy_or_ended(path: Path, token: Secret, ended: asyncio.Task[str]) -> None:
+    """Wait until a daemon answers.
+
+    Raises:
+        JourneyFailed: Its sandbox ended before that.
+    """
+    healthy = asyncio.ensure_future(until_healthy(path, token))
+    try:
+        await asyncio.wait({healthy, ended}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        healthy.cancel()
+        await asyncio.gather(healthy, return_exceptions=True)
+    if ended.done():
+        raise JourneyFailed(f"the sandbox ended: {ended.result()}")
+
+
+def _settings(intern: Intern, token: Secret) -> dict[str, object]:
+    return {
+        "token_sha256": sha256(token.reveal().encode()).hexdigest(),
+        "intern": {"id": intern.id, "name": intern.name},
+    }
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,45 @@
+"""The news of one process; fulfils `ports.News`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tollhouse.kernel.waiting import happens_within
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+class LocalNews:
+    """Tells those who wait in the same process."""
+
+    def __init__(self) -> None:
+        """Start in silence."""
+        self._any = asyncio.Event()
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+
+    def ring(self, intern_id: str) -> None:
+        """Say that something is to be done with an intern, or was done."""
+        self._any.set()
+        for event in self._waiting.get(intern_id, ()):
+            event.set()
+
+    @contextmanager
+    def listening(self, intern_id: str) -> Generator[asyncio.Event]:
+        """Return what is set whenever somebody says so of an intern, from now on."""
+        event = asyncio.Event()
+        self._waiting[intern_id].add(event)
+        try:
+            yield event
+        finally:
+            self._waiting[intern_id].discard(event)
+            if not self._waiting[intern_id]:
+                del self._waiting[intern_id]
+
+    async def any_rung(self, seconds: float) -> None:
+        """Wait until somebody says so of any, but only so long; one waits at a time."""
+        await happens_within(self._any, seconds)
+        self._any.clear()

@@ -1,0 +1,37 @@
+"""What interns need from those who act on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from contextlib import AbstractContextManager
+
+
+class News(Protocol):
+    """Tells those who wait that something is to be done with an intern, or was done."""
+
+    def ring(self, intern_id: str) -> None:
+        """Say so; does not wait for anybody."""
+        ...
+
+    def listening(self, intern_id: str) -> AbstractContextManager[asyncio.Event]:
+        """Return what is set whenever somebody says so of an intern, from now on."""
+        ...
+
+    async def any_rung(self, seconds: float) -> None:
+        """Wait until somebody says so of any, but only so long."""
+        ...
+
+
+class Crew(Protocol):
+    """Those who bring interns where they are wanted."""
+
+    def check_reachable(self) -> None:
+        """Make sure that somebody is at work.
+
+        Raises:
+            ServiceUnreachable: Nobody is.
+        """
+        ...

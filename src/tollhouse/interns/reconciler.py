@@ -1,0 +1,239 @@
+"""The reconciler: brings every intern of this machine where it is wanted, and keeps it there.
+
+    ring, or a round's time is over ──> who waits? ──> lease ──> look after it ──> let go
+                                                                  │ boot, keep running, suspend,
+                                                                  └ destroy: see `journeys`
+
+One task looks after one intern for as long as there is something to do or it runs. Its lease is
+kept meanwhile; a reconciler that loses one takes down what it runs under it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from tollhouse.interns import repository
+from tollhouse.interns.journeys import LeaseLost
+from tollhouse.interns.lifecycle import BEGUN, JOURNEYS, RUNS, Journey
+from tollhouse.interns.policy import ServiceUnreachable
+from tollhouse.kernel.waiting import happens_within
+
+if TYPE_CHECKING:
+    from tollhouse.interns.context import Context
+    from tollhouse.interns.journeys import Journeys, Tools
+    from tollhouse.interns.types import Lease
+
+MOST_RESTARTS: Final = 3
+"""How often a sandbox that ends by itself is started anew, until somebody provisions it again."""
+_FAULT_SECONDS: Final = 2.0
+"""The pause after a fault of ours, before an intern is looked at again."""
+_log = structlog.get_logger(__name__)
+
+
+class Reconciler:
+    """Brings interns where they are wanted; fulfils `ports.Crew`."""
+
+    def __init__(
+        self,
+        context: Context,
+        tools: Tools,
+        journeys: Journeys,
+        *,
+        lease_seconds: float,
+        round_seconds: float,
+    ) -> None:
+        """Take what it needs; nothing runs before `start`.
+
+        Args:
+            context: The slice's own.
+            tools: What runs sandboxes.
+            journeys: Who brings one intern somewhere.
+            lease_seconds: After how long without a sign of life somebody else may act.
+            round_seconds: How long no ring is needed for it to look.
+        """
+        self._context = context
+        self._tools = tools
+        self._journeys = journeys
+        self._lease = timedelta(seconds=lease_seconds)
+        self._keep_seconds = lease_seconds / 3
+        self._round_seconds = round_seconds
+        self._looked_after: dict[str, asyncio.Task[None]] = {}
+        self._held: dict[str, Lease] = {}
+        self._main: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def check_reachable(self) -> None:
+        """Make sure that it is at work.
+
+        Raises:
+            ServiceUnreachable: It is not.
+        """
+        if self._main is None or self._main.done() or self._stopping:
+            message = "Nobody runs interns at the moment; try again later."
+            raise ServiceUnreachable(message)
+
+    async def begin_alone(self) -> None:
+        """Remove what a killed server has left, and say of nobody any more that it runs.
+
+        For a start before anybody is answered, where no other server is on this machine.
+        """
+        machine, now = self._tools.workspaces.machine, self._context.clock.now()
+        await self._tools.runtime.sweep()
+        async with self._context.database.writing() as write:
+            await repository.begin_anew(write, machine, now)
+            known = await repository.ids(write)
+        await self._tools.workspaces.sweep(known)
+
+    def start(self) -> None:
+        """Begin to work."""
+        machine = self._tools.workspaces.machine
+        self._main = asyncio.create_task(self._rounds(machine), name="intern-rounds")
+        self._keeper = asyncio.create_task(self._keep(), name="intern-leases")
+
+    async def stop(self, seconds: float) -> None:
+        """Take down what runs here; it is started again with the next server.
+
+        Args:
+            seconds: How long the programs in sandboxes have.
+        """
+        self._stopping = True
+        tasks = {*self._looked_after.values()}
+        tasks |= {task for task in (self._main, self._keeper) if task is not None}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        running = self._tools.sandboxes.all()
+        await asyncio.gather(*(self._tools.sandboxes.take_down(each, seconds) for each in running))
+
+    async def _rounds(self, machine: str) -> None:
+        while True:
+            try:
+                now = self._context.clock.now()
+                async with self._context.database.reading() as read:
+                    waiting = await repository.waiting(read, machine, now)
+                for intern_id in waiting:
+                    if intern_id not in self._looked_after:
+                        await self._take(intern_id, machine)
+            except Exception:  # noqa: BLE001 - the edge: the next round tries again
+                _log.exception("intern_round_failed")
+            await self._context.news.any_rung(self._round_seconds)
+
+    async def _take(self, intern_id: str, machine: str) -> None:
+        now = self._context.clock.now()
+        async with self._context.database.writing() as write:
+            held = await repository.lease(write, intern_id, machine, now, now + self._lease)
+            if held is not None:
+                await repository.note(write, held, machine=machine)
+        if held is None:
+            return
+        self._held[intern_id] = held
+        task = asyncio.create_task(self._look_after(held), name=f"intern-{intern_id}")
+        self._looked_after[intern_id] = task
+        task.add_done_callback(lambda _: self._looked_after.pop(intern_id, None))
+
+    async def _keep(self) -> None:
+        """Keep the leases of all that is looked after."""
+        while True:
+            await asyncio.sleep(self._keep_seconds)
+            try:
+                await self._extend()
+            except Exception:  # noqa: BLE001 - the edge: the next one tries again
+                _log.exception("intern_leases_not_kept")
+
+    async def _extend(self) -> None:
+        held = dict(self._held)
+        until = self._context.clock.now() + self._lease
+        async with self._context.database.writing() as write:
+            kept = await repository.extend(write, held.values(), until)
+        for intern_id in held.keys() - kept:
+            task = self._looked_after.get(intern_id)
+            if task is not None and self._held.get(intern_id) is held[intern_id]:
+                task.cancel()
+
+    async def _look_after(self, held: Lease) -> None:
+        intern_id = held.intern.id
+        try:
+            with self._context.news.listening(intern_id) as heard:
+                while await self._go_on(held, heard):
+                    continue
+            async with self._context.database.writing() as write:
+                await repository.let_go(write, held)
+        except LeaseLost:
+            await self._tools.sandboxes.take_down(intern_id, 0)
+        except asyncio.CancelledError:
+            if not self._stopping:
+                await self._tools.sandboxes.take_down(intern_id, 0)
+            raise
+        except Exception:  # noqa: BLE001 - the edge of the task: its lease runs out
+            _log.exception("intern_fault", intern=intern_id)
+            await self._tools.sandboxes.take_down(intern_id, 0)
+            await asyncio.sleep(_FAULT_SECONDS)
+            async with self._context.database.writing() as write:
+                await repository.let_go(write, held)
+        finally:
+            self._held.pop(intern_id, None)
+
+    async def _go_on(self, held: Lease, heard: asyncio.Event) -> bool:
+        """Do what is next with an intern; false where nothing is."""
+        heard.clear()
+        async with self._context.database.reading() as read:
+            intern = await repository.get(read, held.intern.id)
+        if intern is None:
+            await self._tools.sandboxes.take_down(held.intern.id, 0)
+            return False
+        now = replace(held, intern=intern)
+        match JOURNEYS.get(intern.state):
+            case Journey.BOOT:
+                await self._journeys.boot(now)
+            case Journey.SUSPEND:
+                await self._journeys.suspend(now)
+            case Journey.DESTROY:
+                await self._journeys.destroy(now)
+            case None if intern.state == RUNS:
+                await self._keep_running(now, heard)
+            case None:
+                return False
+        return True
+
+    async def _keep_running(self, held: Lease, heard: asyncio.Event) -> None:
+        running = self._tools.sandboxes.get(held.intern.id)
+        if running is None or running.ended is None:
+            await self._restart(held, counted=False)  # of a server before us
+            return
+        if not running.ended.done():
+            await self._wait(heard, running.ended)
+        if running.ended.done():
+            reason = running.ended.result()
+            _log.warning("intern_sandbox_ended", intern=held.intern.id, reason=reason)
+            self._tools.logs.note(held.intern.id, f"its sandbox ended: {reason}")
+            if held.intern.restarts >= MOST_RESTARTS:
+                await self._journeys.fail(held, f"its sandbox ended: {reason}")
+            else:
+                await self._restart(held, counted=True)
+
+    async def _wait(self, heard: asyncio.Event, ended: asyncio.Task[str]) -> None:
+        """Wait until a sandbox has ended, or something may be asked of the intern."""
+        asked = asyncio.ensure_future(happens_within(heard, self._round_seconds))
+        try:
+            await asyncio.wait({asked, ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+
+    async def _restart(self, held: Lease, *, counted: bool) -> None:
+        now = self._context.clock.now()
+        facts: dict[str, object] = {}
+        if counted:
+            facts["restarts"] = held.intern.restarts + 1
+        async with self._context.database.writing() as write:
+            arrived = await repository.arrive(write, held, BEGUN, now, step=1, **facts)
+        if arrived is None:
+            async with self._context.database.reading() as read:
+                latest = await repository.get(read, held.intern.id)
+            if latest is None or latest.state == RUNS:
+                raise LeaseLost  # otherwise something else was asked for in this moment

@@ -1,0 +1,113 @@
+"""What runs on this machine for interns: sandbox, way out, door; taken down as one.
+
+boot ──> Running ──> look after it ──> take_down
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tollhouse.interns.doors import Doors
+    from tollhouse.interns.runtimes.base import Sandbox
+    from tollhouse.vault.egress.service import Egress
+
+_WAITING: Final = 128
+"""Connections that may wait until a daemon takes them."""
+_NAME_DIGITS: Final = 12
+
+
+@dataclass(slots=True)
+class Running:
+    """What runs for one intern; parts that are not there yet, or not any more, are None."""
+
+    intern_id: str
+    egress: Path | None = None
+    """The folder of its way out."""
+    sandbox: Sandbox | None = None
+    listener: Path | None = None
+    """The socket that its daemon listens on."""
+    door: int | None = None
+    """The port where it is reached."""
+    ended: asyncio.Task[str] | None = field(default=None, repr=False)
+    """Done once the sandbox has ended."""
+
+
+class Sandboxes:
+    """Everything that runs here for interns."""
+
+    def __init__(self, folder: Path, egress: Egress, doors: Doors) -> None:
+        """Begin with none.
+
+        Args:
+            folder: Where the sockets of daemons are.
+            egress: The ways out.
+            doors: The ways in.
+        """
+        self._folder = folder
+        self._egress = egress
+        self._doors = doors
+        self._running: dict[str, Running] = {}
+
+    def get(self, intern_id: str) -> Running | None:
+        """Return what runs for an intern."""
+        return self._running.get(intern_id)
+
+    def all(self) -> tuple[str, ...]:
+        """Return the interns for which something runs."""
+        return tuple(self._running)
+
+    def begin(self, intern_id: str) -> Running:
+        """Return what is to run for an intern, of which nothing is there yet."""
+        running = Running(intern_id)
+        self._running[intern_id] = running
+        return running
+
+    def listen(self, running: Running) -> socket.socket:
+        """Return the socket that an intern's daemon is to listen on; made by us, not by it.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = sha256(running.intern_id.encode()).hexdigest()[:_NAME_DIGITS]
+        path = self._folder / f"{name}.sock"
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(str(path))
+            listener.listen(_WAITING)
+        except OSError:
+            listener.close()
+            raise
+        running.listener = path
+        return listener
+
+    async def take_down(self, intern_id: str, seconds: float) -> None:
+        """End all that runs for an intern; when this returns, nothing of it is left.
+
+        Args:
+            intern_id: The intern.
+            seconds: How long its programs have.
+        """
+        running = self._running.get(intern_id)
+        if running is None:
+            return
+        if running.door is not None:
+            await self._doors.close(intern_id)
+        if running.sandbox is not None:
+            await running.sandbox.stop(seconds)
+        if running.ended is not None:
+            running.ended.cancel()
+            await asyncio.gather(running.ended, return_exceptions=True)
+        if running.listener is not None:
+            running.listener.unlink(missing_ok=True)
+        await self._egress.close(intern_id)
+        if self._running.get(intern_id) is running:
+            del self._running[intern_id]

@@ -1,0 +1,111 @@
+"""Interns on a real database, as their callers see them; nobody runs any."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from tests.integration.vault.office import Office
+from tollhouse.interns import repository
+from tollhouse.interns.context import Context, Rules
+from tollhouse.interns.logs import Logs
+from tollhouse.interns.news import LocalNews
+from tollhouse.interns.policy import ServiceUnreachable
+from tollhouse.interns.service import InternService
+from tollhouse.interns.types import Intern, Lease, NewIntern, Wish
+from tollhouse.storage.tables.interns import interns
+from tollhouse.testing.builders import OPERATOR
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tollhouse.identity.types import Subject
+    from tollhouse.interns.types import State
+    from tollhouse.storage.database import Database
+    from tollhouse.testing.builders import Tenant
+    from tollhouse.testing.clock import FakeClock
+    from tollhouse.testing.ids import SequentialIds
+
+MACHINE = "here"
+LEASE = timedelta(seconds=30)
+
+
+class AbsentCrew:
+    """Takes what is asked for, and does nothing of it."""
+
+    def __init__(self) -> None:
+        self.reachable = True
+
+    def check_reachable(self) -> None:
+        if not self.reachable:
+            message = "Nobody is there."
+            raise ServiceUnreachable(message)
+
+
+class Agency:
+    """A tenant in the programme, and its interns."""
+
+    def __init__(
+        self, database: Database, tenant: Tenant, clock: FakeClock, ids: SequentialIds, logs: Path
+    ) -> None:
+        self.database = database
+        self.clock = clock
+        self.office = Office(database, tenant, clock, ids)
+        self.caller = self.office.caller
+        self.crew = AbsentCrew()
+        self.news = LocalNews()
+        self.context = Context(
+            database=database,
+            identity=self.office.identity,
+            vaults=self.office.service,
+            audit=self.office.audit,
+            news=self.news,
+            clock=clock,
+            ids=ids,
+            rules=Rules(5, None, None),
+        )
+        self.service = InternService(self.context, self.crew, Logs(logs, clock))
+
+    async def make(
+        self,
+        name: str = "ada",
+        *,
+        caller: Subject | None = None,
+        key: str | None = None,
+        **asked: object,
+    ) -> Intern:
+        new = replace(NewIntern(name), **asked)  # type: ignore[arg-type]
+        return (await self.service.create(Wish(caller or self.caller, new, key))).intern
+
+    async def set_default_model(self, model: str | None) -> None:
+        workspace, account = self.caller.workspace_id, self.caller.account_id
+        async with self.database.writing() as write:
+            await self.office.identity.change_workspace(
+                write, OPERATOR, account, workspace, {"default_text_model": model}
+            )
+
+    async def put_into(self, intern: Intern, state: State) -> Intern:
+        """Put an intern into a state, however it might have come there."""
+        async with self.database.writing() as write:
+            await write.execute(
+                interns.update()
+                .where(interns.c.id == intern.id)
+                .values(status=state.status.value, desired=state.desired.value)
+            )
+        return await self.get(intern.id)
+
+    async def get(self, intern_id: str) -> Intern:
+        async with self.database.reading() as read:
+            found = await repository.get(read, intern_id)
+        assert found is not None
+        return found
+
+    async def lease(self, intern: Intern, machine: str = MACHINE) -> Lease | None:
+        now = self.clock.now()
+        async with self.database.writing() as write:
+            return await repository.lease(write, intern.id, machine, now, now + LEASE)
+
+    async def waiting(self, machine: str = MACHINE) -> list[str]:
+        async with self.database.reading() as read:
+            return list(await repository.waiting(read, machine, self.clock.now()))

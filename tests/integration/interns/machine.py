@@ -1,0 +1,224 @@
+"""A machine that runs interns: real database, real doors and files; sandboxes that are made up.
+
+A made-up sandbox answers as a daemon does, and ends when it is told to. `kill` is what `kill -9`
+does to a server: everything of it is gone, nothing was tidied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tollhouse.identity.types import KeyFilter, KeyKind
+from tollhouse.interns.doors import Doors
+from tollhouse.interns.journeys import Journeys, Paces, Tools
+from tollhouse.interns.logs import Logs
+from tollhouse.interns.reconciler import Reconciler
+from tollhouse.interns.runtimes.base import Launch, RuntimeFailed, SandboxLimits
+from tollhouse.interns.sandboxes import Sandboxes
+from tollhouse.interns.service import InternService
+from tollhouse.interns.types import Operation, State, Status
+from tollhouse.interns.workspaces import Workspaces
+from tollhouse.kernel.pages import Window
+from tollhouse.testing.memory_blobs import MemoryBlobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.integration.interns.agency import Agency
+    from tollhouse.interns.types import Intern
+    from tollhouse.vault.egress.service import Wanted
+
+LIMITS = SandboxLimits(1 << 30, 64, 1.0, 1 << 30, 64)
+PACES = Paces(boot_seconds=5, suspend_seconds=5, destroy_seconds=5, stop_seconds=0.1)
+
+
+class MadeUpSandbox:
+    """Answers on the socket that it was given."""
+
+    limits_enforced: frozenset[str] = frozenset()
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._server: asyncio.Server | None = None
+
+    async def begin(self, *, healthy: bool) -> None:
+        if healthy:
+            listener = self.launch.listener.dup()
+            self._server = await asyncio.start_unix_server(self._answer, sock=listener)
+
+    async def wait(self) -> str:
+        return await asyncio.shield(self.ended)
+
+    async def stop(self, seconds: float) -> None:
+        del seconds
+        self.end("it was stopped")
+
+    def end(self, reason: str) -> None:
+        if self._server is not None:
+            self._server.close()
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, EOFError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+            await writer.drain()
+        writer.close()
+
+
+class MadeUpRuntime:
+    """Starts made-up sandboxes."""
+
+    name = "made_up"
+
+    def __init__(self) -> None:
+        self.missing: str | None = None
+        self.broken: str | None = None
+        self.healthy = True
+        self.started: list[MadeUpSandbox] = []
+        self.held: asyncio.Event | None = None
+        """Where it is set, a start waits for it."""
+
+    def problem(self) -> str | None:
+        return self.missing
+
+    async def start(self, launch: Launch) -> MadeUpSandbox:
+        if self.held is not None:
+            await self.held.wait()
+        if self.broken is not None:
+            raise RuntimeFailed(self.broken)
+        sandbox = MadeUpSandbox(launch)
+        await sandbox.begin(healthy=self.healthy)
+        self.started.append(sandbox)
+        return sandbox
+
+    async def sweep(self) -> None:
+        for each in self.started:
+            each.end("its server was killed")
+
+    @property
+    def running(self) -> list[MadeUpSandbox]:
+        return [each for each in self.started if not each.ended.done()]
+
+
+class MadeUpEgress:
+    """Remembers which ways out there are."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.open_for: dict[str, Wanted] = {}
+        self.broken: Exception | None = None
+
+    async def open(self, wanted: Wanted) -> Path:
+        if self.broken is not None:
+            raise self.broken
+        self.open_for[wanted.id] = wanted
+        return self._folder
+
+    async def close(self, session_id: str) -> None:
+        self.open_for.pop(session_id, None)
+
+
+class Machine:
+    """A server on a machine; a new one may begin where a killed one was."""
+
+    def __init__(self, agency: Agency, folder: Path) -> None:
+        self.agency = agency
+        self.runtime = MadeUpRuntime()
+        self.blobs = MemoryBlobs()
+        self.folder = folder
+        self.paces = PACES
+        self.logs = Logs(folder / "logs", agency.clock)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.egress = MadeUpEgress(self.folder)
+        self.doors = Doors()
+        egress: Any = self.egress
+        self.sandboxes = Sandboxes(self.folder / "run", egress, self.doors)
+        tools = Tools(
+            runtime=self.runtime,
+            limits=LIMITS,
+            egress=egress,
+            doors=self.doors,
+            sandboxes=self.sandboxes,
+            workspaces=Workspaces(self.folder, self.blobs, self.agency.context.ids, 200_000),
+            logs=self.logs,
+            paces=self.paces,
+        )
+        self.workspaces = tools.workspaces
+        context = self.agency.context
+        self.reconciler = Reconciler(
+            context, tools, Journeys(context, tools), lease_seconds=30, round_seconds=0.05
+        )
+        self.service = InternService(context, self.reconciler, self.logs)
+
+    async def start(self) -> None:
+        await self.reconciler.begin_alone()
+        self.reconciler.start()
+
+    async def stop(self) -> None:
+        await self.reconciler.stop(0.1)
+        await self.doors.stop()
+
+    async def kill(self) -> None:
+        """End this server as `kill -9` does, and begin another in its place."""
+        reconciler: Any = self.reconciler
+        reconciler._stopping = True  # noqa: SLF001 - nothing of it is tidied
+        tasks = [*reconciler._looked_after.values(), reconciler._main, reconciler._keeper]  # noqa: SLF001
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+        await self.doors.stop()
+        await self.runtime.sweep()
+        self._begin()
+        await self.start()
+
+    # What tests ask and wait for
+
+    async def ask(
+        self, operation: Operation, intern: Intern, *, acknowledged: bool = False
+    ) -> None:
+        caller = self.agency.caller
+        match operation:
+            case Operation.PROVISION:
+                await self.service.provision(caller, intern.id)
+            case Operation.SUSPEND:
+                await self.service.suspend(caller, intern.id)
+            case Operation.DELETE:
+                await self.service.delete(caller, intern.id, acknowledged=acknowledged)
+            case _:
+                raise AssertionError(operation)
+
+    async def until(self, intern: Intern, is_there: Callable[[Intern], bool]) -> Intern:
+        while True:
+            found = await self.agency.get(intern.id)
+            if is_there(found):
+                return found
+            await asyncio.sleep(0.005)
+
+    async def until_status(self, intern: Intern, status: Status) -> Intern:
+        return await self.until(intern, lambda found: found.state.status is status)
+
+    async def until_state(self, intern: Intern, state: State) -> Intern:
+        return await self.until(intern, lambda found: found.state == state)
+
+    async def running(self, name: str = "ada") -> Intern:
+        """Return an intern that runs."""
+        intern = await self.agency.make(name, provision=True)
+        return await self.until_status(intern, Status.RUNNING)
+
+    async def keys(self) -> list[str]:
+        """Return the hashes of the keys of interns."""
+        agency = self.agency
+        account = agency.caller.account_id
+        wanted = KeyFilter(account, None, include_disabled=True, unexpired_at=None)
+        async with agency.database.reading() as read:
+            page = await agency.office.identity.keys(read, wanted, Window(0, 100))
+        return [each.hash for each in page.items if each.kind is KeyKind.INTERN]

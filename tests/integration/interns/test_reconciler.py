@@ -1,0 +1,460 @@
+"""Interns get where they are wanted, whatever fails, and say truly where they are."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tollhouse.interns import repository
+from tollhouse.interns.health import is_healthy
+from tollhouse.interns.lifecycle import FAILED, RUNS, STOPPED
+from tollhouse.interns.reconciler import MOST_RESTARTS
+from tollhouse.interns.types import Desired, Operation, State, Status
+from tollhouse.kernel.errors import NotFound, Unavailable
+from tollhouse.kernel.secret import Secret
+from tollhouse.storage.blobs.port import BlobsUnavailable
+
+if TYPE_CHECKING:
+    from tests.integration.interns.machine import Machine
+    from tollhouse.interns.types import Intern
+
+
+async def gone(machine: Machine, intern: Intern) -> None:
+    while True:
+        try:
+            async with machine.agency.database.reading() as read:
+                await machine.service.intern(read, machine.agency.caller, intern.id)
+        except NotFound:
+            return
+        await asyncio.sleep(0.005)
+
+
+# Booting
+
+
+async def test_an_intern_that_is_provisioned_runs(machine: Machine) -> None:
+    intern = await machine.running()
+    assert intern.hostname == "127.0.0.1"
+    assert intern.run is not None
+    assert intern.run.model == "simulated/agent"
+    assert (intern.step, intern.last_failure_message) == (None, None)
+    assert len(machine.runtime.running) == 1
+    assert machine.runtime.running[0].launch.workspace.is_dir()
+
+
+async def test_its_daemon_is_reached_with_its_token_alone(machine: Machine) -> None:
+    intern = await machine.running()
+    access = await machine.service.daemon(machine.agency.caller, intern.id)
+    host, _, port = access.origin.removeprefix("http://").partition(":")
+    for token, answer in ((access.token, b"HTTP/1.1 200"), (Secret("other"), b"HTTP/1.1 401")):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(
+            f"GET /healthz HTTP/1.1\r\nAuthorization: Bearer {token.reveal()}\r\n\r\n".encode()
+        )
+        assert (await reader.read()).startswith(answer)
+        writer.close()
+
+
+async def test_the_steps_of_a_boot_are_seen(machine: Machine) -> None:
+    machine.runtime.held = asyncio.Event()
+    intern = await machine.agency.make(provision=True)
+    booting = await machine.until(intern, lambda found: found.step == 3)
+    assert booting.state == State(Status.PROVISIONING, Desired.RUNNING)
+    machine.runtime.held.set()
+    await machine.until_state(intern, RUNS)
+
+
+async def test_its_key_is_its_own_and_known_to_the_proxy_alone(machine: Machine) -> None:
+    intern = await machine.running()
+    assert intern.run is not None
+    assert await machine.keys() == [intern.run.key_hash]
+    wanted = machine.egress.open_for[intern.id]
+    assert wanted.key is not None
+    assert wanted.who.intern_id == intern.id
+    settings = str(machine.runtime.running[0].launch.settings)
+    assert wanted.key.reveal() not in settings
+
+
+async def test_an_intern_without_a_model_says_how_to_give_it_one(machine: Machine) -> None:
+    await machine.agency.set_default_model(None)
+    intern = await machine.agency.make(provision=True)
+    failed = await machine.until_state(intern, FAILED)
+    assert "workspaces set --default-model" in str(failed.last_failure_message)
+
+
+async def test_its_own_model_comes_before_the_workspaces(machine: Machine) -> None:
+    intern = await machine.agency.make()
+    async with machine.agency.database.writing() as write:
+        await machine.service.change(write, machine.agency.caller, intern.id, {"model": "a/b"})
+    await machine.ask(Operation.PROVISION, intern)
+    running = await machine.until_state(intern, RUNS)
+    assert running.run is not None
+    assert running.run.model == "a/b"
+
+
+async def test_what_is_missing_on_the_machine_is_said(machine: Machine) -> None:
+    machine.runtime.missing = "bubblewrap is not installed: apt-get install bubblewrap"
+    intern = await machine.agency.make(provision=True)
+    failed = await machine.until_state(intern, FAILED)
+    assert failed.last_failure_message == (
+        "Preparing the workspace: bubblewrap is not installed: apt-get install bubblewrap"
+    )
+    machine.runtime.missing = None
+    await machine.ask(Operation.PROVISION, intern)
+    assert (await machine.until_state(intern, RUNS)).last_failure_message is None
+
+
+async def test_a_sandbox_that_does_not_start_leaves_nothing(machine: Machine) -> None:
+    machine.runtime.broken = "the kernel refused"
+    intern = await machine.agency.make(provision=True)
+    failed = await machine.until_state(intern, FAILED)
+    assert failed.last_failure_message == "Starting the sandbox: the kernel refused"
+    assert failed.run is None
+    assert await machine.keys() == []
+    assert machine.egress.open_for == {}
+    assert machine.sandboxes.all() == ()
+    assert list((machine.folder / "run").iterdir()) == []
+
+
+async def test_a_proxy_that_does_not_serve_it_fails_the_boot(machine: Machine) -> None:
+    machine.egress.broken = Unavailable("secret reason of ours")
+    intern = await machine.agency.make(provision=True)
+    failed = await machine.until_state(intern, FAILED)
+    assert str(failed.last_failure_message).startswith("Opening the way out: ")
+    assert "secret reason" not in str(failed.last_failure_message)
+
+
+async def test_a_daemon_that_never_answers_fails_the_boot_at_its_deadline(machine: Machine) -> None:
+    machine.runtime.healthy = False
+    machine.paces = replace(machine.paces, boot_seconds=2)
+    await machine.kill()
+    intern = await machine.agency.make(provision=True)
+    failed = await machine.until_state(intern, FAILED)
+    assert failed.last_failure_message == (
+        "Waiting for the daemon: it was not done within 2 seconds"
+    )
+    assert machine.runtime.running == []
+
+
+async def test_a_daemon_that_ends_fails_the_boot_at_once(machine: Machine) -> None:
+    machine.runtime.healthy = False
+    intern = await machine.agency.make(provision=True)
+    await machine.until(intern, lambda found: found.step == 4)
+    machine.runtime.started[0].end("no memory was left")
+    failed = await machine.until_state(intern, FAILED)
+    assert failed.last_failure_message == (
+        "Waiting for the daemon: the sandbox ended: no memory was left"
+    )
+
+
+async def test_a_full_disk_fails_the_boot(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "/var/lib/secret-place")
+
+    monkeypatch.setattr(machine.workspaces, "prepare", full)
+    intern = await machine.agency.make(provision=True)
+    failed = await machine.until_state(intern, FAILED)
+    assert str(failed.last_failure_message).startswith("Preparing the workspace: ")
+    assert "secret-place" not in str(failed.last_failure_message)
+
+
+# Keeping it running
+
+
+async def test_a_sandbox_that_ends_by_itself_is_started_anew(machine: Machine) -> None:
+    intern = await machine.running()
+    machine.runtime.running[0].end("a bug")
+    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNS)
+    assert len(machine.runtime.running) == 1
+    assert len(await machine.keys()) == 1
+
+
+async def test_one_that_ends_again_and_again_has_failed(machine: Machine) -> None:
+    intern = await machine.running()
+    for restarts in range(MOST_RESTARTS + 1):
+        await machine.until(
+            intern, lambda found, at=restarts: found.restarts == at and found.state == RUNS
+        )
+        machine.runtime.running[0].end("a bug")
+    failed = await machine.until_state(intern, FAILED)
+    assert failed.last_failure_message == "its sandbox ended: a bug"
+    assert machine.runtime.running == []
+    assert await machine.keys() == []
+
+
+async def test_whose_lease_is_lost_is_taken_down(machine: Machine) -> None:
+    intern = await machine.running()
+    agency = machine.agency
+    agency.clock.advance(31)
+    other = await agency.lease(await agency.get(intern.id), machine.workspaces.machine)
+    assert other is not None
+    await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
+    while machine.sandboxes.get(intern.id) is not None:
+        await asyncio.sleep(0.005)
+    assert machine.runtime.running == []
+    assert (await agency.get(intern.id)).state == RUNS
+
+
+# Suspending
+
+
+async def test_a_suspended_intern_leaves_its_files_alone(machine: Machine) -> None:
+    intern = await machine.running()
+    (machine.workspaces.path(intern.id) / "note").write_text("kept")
+    await machine.ask(Operation.SUSPEND, intern)
+    stopped = await machine.agency.get(intern.id)
+    assert stopped.state == STOPPED
+    assert stopped.run is None
+    assert stopped.workspace_digest is not None
+    assert stopped.hostname == "127.0.0.1"
+    assert machine.runtime.running == []
+    assert await machine.keys() == []
+    assert machine.egress.open_for == {}
+    assert (machine.workspaces.path(intern.id) / "note").read_text() == "kept"
+
+
+async def test_it_runs_again_with_another_token_and_key_at_the_same_port(machine: Machine) -> None:
+    intern = await machine.running()
+    await machine.ask(Operation.SUSPEND, intern)
+    await machine.ask(Operation.PROVISION, intern)
+    again = await machine.until_state(intern, RUNS)
+    assert intern.run is not None
+    assert again.run is not None
+    assert again.run.token_hash != intern.run.token_hash
+    assert again.run.key_hash != intern.run.key_hash
+
+
+async def test_files_that_changed_meanwhile_are_noticed_once(machine: Machine) -> None:
+    intern = await machine.running()
+    await machine.ask(Operation.SUSPEND, intern)
+    (machine.workspaces.path(intern.id) / "note").write_text("from elsewhere")
+    await machine.ask(Operation.PROVISION, intern)
+    failed = await machine.until_state(intern, FAILED)
+    assert "its files are not those" in str(failed.last_failure_message)
+    await machine.ask(Operation.PROVISION, intern)
+    await machine.until_state(intern, RUNS)
+
+
+async def test_a_suspension_that_cannot_keep_the_files_has_failed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+
+    async def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(machine.workspaces, "flush", full)
+    with pytest.raises(Exception, match="The intern was not suspended: Suspending: "):
+        await machine.ask(Operation.SUSPEND, intern)
+    assert (await machine.agency.get(intern.id)).state == FAILED
+
+
+# Destroying
+
+
+async def test_a_deleted_intern_is_gone_with_all_it_had(machine: Machine) -> None:
+    intern = await machine.running()
+    (machine.workspaces.path(intern.id) / "note").write_text("archived")
+    await machine.ask(Operation.DELETE, intern)
+    await gone(machine, intern)
+    assert machine.runtime.running == []
+    assert await machine.keys() == []
+    while machine.workspaces.path(intern.id).exists():
+        await asyncio.sleep(0.005)
+    assert [key.rpartition("/")[2] for key in machine.blobs.blobs] == ["00000"]
+    async with machine.agency.database.reading() as read:
+        with pytest.raises(NotFound):
+            await machine.agency.office.service.resolve(read, intern.id)
+
+
+async def test_who_borrows_the_vault_of_a_deleted_intern_receives_no_secrets(
+    machine: Machine,
+) -> None:
+    lender = await machine.agency.make("lender")
+    borrower = await machine.agency.make("borrower", vault_id=lender.vault_id)
+    await machine.ask(Operation.DELETE, lender)
+    await gone(machine, lender)
+    async with machine.agency.database.reading() as read:
+        with pytest.raises(NotFound, match="attached vault"):
+            await machine.agency.office.service.resolve(read, borrower.id)
+    assert (await machine.agency.get(borrower.id)).attached_vault_id == lender.vault_id
+
+
+async def test_one_that_never_ran_is_deleted_too(machine: Machine) -> None:
+    intern = await machine.agency.make()
+    await machine.ask(Operation.DELETE, intern)
+    await gone(machine, intern)
+    assert machine.blobs.blobs == {}
+
+
+async def test_files_that_cannot_be_archived_keep_it(machine: Machine) -> None:
+    machine.blobs.failures = dict.fromkeys(range(10), BlobsUnavailable("no store"))
+    intern = await machine.running()
+    await machine.ask(Operation.DELETE, intern)
+    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
+    assert "workspace_archive_failed" in str(failed.last_failure_message)
+    assert machine.workspaces.path(intern.id).exists()
+    await machine.ask(Operation.DELETE, intern)
+    await machine.until_status(intern, Status.DESTROY_FAILED)
+    await machine.ask(Operation.DELETE, intern, acknowledged=True)
+    await gone(machine, intern)
+
+
+async def test_a_store_that_hangs_does_not_keep_it_under_way(machine: Machine) -> None:
+    machine.paces = replace(machine.paces, destroy_seconds=0.2)
+    await machine.kill()
+    machine.blobs.may_put.clear()
+    intern = await machine.running()
+    await machine.ask(Operation.DELETE, intern)
+    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
+    assert failed.last_failure_message == "it was not done within 0.2 seconds"
+
+
+# Servers that come and go
+
+
+async def test_nothing_is_said_to_run_that_a_killed_server_ran(machine: Machine) -> None:
+    intern = await machine.running()
+    machine.runtime.held = asyncio.Event()
+    await machine.kill()
+    booting = await machine.agency.get(intern.id)
+    assert booting.state == State(Status.PROVISIONING, Desired.RUNNING)
+    machine.runtime.held.set()
+    await machine.until_state(intern, RUNS)
+
+
+async def test_a_server_that_stops_takes_them_down_and_the_next_has_them_run(
+    machine: Machine,
+) -> None:
+    intern = await machine.running()
+    await machine.stop()
+    assert machine.runtime.running == []
+    assert (await machine.agency.get(intern.id)).state == RUNS
+    await machine.kill()
+    while not machine.runtime.running:
+        await asyncio.sleep(0.005)
+    again = await machine.until_state(intern, RUNS)
+    assert again.restarts == 0
+    assert len(await machine.keys()) == 1
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+async def test_a_boot_goes_on_after_a_kill_at_any_step(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    at_step = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> None:
+        at_step.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        hold = {
+            1: (machine.workspaces, "prepare"),
+            2: (machine.egress, "open"),
+            3: (machine.runtime, "start"),
+            4: (machine.doors, "open"),
+        }
+        patch.setattr(*hold[step], never)
+        intern = await machine.agency.make(provision=True)
+        await at_step.wait()
+        assert (await machine.agency.get(intern.id)).step == step
+        patch.undo()
+        await machine.kill()
+    await machine.until_state(intern, RUNS)
+    assert len(machine.runtime.running) == 1
+    assert len(await machine.keys()) == 1
+    assert list(machine.egress.open_for) == [intern.id]
+
+
+async def test_a_suspension_goes_on_after_a_kill(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+    begun = asyncio.Event()
+
+    async def never(*_: object) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return ""
+
+    monkeypatch.setattr(machine.workspaces, "flush", never)
+    asking = asyncio.create_task(machine.ask(Operation.SUSPEND, intern))
+    await begun.wait()
+    asking.cancel()
+    await machine.kill()
+    await machine.until_state(intern, STOPPED)
+    assert machine.runtime.running == []
+    assert await machine.keys() == []
+
+
+async def test_a_removal_goes_on_after_a_kill(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+    begun = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(machine.workspaces, "archive", never)
+    await machine.ask(Operation.DELETE, intern)
+    await begun.wait()
+    await machine.kill()
+    await gone(machine, intern)
+    assert await machine.keys() == []
+
+
+async def test_files_of_what_is_gone_are_removed_at_the_next_start(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(machine.workspaces, "remove", never)
+    await machine.ask(Operation.DELETE, intern)
+    await gone(machine, intern)
+    assert machine.workspaces.path(intern.id).exists()
+    await machine.kill()
+    assert not machine.workspaces.path(intern.id).exists()
+
+
+async def test_a_stopping_server_accepts_nothing(machine: Machine) -> None:
+    intern = await machine.agency.make()
+    await machine.stop()
+    with pytest.raises(Exception, match="Nobody runs interns at the moment"):
+        await machine.ask(Operation.PROVISION, intern)
+
+
+async def test_daemons_are_asked_over_their_own_socket(machine: Machine) -> None:
+    intern = await machine.running()
+    running = machine.sandboxes.get(intern.id)
+    assert running is not None
+    assert running.listener is not None
+    assert await is_healthy(running.listener, Secret("any"))
+    assert not await is_healthy(machine.folder / "nowhere.sock", Secret("any"))
+    async with machine.agency.database.reading() as read:
+        assert await repository.ids(read) == {intern.id}
+
+
+async def test_what_became_of_an_intern_is_told(machine: Machine) -> None:
+    intern = await machine.running()
+    machine.runtime.running[0].end("a bug")
+    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNS)
+    told = [line.text for line in machine.service.log(intern, 100)]
+    boot = [
+        "provisioning (1/4: Preparing the workspace)",
+        "provisioning (2/4: Opening the way out)",
+        "provisioning (3/4: Starting the sandbox)",
+        "provisioning (4/4: Waiting for the daemon)",
+        "running",
+    ]
+    assert told == [*boot, "its sandbox ended: a bug", *boot]

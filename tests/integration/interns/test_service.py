@@ -1,0 +1,289 @@
+"""What callers ask of interns, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tollhouse.audit.types import Action
+from tollhouse.interns import repository
+from tollhouse.interns.lifecycle import RUNS, STOPPED
+from tollhouse.interns.policy import Cursor, InternBusy, ServiceUnreachable
+from tollhouse.interns.types import Desired, InternFilter, NewIntern, State, Status, Wish
+from tollhouse.kernel.errors import Conflict, NotFound, Unavailable
+from tollhouse.kernel.secret import Secret
+
+if TYPE_CHECKING:
+    from tests.integration.interns.agency import Agency
+
+STOPPING = State(Status.RUNNING, Desired.STOPPED)
+
+
+def reason(error: pytest.ExceptionInfo[Conflict]) -> object:
+    return error.value.metadata["reason"]
+
+
+async def test_a_new_intern_waits_to_be_provisioned(agency: Agency) -> None:
+    intern = await agency.make(description="counts", instructions="be kind")
+    assert intern.state == State(Status.QUEUED, Desired.IDLE)
+    assert (intern.description, intern.instructions, intern.model) == ("counts", "be kind", None)
+    assert intern.vault_id is not None
+    assert await agency.waiting() == []
+
+
+async def test_one_that_is_to_run_at_once_waits_for_the_reconciler(agency: Agency) -> None:
+    intern = await agency.make(provision=True)
+    assert intern.state == State(Status.QUEUED, Desired.RUNNING)
+    assert await agency.waiting() == [intern.id]
+
+
+async def test_the_same_request_makes_one_intern(agency: Agency) -> None:
+    wish = Wish(agency.caller, NewIntern("ada"), None)
+    first, second = await agency.service.create(wish), await agency.service.create(wish)
+    assert (first.is_new, second.is_new) == (True, False)
+    assert first.intern == second.intern
+
+
+async def test_the_same_request_at_once_makes_one_intern(agency: Agency) -> None:
+    wish = Wish(agency.caller, NewIntern("ada"), "key")
+    made = await asyncio.gather(*(agency.service.create(wish) for _ in range(8)))
+    assert len({each.intern.id for each in made}) == 1
+    assert sorted(each.is_new for each in made) == [False] * 7 + [True]
+
+
+async def test_of_two_requests_for_one_name_at_once_one_wins(agency: Agency) -> None:
+    wishes = [Wish(agency.caller, NewIntern("ada", text), None) for text in ("one", "two")]
+    made = await asyncio.gather(
+        *(agency.service.create(each) for each in wishes), return_exceptions=True
+    )
+    refused = [each for each in made if isinstance(each, Conflict)]
+    assert len(refused) == 1
+    assert refused[0].metadata == {"reason": "name_taken", "retryable": False}
+
+
+async def test_a_key_means_one_request(agency: Agency) -> None:
+    await agency.make("ada", key="key")
+    with pytest.raises(Conflict) as caught:
+        await agency.make("bob", key="key")
+    assert reason(caught) == "idempotency_key_reused"
+
+
+async def test_a_creation_whose_vault_could_not_be_made_goes_on_with_the_next_try(
+    agency: Agency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: object) -> None:
+        message = "not now"
+        raise Unavailable(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(agency.office.service, "new_vault", unavailable)
+        with pytest.raises(Unavailable):
+            await agency.make(provision=True)
+    created = await agency.service.create(
+        Wish(agency.caller, NewIntern("ada", provision=True), None)
+    )
+    assert created.is_new
+    assert created.intern.vault_id is not None
+    assert created.intern.state == State(Status.QUEUED, Desired.RUNNING)
+
+
+async def test_a_name_is_free_in_another_workspace_and_for_somebody_else(agency: Agency) -> None:
+    await agency.make()
+    elsewhere = await agency.office.workspace("elsewhere")
+    await agency.make(caller=elsewhere)
+    await agency.make(caller=replace(agency.caller, creator_user_id="bob"))
+
+
+async def test_an_intern_too_many_is_refused(agency: Agency) -> None:
+    for name in ("aa", "bb", "cc", "dd", "ee"):
+        await agency.make(name)
+    with pytest.raises(Conflict) as caught:
+        await agency.make("ff")
+    assert reason(caught) == "intern_limit_reached"
+
+
+async def test_numbers_are_given_again(agency: Agency) -> None:
+    made = [await agency.make(name) for name in ("aa", "bb", "cc")]
+    assert [each.number for each in made] == [1, 2, 3]
+    for gone in made[:2]:
+        await agency.put_into(gone, State(Status.DESTROYING, Desired.ABSENT))
+        held = await agency.lease(gone)
+        assert held is not None
+        async with agency.database.writing() as write:
+            assert await repository.remove(write, held)
+    assert [(await agency.make(name)).number for name in ("dd", "ee", "ff")] == [1, 2, 4]
+
+
+async def test_another_interns_vault_is_borrowed(agency: Agency) -> None:
+    lender = await agency.make("lender")
+    borrower = await agency.make("borrower", vault_id=lender.vault_id)
+    assert borrower.attached_vault_id == lender.vault_id
+
+
+async def test_no_other_vault_is_borrowed(agency: Agency) -> None:
+    elsewhere = await agency.office.workspace("elsewhere")
+    other = await agency.make(caller=elsewhere)
+    shared = (await agency.office.put("token")).vault_id
+    for vault_id in (other.vault_id, shared, "99999999-0000-4000-8000-000000000009"):
+        with pytest.raises(Conflict) as caught:
+            await agency.make("borrower", vault_id=vault_id)
+        assert reason(caught) == "vault_not_attachable"
+
+
+async def test_interns_are_listed_newest_first_in_pages(agency: Agency) -> None:
+    made = []
+    for name in ("aa", "bb", "cc", "dd"):
+        made.append(await agency.make(name))
+        agency.clock.advance(1)
+    wanted = InternFilter(agency.caller.workspace_id)
+    async with agency.database.reading() as read:
+        first = await agency.service.interns(read, wanted, None, 3)
+        last = first.interns[-1]
+        cursor = Cursor(last.created_at, last.id)
+        second = await agency.service.interns(read, wanted, cursor, 3)
+    assert [each.name for each in first.interns] == ["dd", "cc", "bb"]
+    assert first.has_more
+    assert [each.name for each in second.interns] == ["aa"]
+    assert not second.has_more
+
+
+async def test_a_list_holds_what_has_a_status(agency: Agency) -> None:
+    await agency.make("aa")
+    running = await agency.put_into(await agency.make("bb"), RUNS)
+    wanted = InternFilter(agency.caller.workspace_id, frozenset({Status.RUNNING}))
+    async with agency.database.reading() as read:
+        found = await agency.service.interns(read, wanted, None, 10)
+    assert [each.id for each in found.interns] == [running.id]
+
+
+async def test_another_workspace_has_no_such_intern(agency: Agency) -> None:
+    intern = await agency.make()
+    elsewhere = await agency.office.workspace("elsewhere")
+    async with agency.database.reading() as read:
+        with pytest.raises(NotFound):
+            await agency.service.intern(read, elsewhere, intern.id)
+    with pytest.raises(NotFound):
+        await agency.service.provision(elsewhere, intern.id)
+
+
+async def test_what_is_named_changes_and_the_rest_stays(agency: Agency) -> None:
+    intern = await agency.make(description="counts", instructions="be kind")
+    agency.clock.advance(5)
+    async with agency.database.writing() as write:
+        changed = await agency.service.change(
+            write, agency.caller, intern.id, {"description": None, "model": "a/b"}
+        )
+    assert (changed.name, changed.description, changed.instructions, changed.model) == (
+        "ada",
+        None,
+        "be kind",
+        "a/b",
+    )
+    assert changed.updated_at > intern.updated_at
+
+
+async def test_a_name_that_another_one_has_is_not_taken(agency: Agency) -> None:
+    await agency.make("ada")
+    bob = await agency.make("bob")
+    async with agency.database.writing() as write:
+        with pytest.raises(Conflict) as caught:
+            await agency.service.change(write, agency.caller, bob.id, {"name": "ada"})
+    assert reason(caught) == "name_taken"
+
+
+async def test_ones_own_name_may_be_sent_again(agency: Agency) -> None:
+    intern = await agency.make()
+    async with agency.database.writing() as write:
+        assert await agency.service.change(write, agency.caller, intern.id, {"name": "ada"})
+
+
+async def test_nothing_is_begun_where_nobody_would_do_it(agency: Agency) -> None:
+    intern = await agency.make()
+    agency.crew.reachable = False
+    with pytest.raises(ServiceUnreachable):
+        await agency.service.provision(agency.caller, intern.id)
+    assert (await agency.get(intern.id)).state == intern.state
+
+
+async def test_provisioning_again_forgets_why_it_failed(agency: Agency) -> None:
+    intern = await agency.put_into(await agency.make(), State(Status.FAILED, Desired.IDLE))
+    async with agency.database.writing() as write:
+        await repository.change(write, intern.id, last_failure_message="no luck", restarts=3)
+    await agency.service.provision(agency.caller, intern.id)
+    again = await agency.get(intern.id)
+    assert (again.last_failure_message, again.restarts) == (None, 0)
+
+
+async def test_suspending_waits_until_it_is_stopped(agency: Agency) -> None:
+    intern = await agency.put_into(await agency.make(), RUNS)
+    suspending = asyncio.create_task(agency.service.suspend(agency.caller, intern.id))
+    while (await agency.get(intern.id)).state != STOPPING:
+        await asyncio.sleep(0)
+    assert not suspending.done()
+    await agency.put_into(intern, STOPPED)
+    agency.news.ring(intern.id)
+    await suspending
+
+
+async def test_suspending_what_is_stopped_is_done(agency: Agency) -> None:
+    intern = await agency.put_into(await agency.make(), STOPPED)
+    await agency.service.suspend(agency.caller, intern.id)
+
+
+async def test_a_suspension_that_fails_says_why(agency: Agency) -> None:
+    intern = await agency.put_into(await agency.make(), STOPPING)
+    suspending = asyncio.create_task(agency.service.suspend(agency.caller, intern.id))
+    await asyncio.sleep(0)
+    async with agency.database.writing() as write:
+        await repository.change(write, intern.id, last_failure_message="the disk is full")
+    await agency.put_into(intern, State(Status.FAILED, Desired.IDLE))
+    agency.news.ring(intern.id)
+    with pytest.raises(ServiceUnreachable, match="the disk is full"):
+        await suspending
+
+
+async def test_what_goes_on_when_a_suspension_is_not_waited_for(agency: Agency) -> None:
+    intern = await agency.put_into(await agency.make(), RUNS)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await agency.service.suspend(agency.caller, intern.id)
+    while (await agency.get(intern.id)).state == RUNS:
+        await asyncio.sleep(0)
+    assert (await agency.get(intern.id)).state == STOPPING
+
+
+async def test_what_does_not_run_has_no_daemon(agency: Agency) -> None:
+    intern = await agency.make()
+    with pytest.raises(InternBusy) as caught:
+        await agency.service.daemon(agency.caller, intern.id)
+    assert caught.value.metadata == {"reason": "intern_not_running", "retryable": False}
+
+
+async def test_a_token_is_shown_to_nobody_who_is_not_on_the_record(agency: Agency) -> None:
+    intern = await agency.put_into(await agency.make(), RUNS)
+    assert intern.vault_id is not None
+    sealed = await agency.office.service.seal_beside(
+        intern.vault_id, "daemon-token", Secret("token-of-daemon")
+    )
+    async with agency.database.writing() as write:
+        await repository.change(
+            write,
+            intern.id,
+            hostname="127.0.0.1",
+            run_model="a/b",
+            run_key_hash="hash",
+            run_port=4321,
+            run_token_hash="x",
+            run_sealed_token=sealed,
+        )
+    found = await agency.service.daemon(agency.caller, intern.id)
+    assert (found.origin, found.token.reveal()) == ("http://127.0.0.1:4321", "token-of-daemon")
+    entry = (await agency.office.record())[-1].entry
+    assert (entry.action, entry.actor, entry.intern_id) == (
+        Action.DAEMON_REVEALED,
+        agency.caller.key_hash,
+        intern.id,
+    )

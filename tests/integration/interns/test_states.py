@@ -1,0 +1,94 @@
+"""The guards in SQL are the tables in code: each operation, and each arrival, from every state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tollhouse.interns import repository
+from tollhouse.interns.lifecycle import JOURNEYS, MOVES, NEXT, RUNS, STATES, movable
+
+if TYPE_CHECKING:
+    from tests.integration.interns.agency import Agency
+    from tollhouse.interns.types import Operation, State
+
+ORDERED = sorted(STATES, key=str)
+TARGETS = sorted(set().union(*NEXT.values()), key=str)
+
+
+@pytest.mark.parametrize("operation", list(MOVES))
+async def test_an_operation_moves_what_the_table_lets_it(
+    agency: Agency, operation: Operation
+) -> None:
+    intern = await agency.make()
+    moved: set[State] = set()
+    for state in ORDERED:
+        await agency.put_into(intern, state)
+        async with agency.database.writing() as write:
+            found = await repository.move(write, intern.id, operation, MOVES[operation])
+        if found is None:
+            assert (await agency.get(intern.id)).state == state
+        else:
+            assert found.state == MOVES[operation]
+            moved.add(state)
+    assert moved == movable(operation)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda state: f"{state.status}-{state.desired}")
+async def test_an_arrival_follows_what_the_table_says(agency: Agency, target: State) -> None:
+    intern = await agency.make()
+    held = await agency.lease(intern)
+    assert held is not None
+    arrived: set[State] = set()
+    for state in ORDERED:
+        await agency.put_into(intern, state)
+        async with agency.database.writing() as write:
+            if await repository.arrive(write, held, target, agency.clock.now()) is not None:
+                arrived.add(state)
+    assert arrived == {state for state, following in NEXT.items() if target in following}
+
+
+async def test_all_that_is_under_way_or_runs_waits_for_somebody(agency: Agency) -> None:
+    intern = await agency.make()
+    waiting: set[State] = set()
+    for state in ORDERED:
+        await agency.put_into(intern, state)
+        if await agency.waiting() == [intern.id]:
+            waiting.add(state)
+    assert waiting == {*JOURNEYS, RUNS}
+
+
+async def test_what_somebody_holds_nobody_else_gets(agency: Agency) -> None:
+    intern = await agency.make(provision=True)
+    first = await agency.lease(intern)
+    assert first is not None
+    assert await agency.lease(intern) is None
+    assert await agency.waiting() == []
+
+
+async def test_a_lease_that_ran_out_goes_to_the_next_and_is_worth_nothing(agency: Agency) -> None:
+    intern = await agency.make(provision=True)
+    first = await agency.lease(intern)
+    assert first is not None
+    agency.clock.advance(31)
+    assert await agency.waiting() == [intern.id]
+    second = await agency.lease(intern)
+    assert second is not None
+    assert second.token > first.token
+    async with agency.database.writing() as write:
+        assert await repository.note(write, first, step=None) is None
+        assert await repository.extend(write, [first, second], agency.clock.now()) == {intern.id}
+        assert not await repository.remove(write, first)
+
+
+async def test_an_intern_stays_on_the_machine_that_has_its_files(agency: Agency) -> None:
+    intern = await agency.make(provision=True)
+    held = await agency.lease(intern)
+    assert held is not None
+    async with agency.database.writing() as write:
+        await repository.note(write, held, machine="here")
+        await repository.let_go(write, held)
+    assert await agency.waiting("there") == []
+    assert await agency.lease(intern, "there") is None
+    assert await agency.waiting("here") == [intern.id]
