@@ -44,9 +44,10 @@ def below(path: str, roots: Sequence[str]) -> bool:
 def reads_itself(method: str, path: str) -> bool:
     """Tell whether a route of the control plane reads its body itself, as it comes.
 
-    Batches are too long to be held; of secrets nothing is read before the caller is judged.
+    Batches are too long to be held; of interns and secrets nothing is read before the caller is
+    judged.
     """
-    return (method, path) == ("POST", "/batches") or below(path, ("/vault",))
+    return (method, path) == ("POST", "/batches") or below(path, WITH_REASON)
 
 
 def deadline(path: str) -> float | None:

@@ -27,6 +27,7 @@ from tollhouse.api.readiness import Readiness
 from tollhouse.api.system import SystemRoutes
 from tollhouse.apps.batching import build_batching, open_blobs
 from tollhouse.apps.egressing import build_egressing
+from tollhouse.apps.interning import build_interning
 from tollhouse.apps.vaulting import build_vaulting
 from tollhouse.batches import endpoints as batch_endpoints
 from tollhouse.identity import endpoints as identity_endpoints
@@ -40,6 +41,7 @@ from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.registry import build_providers
 from tollhouse.inference.token_count import TokenCounter
 from tollhouse.inference.upstream.client import HttpUpstream
+from tollhouse.interns import endpoints as intern_endpoints
 from tollhouse.observability.invariants import Invariants
 from tollhouse.observability.metrics import Metrics
 from tollhouse.vault import endpoints as vault_endpoints
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from tollhouse.apps.batching import Batching
     from tollhouse.apps.core import Core
     from tollhouse.apps.egressing import Egressing
+    from tollhouse.apps.interning import Interning
     from tollhouse.apps.vaulting import Vaulting
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.guardrails.gate import Guardrails
@@ -78,6 +81,7 @@ class Gateway:
     vaulting: Vaulting
     egressing: Egressing | None
     """None where it serves a single command."""
+    interning: Interning
     settler: Settler
     providers: Mapping[str, Provider]
     guardrails: Guardrails
@@ -89,6 +93,7 @@ class Gateway:
     async def close(self) -> None:
         """Settle what is pending and give everything up."""
         await self.invariants.stop()
+        await self.interning.stop()
         if self.egressing is not None:
             await self.egressing.stop()
         await self.settler.close()
@@ -134,12 +139,13 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         providers, desk, settler, core.clock, metrics, guardrails, health, core.rules
     )
     pipeline = Pipeline(catalog, services, core.ids)
+    blobs = open_blobs(settings.blobs, folder, core.ids)
     batching = build_batching(
         settings.batches,
         core,
         catalog,
         services,
-        open_blobs(settings.blobs, folder, core.ids),
+        blobs,
         is_busy=lambda: pipeline.running > 0,
         settled=settler.settled,
     )
@@ -148,6 +154,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
     if address is not None:
         routes_out = [*FORMATS, COUNT_TOKENS, MODELS]
         egressing = build_egressing(settings, vaulting, folder, address, routes_out)
+    interning = build_interning(settings.interns, core, vaulting, egressing, folder, blobs)
     metrics.in_flight.set_function(lambda: pipeline.running + batching.asker.pipeline.running)
     readiness = Readiness(core.database)
     control = control_app(
@@ -177,6 +184,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
             core.database,
             programs=None if egressing is None else egressing.programs,
         ),
+        intern_endpoints.router(interning.service, core.database),
         audit_router(vaulting.audit, core.identity, core.database),
     )
     hot: dict[str, HotRoute] = {
@@ -212,6 +220,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         batching=batching,
         vaulting=vaulting,
         egressing=egressing,
+        interning=interning,
         settler=settler,
         providers=providers,
         guardrails=guardrails,

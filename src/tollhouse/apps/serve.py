@@ -100,6 +100,8 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
         await ready_blobs(gateway.batching.blobs)
         if core.database.dialect == "sqlite":
             await gateway.batching.sweeper.begin_alone()
+        if gateway.interning.crew is not None:
+            await gateway.interning.crew.reconciler.begin_alone()
         models = [model.id for model in catalog.models]
         started = Started(ground.address, folder, first, models[0] if models else None)
         await _serve_until_stopped(settings, gateway, listener, lambda: announce(started))
@@ -119,9 +121,7 @@ async def _first_start(core: Core, settings: Settings) -> Bootstrapped | None:
         if not await is_empty(read, core.identity):
             return None
     async with core.database.writing() as write:
-        return await bootstrap_if_empty(
-            write, core.identity, core.accounting, settings.accounting.initial_grant
-        )
+        return await bootstrap_if_empty(write, core.identity, core.accounting, settings)
 
 
 async def _serve_until_stopped(
@@ -147,6 +147,8 @@ async def _serve_until_stopped(
         announce()
         gateway.invariants.start()
         gateway.batching.engine.start()
+        if gateway.interning.crew is not None:
+            gateway.interning.crew.reconciler.start()
         await stop.wait()
         _log.info("stopping", seconds=seconds)
         await _stop(gateway, servers, running, seconds)
@@ -174,6 +176,7 @@ async def _stop(
     seconds: float,
 ) -> None:
     gateway.readiness.stopping = True
+    await gateway.interning.stop()
     if gateway.egressing is not None:
         await gateway.egressing.stop()
     for server in servers:

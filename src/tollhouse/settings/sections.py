@@ -9,6 +9,7 @@
      ├─ vault        VaultSettings
      ├─ outbound     OutboundSettings
      ├─ egress       EgressSettings
+     ├─ interns      InternSettings
      ├─ upstream     UpstreamSettings
      ├─ logging      LoggingSettings
      ├─ guardrails   GuardrailSettings, ...
@@ -64,6 +65,7 @@ from tollhouse.settings.fields import (
     Text,
     Whole,
 )
+from tollhouse.settings.hosted import InternSettings
 from tollhouse.settings.outgoing import EgressSettings, OutboundSettings
 from tollhouse.settings.section import Section
 from tollhouse.settings.stored import BatchSettings, BlobSettings, VaultSettings
@@ -466,6 +468,7 @@ class Settings(Section):
     vault: VaultSettings = VaultSettings()
     outbound: OutboundSettings = OutboundSettings()
     egress: EgressSettings = EgressSettings()
+    interns: InternSettings = InternSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     logging: LoggingSettings = LoggingSettings()
     database_url: DatabaseUrl | None = Field(

@@ -1,0 +1,127 @@
+"""Interns, put together: the service before them, and the reconciler that runs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tollhouse.interns.context import Context, Rules
+from tollhouse.interns.doors import Doors
+from tollhouse.interns.journeys import Journeys, Paces, Tools
+from tollhouse.interns.logs import Logs
+from tollhouse.interns.news import LocalNews
+from tollhouse.interns.reconciler import Reconciler
+from tollhouse.interns.runtimes.base import SandboxLimits
+from tollhouse.interns.runtimes.registry import build_runtime
+from tollhouse.interns.sandboxes import Sandboxes
+from tollhouse.interns.service import InternService, Nobody
+from tollhouse.interns.workspaces import Workspaces
+
+if TYPE_CHECKING:
+    from tollhouse.apps.core import Core
+    from tollhouse.apps.egressing import Egressing
+    from tollhouse.apps.vaulting import Vaulting
+    from tollhouse.settings.hosted import InternSettings
+    from tollhouse.storage.blobs.port import Blobs
+    from tollhouse.storage.data_folder import DataFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Interning:
+    """Everything of interns that runs or answers."""
+
+    service: InternService
+    crew: Crew | None
+    """Runs sandboxes; None where it serves a single command."""
+
+    async def stop(self) -> None:
+        """Take down what runs here; may be asked for twice."""
+        if self.crew is not None:
+            await self.crew.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """What runs interns."""
+
+    reconciler: Reconciler
+    doors: Doors
+    seconds: float
+
+    async def stop(self) -> None:
+        """Take down what it runs."""
+        await self.reconciler.stop(self.seconds)
+        await self.doors.stop()
+
+
+def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
+    settings: InternSettings,
+    core: Core,
+    vaulting: Vaulting,
+    egressing: Egressing | None,
+    folder: DataFolder,
+    blobs: Blobs,
+) -> Interning:
+    """Return interns on the gateway's own services; nothing runs yet.
+
+    Args:
+        settings: Limits and paces.
+        core: The database and the services above it.
+        vaulting: Vaults, and the record.
+        egressing: The ways out; None where it serves a single command.
+        folder: The data folder.
+        blobs: Where archives of workspaces are stored.
+    """
+    context = Context(
+        database=core.database,
+        identity=core.identity,
+        vaults=vaulting.service,
+        audit=vaulting.audit,
+        news=LocalNews(),
+        clock=core.clock,
+        ids=core.ids,
+        rules=_rules(settings),
+    )
+    logs = Logs(folder.interns / "logs", core.clock)
+    if egressing is None:
+        return Interning(InternService(context, Nobody(), logs), None)
+    named = settings.base_domain is not None
+    doors = Doors((settings.host, settings.port) if named else None)
+    tools = Tools(
+        runtime=build_runtime(settings.runtime, folder.path, core.clock),
+        limits=SandboxLimits(
+            settings.memory_bytes,
+            settings.processes,
+            settings.cpu_percent / 100,
+            settings.disk_bytes,
+            settings.open_files,
+        ),
+        egress=egressing.egress,
+        doors=doors,
+        sandboxes=Sandboxes(folder.interns / "run", egressing.egress, doors),
+        workspaces=Workspaces(folder.interns, blobs, core.ids, settings.first_user),
+        logs=logs,
+        paces=Paces(
+            settings.boot_seconds,
+            settings.suspend_seconds,
+            settings.destroy_seconds,
+            settings.stop_seconds,
+        ),
+    )
+    reconciler = Reconciler(
+        context,
+        tools,
+        Journeys(context, tools),
+        lease_seconds=settings.lease_seconds,
+        round_seconds=settings.round_seconds,
+    )
+    crew = Crew(reconciler, doors, settings.stop_seconds)
+    return Interning(InternService(context, reconciler, logs), crew)
+
+
+def _rules(settings: InternSettings) -> Rules:
+    if settings.base_domain is None:
+        return Rules(settings.max_per_creator, None, None)
+    scheme = "https" if settings.https else "http"
+    port = "" if settings.public_port is None else f":{settings.public_port}"
+    return Rules(settings.max_per_creator, settings.base_domain, f"{scheme}://{{host}}{port}")

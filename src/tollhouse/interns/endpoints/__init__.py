@@ -1,0 +1,20 @@
+"""Interns over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+
+from tollhouse.interns.endpoints.lifecycle import Interns
+
+if TYPE_CHECKING:
+    from tollhouse.interns.service import InternService
+    from tollhouse.storage.database import Database
+
+
+def router(service: InternService, database: Database) -> APIRouter:
+    """Return the routes of interns."""
+    routes = APIRouter()
+    Interns(service, database).add_to(routes)
+    return routes

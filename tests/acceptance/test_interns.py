@@ -1,0 +1,521 @@
+"""Interns over HTTP: who may what, in which order it is refused, and what errors say.
+
+Nothing runs here: states are written into the database, under a lease that keeps others away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from tests.acceptance.intern_keys import new_own_key
+from tests.acceptance.server_process import ServerProcess, start_server
+from tests.intern_cells import CELLS
+from tollhouse.interns.types import Desired, Operation, State, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+REGIONAL = "eu.tollhouse.test"
+CONFIG = f"""
+server:
+  max_requests_per_address_per_minute: 100000000
+  regional_hostnames: ["{REGIONAL}"]
+interns:
+  max_per_creator: 100000
+"""
+LARGEST = 1_048_576
+UNKNOWN = "99999999-0000-4000-8000-000000000009"
+FAR_AWAY = 1 << 42
+FIELDS = {
+    *("id", "name", "description", "instructions", "model", "status", "hostname", "progress"),
+    *("last_failure_message", "vault_id", "attached_vault_id", "workspace_id"),
+    *("created_at", "updated_at"),
+}
+
+
+class Client:
+    """A key's way to interns."""
+
+    def __init__(
+        self, http: httpx2.Client, server: ServerProcess, key: str, host: str = ""
+    ) -> None:
+        self._http = http
+        self._headers = {"Authorization": f"Bearer {key}", **({"Host": host} if host else {})}
+        self._base_url = server.base_url
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> httpx2.Response:
+        """Send a request; a body is bytes, an iterator of them, or anything for JSON."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is not None and not isinstance(body, bytes | Iterator):
+            body = json.dumps(body).encode()
+            given.setdefault("content-type", "application/json")
+        url = f"{self._base_url}{path}"
+        return self._http.request(method, url, headers={**self._headers, **given}, content=body)
+
+
+@dataclass(frozen=True)
+class House:
+    """A server with two workspaces."""
+
+    server: ServerProcess
+    http: httpx2.Client
+    manage: Client
+    here: Client
+    elsewhere: Client
+    numbers: count[int]
+
+    def client(self, key: str, host: str = "") -> Client:
+        return Client(self.http, self.server, key, host)
+
+    def name(self) -> str:
+        return f"intern-{next(self.numbers)}"
+
+    def make(self, client: Client | None = None, **body: object) -> dict[str, Any]:
+        reply = (client or self.here)("POST", "/interns", {"name": self.name(), **body})
+        assert reply.status_code == 201, reply.text
+        return reply.json()
+
+    def put_into(self, intern: dict[str, Any], state: State) -> None:
+        with self._database() as connection:
+            connection.execute(
+                "UPDATE interns SET status = ?, desired = ?, lease_until = ?, step = NULL "
+                "WHERE id = ?",
+                (state.status.value, state.desired.value, FAR_AWAY, intern["id"]),
+            )
+
+    def set(self, intern: dict[str, Any], **facts: object) -> None:
+        columns = ", ".join(f"{name} = ?" for name in facts)
+        with self._database() as connection:
+            connection.execute(
+                f"UPDATE interns SET {columns} WHERE id = ?",  # noqa: S608 - our own names
+                (*facts.values(), intern["id"]),
+            )
+
+    def own_key(self, intern: dict[str, Any]) -> str:
+        """Make a key of an intern's own, as its boot does."""
+        return asyncio.run(new_own_key(self.server, intern["workspace_id"], intern["id"]))
+
+    def _database(self) -> Any:
+        path = self.server.data_dir / "tollhouse.db"
+        connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+        return closing(connection)
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
+    folder = tmp_path_factory.mktemp("interns")
+    with start_server(folder, config=CONFIG) as server, httpx2.Client(timeout=30) as http:
+        manage = Client(http, server, server.management_key)
+        made = manage("POST", "/workspaces", {"name": "Elsewhere", "slug": "elsewhere"}).json()
+        wanted = {"name": "elsewhere", "workspace_id": made["data"]["id"]}
+        issued = manage("POST", "/keys", wanted).json()
+        yield House(
+            server,
+            http,
+            manage,
+            Client(http, server, server.api_key),
+            Client(http, server, issued["key"]),
+            count(1),
+        )
+
+
+@pytest.fixture
+def intern(house: House) -> dict[str, Any]:
+    return house.make()
+
+
+def refused(reply: httpx2.Response, status: int, reason: str, *, retryable: bool = False) -> str:
+    """Check an error of the intern life cycle; return its message."""
+    assert reply.status_code == status, reply.text
+    error = reply.json()["error"]
+    assert set(error) == {"code", "message", "metadata"}
+    assert error["code"] == status
+    assert error["metadata"] == {"reason": reason, "retryable": retryable}
+    message: str = error["message"]
+    return message
+
+
+# What there is
+
+
+def test_an_intern_has_every_field(house: House) -> None:
+    made = house.make(description="counts", instructions="be kind")
+    assert set(made) == FIELDS
+    assert made["status"] == "queued"
+    assert (made["description"], made["instructions"]) == ("counts", "be kind")
+    nothing = ("model", "hostname", "progress", "last_failure_message", "attached_vault_id")
+    assert [made[name] for name in nothing] == [None] * 5
+    assert made["workspace_id"] == house.server.announced["workspace_id"]
+    assert house.here("GET", f"/interns/{made['id']}").json() == made
+
+
+def test_the_same_creation_is_answered_again(house: House) -> None:
+    body = {"name": house.name(), "description": None}
+    first = house.here("POST", "/interns", body)
+    second = house.here("POST", "/interns", {"name": body["name"], "provision": False})
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json() == second.json()
+
+
+def test_an_idempotency_key_means_one_creation(house: House) -> None:
+    body = {"name": house.name()}
+    key = {"Idempotency_Key": f"key-{body['name']}"}
+    first = house.here("POST", "/interns", body, **key)
+    second = house.here("POST", "/interns", body, **key)
+    assert (first.status_code, second.status_code) == (201, 200)
+    other = house.here("POST", "/interns", {"name": house.name()}, **key)
+    refused(other, 409, "idempotency_key_reused")
+
+
+def test_a_taken_name_is_refused(house: House, intern: dict[str, Any]) -> None:
+    again = house.here("POST", "/interns", {"name": intern["name"], "description": "another"})
+    refused(again, 409, "name_taken")
+    other = house.make()
+    changed = house.here("PATCH", f"/interns/{other['id']}", {"name": intern["name"]})
+    refused(changed, 409, "name_taken")
+
+
+def test_a_vault_is_borrowed(house: House, intern: dict[str, Any]) -> None:
+    assert house.make(vault_id=intern["vault_id"])["attached_vault_id"] == intern["vault_id"]
+
+
+def test_a_vault_of_elsewhere_is_not_borrowed(house: House) -> None:
+    foreign = house.make(house.elsewhere)
+    body = {"name": house.name(), "vault_id": foreign["vault_id"]}
+    refused(house.here("POST", "/interns", body), 409, "vault_not_attachable")
+
+
+def test_what_a_patch_names_changes(house: House, intern: dict[str, Any]) -> None:
+    body = {"description": "new", "instructions": "other", "model": "a/b:free"}
+    path = f"/interns/{intern['id']}"
+    changed = house.here("PATCH", path, body).json()
+    assert {name: changed[name] for name in body} == body
+    cleared = house.here("PATCH", path, {"description": None, "model": None}).json()
+    assert (cleared["description"], cleared["model"]) == (None, None)
+    assert cleared["instructions"] == "other"
+
+
+def test_a_list_comes_in_pages(house: House) -> None:
+    made = [house.make(house.elsewhere)["id"] for _ in range(3)]
+    first = house.elsewhere("GET", "/interns?limit=2").json()
+    assert [each["id"] for each in first["data"]] == made[:0:-1]
+    assert first["has_more"] is True
+    path = f"/interns?limit=2&starting_after={first['next_cursor']}"
+    second = house.elsewhere("GET", path).json()
+    assert second["data"][0]["id"] == made[0]
+
+
+def test_the_last_page_has_no_cursor(house: House, intern: dict[str, Any]) -> None:
+    del intern
+    page = house.here("GET", "/interns?limit=500").json()
+    assert set(page) == {"data", "has_more"}
+    assert page["has_more"] is False
+
+
+def test_a_list_is_filtered_by_statuses(house: House) -> None:
+    stopped = house.make()
+    house.put_into(stopped, State(Status.STOPPED, Desired.IDLE))
+    page = house.here("GET", "/interns?limit=500&status=stopped%2Cfailed").json()
+    assert stopped["id"] in [each["id"] for each in page["data"]]
+    assert {each["status"] for each in page["data"]} <= {"stopped", "failed"}
+
+
+def test_a_boot_shows_its_step(house: House, intern: dict[str, Any]) -> None:
+    house.put_into(intern, State(Status.PROVISIONING, Desired.RUNNING))
+    house.set(intern, step=2)
+    assert house.here("GET", f"/interns/{intern['id']}").json()["progress"] == {
+        "step_label": "Opening the way out",
+        "step_number": 2,
+        "total_steps": 4,
+    }
+
+
+# What a state allows
+
+ASKED: dict[Operation, tuple[str, str, Any]] = {
+    Operation.PROVISION: ("POST", "/provision", None),
+    Operation.SUSPEND: ("POST", "/suspend", None),
+    Operation.DELETE: ("DELETE", "", None),
+    Operation.PATCH: ("PATCH", "", {"description": "changed"}),
+    Operation.DAEMON: ("GET", "/daemon", None),
+}
+REFUSED = {name: cell for name, cell in CELLS.items() if cell[2] != "ok"}
+
+
+@pytest.mark.parametrize(("operation", "state", "answer"), REFUSED.values(), ids=REFUSED)
+def test_a_state_refuses_an_operation(
+    house: House, intern: dict[str, Any], operation: Operation, state: State, answer: str
+) -> None:
+    house.put_into(intern, state)
+    method, path, body = ASKED[operation]
+    reply = house.here(method, f"/interns/{intern['id']}{path}", body)
+    reason = "intern_not_running" if operation is Operation.DAEMON else "intern_busy"
+    refused(reply, 409, reason, retryable=answer == "later")
+
+
+@pytest.mark.parametrize(
+    ("operation", "before", "status", "body"),
+    [
+        (Operation.PROVISION, State(Status.STOPPED, Desired.IDLE), 202, {"provisioning": True}),
+        (Operation.SUSPEND, State(Status.STOPPED, Desired.IDLE), 200, {"suspended": True}),
+        (Operation.DELETE, State(Status.FAILED, Desired.IDLE), 202, {"deleting": True}),
+    ],
+    ids=["provision", "suspend", "delete"],
+)
+def test_what_is_accepted_is_answered_so(
+    house: House,
+    intern: dict[str, Any],
+    operation: Operation,
+    before: State,
+    status: int,
+    body: dict[str, bool],
+) -> None:
+    house.put_into(intern, before)
+    method, path, _ = ASKED[operation]
+    reply = house.here(method, f"/interns/{intern['id']}{path}")
+    assert (reply.status_code, reply.json()) == (status, body)
+
+
+def test_a_suspension_that_takes_too_long_goes_on(house: House, intern: dict[str, Any]) -> None:
+    house.put_into(intern, State(Status.RUNNING, Desired.RUNNING))
+    reply = house.here("POST", f"/interns/{intern['id']}/suspend")
+    refused(reply, 408, "timeout", retryable=True)
+    house.put_into(intern, State(Status.STOPPED, Desired.IDLE))
+    assert house.here("POST", f"/interns/{intern['id']}/suspend").status_code == 200
+
+
+# Who may what
+
+ROUTES: dict[str, tuple[str, str, Any]] = {
+    "list": ("GET", "/interns", None),
+    "create": ("POST", "/interns", {"name": "ab", "description": "x"}),
+    "get": ("GET", "/interns/{id}", None),
+    "patch": ("PATCH", "/interns/{id}", {"description": "x"}),
+    "delete": ("DELETE", "/interns/{id}", None),
+    "provision": ("POST", "/interns/{id}/provision", None),
+    "suspend": ("POST", "/interns/{id}/suspend", None),
+    "daemon": ("GET", "/interns/{id}/daemon", None),
+    "daemon-access": ("GET", "/interns/{id}/daemon-access", None),
+}
+WITH_BODY = ("create", "patch", "delete", "provision", "suspend")
+
+
+def send(
+    house: House, client: Client, route: str, body: Any = None, **headers: str
+) -> httpx2.Response:
+    method, path, usual = ROUTES[route]
+    path = path.format(id=house.make()["id"])
+    return client(method, path, usual if body is None else body, **headers)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_management_key_is_none_for_interns(house: House, route: str) -> None:
+    assert send(house, house.manage, route).status_code == 401
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_an_unknown_key_is_refused(house: House, route: str) -> None:
+    reply = send(house, house.client("sk-th-v1-unknown"), route)
+    assert reply.status_code == 401
+    assert reply.json()["error"]["message"] == "Invalid or missing API key"
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if "{id}" in ROUTES[route][1]])
+def test_another_workspaces_interns_are_not_found(house: House, route: str) -> None:
+    refused(send(house, house.elsewhere, route), 404, "not_found")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_another_interns_own_key_finds_nothing(
+    house: House, intern: dict[str, Any], route: str
+) -> None:
+    refused(send(house, house.client(house.own_key(intern)), route), 404, "not_found")
+
+
+def test_an_interns_own_key_finds_it(house: House, intern: dict[str, Any]) -> None:
+    own = house.client(house.own_key(intern))
+    assert own("GET", f"/interns/{intern['id']}").json()["id"] == intern["id"]
+    refused(own("GET", f"/interns/{intern['id']}/daemon"), 409, "intern_not_running")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_outside_the_programme_every_route_is_unknown(house: House, route: str) -> None:
+    intern = house.make()
+    house.manage("PATCH", "/workspaces/default", {"intern_programme": False})
+    try:
+        method, path, body = ROUTES[route]
+        refused(house.here(method, path.format(id=intern["id"]), body), 404, "not_found")
+    finally:
+        house.manage("PATCH", "/workspaces/default", {"intern_programme": True})
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_regional_hostname_is_refused(house: House, route: str) -> None:
+    reply = send(house, house.client(house.server.api_key, REGIONAL), route)
+    assert reply.status_code == 403
+    assert "metadata" not in reply.json()["error"]
+
+
+# The order of refusals: a request that breaks two rules hears of the first
+
+
+@pytest.mark.parametrize("route", WITH_BODY)
+def test_confinement_comes_before_the_size(
+    house: House, intern: dict[str, Any], route: str
+) -> None:
+    own = house.client(house.own_key(intern))
+    refused(send(house, own, route, b"x" * (LARGEST + 1)), 404, "not_found")
+
+
+@pytest.mark.parametrize("route", WITH_BODY)
+def test_the_size_comes_before_the_type(house: House, route: str) -> None:
+    refused(send(house, house.here, route, b"x" * (LARGEST + 1)), 413, "payload_too_large")
+
+
+@pytest.mark.parametrize("route", WITH_BODY)
+def test_the_type_comes_before_the_text(house: House, route: str) -> None:
+    refused(send(house, house.here, route, b"no json"), 415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("route", WITH_BODY)
+def test_the_text_comes_before_the_intern(house: House, route: str) -> None:
+    method, path, _ = ROUTES[route]
+    body, path = {"unknown": 1}, path.format(id=UNKNOWN)
+    refused(house.here(method, path, body), 400, "invalid_body")
+
+
+@pytest.mark.parametrize("route", ["patch", "delete", "provision", "suspend", "daemon", "get"])
+def test_an_intern_that_is_not_there_is_not_found(house: House, route: str) -> None:
+    method, path, body = ROUTES[route]
+    for intern_id in (UNKNOWN, "no-uuid"):
+        refused(house.here(method, path.format(id=intern_id), body), 404, "not_found")
+
+
+# Bodies
+
+
+@pytest.mark.parametrize("route", WITH_BODY)
+@pytest.mark.parametrize("chunked", [False, True], ids=["declared", "chunked"])
+def test_the_largest_body_passes_and_one_byte_more_does_not(
+    house: House, route: str, *, chunked: bool
+) -> None:
+    usual = json.dumps(ROUTES[route][2] or {}).encode()
+    if route == "create":
+        usual = json.dumps({"name": house.name()}).encode()
+    for size, too_large in ((LARGEST, False), (LARGEST + 1, True)):
+        body = usual + b" " * (size - len(usual))
+        sent: Any = iter([body[:500_000], body[500_000:]]) if chunked else body
+        reply = send(house, house.here, route, sent, content_type="application/json")
+        assert (reply.status_code == 413) is too_large, reply.text
+        assert reply.status_code != 400
+
+
+@pytest.mark.parametrize("route", ["delete", "provision", "suspend"])
+def test_an_empty_body_or_object_is_nothing(house: House, route: str) -> None:
+    for body in (b"", b"{}"):
+        headers = {"content_type": "application/json"} if body else {}
+        assert send(house, house.here, route, body, **headers).status_code in {200, 202, 409}
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/JSON; charset=utf-8"])
+def test_json_is_declared_in_any_spelling(house: House, content_type: str) -> None:
+    body = json.dumps({"name": house.name()}).encode()
+    assert house.here("POST", "/interns", body, content_type=content_type).status_code == 201
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/json5", "", "json"])
+def test_another_type_is_refused(house: House, content_type: str) -> None:
+    body = json.dumps({"name": house.name()}).encode()
+    reply = house.here("POST", "/interns", body, content_type=content_type)
+    refused(reply, 415, "unsupported_media_type")
+
+
+BAD_CREATIONS: dict[str, Any] = {
+    "nothing": {},
+    "no object": [],
+    "no name": {"description": "x"},
+    "null name": {"name": None},
+    "short name": {"name": "a"},
+    "long name": {"name": "a" * 18},
+    "upper case": {"name": "Ada"},
+    "number for a name": {"name": 12},
+    "long description": {"name": "ada", "description": "x" * 2_001},
+    "long instructions": {"name": "ada", "instructions": "x" * 100_001},
+    "NUL": {"name": "ada", "description": "\0"},
+    "half a pair": {"name": "ada", "description": "\ud800"},
+    "text for a flag": {"name": "ada", "provision": "true"},
+    "no vault id": {"name": "ada", "vault_id": "mine"},
+    "no workspace id": {"name": "ada", "workspace_id": "mine"},
+    "model": {"name": "ada", "model": "a/b"},
+    "unknown field": {"name": "ada", "colour": "red"},
+}
+
+
+@pytest.mark.parametrize("body", BAD_CREATIONS.values(), ids=BAD_CREATIONS)
+def test_a_bad_creation_is_refused(house: House, body: Any) -> None:
+    refused(house.here("POST", "/interns", body), 400, "invalid_body")
+
+
+BAD_CHANGES: dict[str, Any] = {
+    "nothing sent": b"",
+    "null name": {"name": None},
+    "bad name": {"name": "a--b"},
+    "long description": {"description": "x" * 2_001},
+    "model without author": {"model": "gpt"},
+    "model with two slashes": {"model": "a/b/c"},
+    "long model": {"model": "a/" + "b" * 199},
+    "vault": {"vault_id": UNKNOWN},
+    "unknown field": {"colour": "red"},
+}
+
+
+@pytest.mark.parametrize("body", BAD_CHANGES.values(), ids=BAD_CHANGES)
+def test_a_bad_change_is_refused(house: House, intern: dict[str, Any], body: Any) -> None:
+    refused(house.here("PATCH", f"/interns/{intern['id']}", body), 400, "invalid_body")
+
+
+@pytest.mark.parametrize("route", ["provision", "suspend"])
+def test_a_body_with_a_field_is_refused(house: House, route: str) -> None:
+    refused(send(house, house.here, route, {"force": True}), 400, "invalid_body")
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b'{"name": NaN}', b"[" * 100_000])
+def test_what_is_no_json_is_refused(house: House, body: bytes) -> None:
+    reply = house.here("POST", "/interns", body, content_type="application/json")
+    refused(reply, 400, "invalid_body")
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256], ids=["empty", "long"])
+def test_a_bad_idempotency_key_is_refused(house: House, key: str) -> None:
+    reply = house.here("POST", "/interns", {"name": house.name()}, Idempotency_Key=key)
+    refused(reply, 400, "invalid_body")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("limit=0", "limit=501", "limit=x", "status=on", "status=queued,", "starting_after=x"),
+        "status=" + ",".join(["queued"] * 9),
+    ],
+)
+def test_a_bad_list_is_refused(house: House, query: str) -> None:
+    refused(house.here("GET", f"/interns?{query}"), 400, "invalid_body")
+
+
+def test_only_ones_own_workspace_may_be_named(house: House) -> None:
+    own = house.server.announced["workspace_id"]
+    assert house.here("GET", f"/interns?workspace_id={own}").status_code == 200
+    refused(house.here("GET", f"/interns?workspace_id={UNKNOWN}"), 404, "not_found")
+    body = {"name": house.name(), "workspace_id": UNKNOWN}
+    refused(house.here("POST", "/interns", body), 404, "not_found")
+    assert house.make(workspace_id=own)["workspace_id"] == own

@@ -1,0 +1,109 @@
+"""An intern's life with the published `openrouter` library 1.3.30, in a real sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.acceptance.intern_keys import new_own_key
+from tests.acceptance.server_process import start_server
+from tests.contract.client_process import CLIENTS, run_client
+
+pytestmark = [pytest.mark.contract, pytest.mark.sandbox]
+LIBRARY = "openrouter-1-3-30"
+OTHER = "88888888-0000-4000-8000-000000000008"
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    with start_server(tmp_path_factory.mktemp("interns")) as server:
+        workspace = server.announced["workspace_id"]
+        env = {
+            "BASE_URL": server.base_url,
+            "API_KEY": server.api_key,
+            "WORKSPACE": workspace,
+            "INTERN_KEY": asyncio.run(new_own_key(server, workspace, OTHER)),
+        }
+        return run_client(LIBRARY, CLIENTS / "openrouter" / "check_interns.py", env=env)
+
+
+@pytest.fixture(scope="module")
+def life(seen: dict[str, Any]) -> dict[str, Any]:
+    return seen["life"]
+
+
+def lifecycle_error(told: dict[str, Any]) -> tuple[int, str, bool]:
+    """Return what the library made of a refusal of the life cycle."""
+    assert told["class"] == "InternLifecycleError"
+    assert told["told"]["code"] == told["status"]
+    metadata = told["told"]["metadata"]
+    return told["status"], metadata["reason"], metadata["retryable"]
+
+
+def test_a_creation_that_is_sent_again_returns_the_same_intern(life: dict[str, Any]) -> None:
+    assert life["made"] == life["again"]
+    assert (life["made"]["name"], life["made"]["status"]) == ("ada", "queued")
+
+
+def test_a_list_holds_it(life: dict[str, Any]) -> None:
+    assert [each["id"] for each in life["listed"]["data"]] == [life["made"]["id"]]
+    assert life["listed"]["has_more"] is False
+
+
+def test_a_change_is_seen_at_once(life: dict[str, Any]) -> None:
+    assert life["updated"]["instructions"] == "be kind"
+
+
+def test_what_does_not_run_has_no_daemon(life: dict[str, Any]) -> None:
+    assert lifecycle_error(life["too early"]) == (409, "intern_not_running", False)
+
+
+def test_what_never_ran_is_not_suspended(life: dict[str, Any]) -> None:
+    assert lifecycle_error(life["not suspended"]) == (409, "intern_busy", False)
+
+
+def test_it_runs_once_it_is_provisioned(life: dict[str, Any]) -> None:
+    assert life["provisioned"] == {"provisioning": True}
+    assert life["running"]["status"] == "running"
+    assert life["running"]["hostname"] == "127.0.0.1"
+    assert life["running"]["progress"] is None
+
+
+def test_what_runs_is_not_provisioned_again(life: dict[str, Any]) -> None:
+    assert lifecycle_error(life["busy"]) == (409, "intern_busy", False)
+
+
+def test_its_daemon_is_reached_with_what_is_revealed(life: dict[str, Any]) -> None:
+    assert life["daemon"] == {"health": 200, "host": "127.0.0.1"}
+    assert life["alias"] is True
+
+
+def test_it_is_suspended_and_resumed_with_another_token(life: dict[str, Any]) -> None:
+    assert life["suspended"] == {"suspended": True}
+    assert life["stopped"]["status"] == "stopped"
+    assert life["resumed"] == {"provisioning": True}
+    assert life["runs again"]["status"] == "running"
+    assert life["another token"] is True
+
+
+def test_it_is_gone_once_it_is_deleted(life: dict[str, Any]) -> None:
+    assert life["deleting"] == {"deleting": True}
+    assert lifecycle_error(life["gone"]) == (404, "not_found", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "reason"),
+    [
+        ("bad name", 400, "invalid_body"),
+        ("taken name", 409, "name_taken"),
+        ("unknown", 404, "not_found"),
+        ("bad limit", 400, "invalid_body"),
+        ("own list", 404, "not_found"),
+        ("own other", 404, "not_found"),
+        ("other workspace", 404, "not_found"),
+    ],
+)
+def test_a_refusal_is_understood(seen: dict[str, Any], name: str, status: int, reason: str) -> None:
+    assert lifecycle_error(seen["refusals"][name]) == (status, reason, False)
