@@ -11,14 +11,15 @@ from tollhouse.kernel.money import round_to_nano
 from tollhouse.kernel.pages import Window
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from tollhouse.accounting.service import AccountingService
     from tollhouse.identity.service import IdentityService
+    from tollhouse.settings.sections import Settings
     from tollhouse.storage.transaction import Read, Write
 
 ACCOUNT_NAME = "Default"
 _FIRST_START = 0x746F6C6D
+FIRST_MODEL = "simulated/agent"
+"""What interns of the first workspace run with, where it can be had: a try needs no model key."""
 OPERATOR = Manager(account_id=None, workspace_id=None, operator=True)
 
 
@@ -38,7 +39,7 @@ async def is_empty(read: Read, identity: IdentityService) -> bool:
 
 
 async def bootstrap_if_empty(
-    write: Write, identity: IdentityService, accounting: AccountingService, grant: Decimal
+    write: Write, identity: IdentityService, accounting: AccountingService, settings: Settings
 ) -> Bootstrapped | None:
     """Make the first account where there is none yet; two first starts at once make one.
 
@@ -48,11 +49,11 @@ async def bootstrap_if_empty(
     await write.alone(_FIRST_START)
     if not await is_empty(write, identity):
         return None
-    return await bootstrap(write, identity, accounting, grant)
+    return await bootstrap(write, identity, accounting, settings)
 
 
 async def bootstrap(
-    write: Write, identity: IdentityService, accounting: AccountingService, grant: Decimal
+    write: Write, identity: IdentityService, accounting: AccountingService, settings: Settings
 ) -> Bootstrapped:
     """Make the account, its workspace, its credits and its keys.
 
@@ -60,14 +61,23 @@ async def bootstrap(
         write: The transaction: all of it happens or none.
         identity: Makes the account and the keys.
         accounting: Grants the credits.
-        grant: Credits that the account is given; not a purchase.
+        settings: The credits that the account is given, which are no purchase, and whether there
+            is a simulated provider.
     """
     account, workspace = await identity.create_account(write, ACCOUNT_NAME)
     await identity.change_account(write, OPERATOR, account.id, intern_programme=True)
-    nano = round_to_nano(grant)
+    if _simulates(settings):
+        facts = {"default_text_model": FIRST_MODEL}
+        await identity.change_workspace(write, OPERATOR, account.id, workspace.id, facts)
+    nano = round_to_nano(settings.accounting.initial_grant)
     if nano:
         await accounting.add_credits(write, account.id, PostingKind.GRANT, nano, note="first start")
     return await new_keys(write, identity, account.id, workspace.id)
+
+
+def _simulates(settings: Settings) -> bool:
+    kinds = {provider.kind for provider in settings.providers}
+    return not kinds or "simulated" in kinds
 
 
 async def new_keys(

@@ -96,9 +96,7 @@ async def bootstrap_once(settings: Settings, *, new_keys: bool) -> Bootstrapped:
         try:
             await bring_up_to_date(core.database)
             async with core.database.writing() as write:
-                made = await bootstrap_if_empty(
-                    write, core.identity, core.accounting, settings.accounting.initial_grant
-                )
+                made = await bootstrap_if_empty(write, core.identity, core.accounting, settings)
                 if made is not None:
                     return made
                 if not new_keys:

@@ -68,6 +68,7 @@ async def show(server: Server, workspace: Reference, account: Account = None) ->
     'tollhouse workspaces set lab --name "Research lab"',
     "tollhouse workspaces set lab --policy policy.yaml",
     "tollhouse workspaces set lab --programme off",
+    "tollhouse workspaces set default --default-model openai/gpt-5",
 )
 async def set_(
     server: Server,
@@ -83,12 +84,20 @@ async def set_(
     programme: Programme = None,
     vault_writes: VaultWrites = None,
     plain_http: PlainHttp = None,
+    default_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help='The model of interns that have none of their own; "" for none.'
+        ),
+    ] = None,
     account: Account = None,
 ) -> Record:
     """Change what is given of a workspace; the rest stays."""
     body = changes(name=name, slug=slug) | switches(programme, vault_writes, plain_http)
     if description is not None:
         body["description"] = description or None
+    if default_model is not None:
+        body["default_text_model"] = default_model or None
     some({**body, **changes(policy=policy)})
     path = f"/workspaces/{segment(workspace)}"
     if body:

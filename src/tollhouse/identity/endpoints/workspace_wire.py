@@ -31,11 +31,12 @@ KeyNumbers = Annotated[list[int], Field(max_length=1000)]
 class WorkspacePreferences(Reply):
     """The settings of a workspace as they are shown, with what holds where nothing was set.
 
-    They are kept for the clients that set them. Of these, `plain_http` alone has an effect yet.
+    They are kept for the clients that set them. Of these, `plain_http` and `default_text_model`
+    alone have an effect yet.
     """
 
     default_text_model: str | None = None
-    """Model for texts where a request names none. Kept; has no effect yet."""
+    """The model of interns that have none of their own."""
     default_image_model: str | None = None
     """Model for images where a request names none. Kept; has no effect yet."""
     default_provider_sort: str | None = None
@@ -90,7 +91,7 @@ class WorkspaceFacts(Body):
     description: Description | None = None
     """What it is for."""
     default_text_model: ModelId | None = None
-    """Model for texts where a request names none. Kept; has no effect yet."""
+    """The model of interns that have none of their own."""
     default_image_model: ModelId | None = None
     """Model for images where a request names none. Kept; has no effect yet."""
     default_provider_sort: ProviderSort | None = None
