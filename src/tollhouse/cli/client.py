@@ -44,7 +44,9 @@ _OK = range(200, 300)
 _NOTHING_LEFT: Final = 204
 _PASSING: Final = frozenset((429, *range(500, 600)))
 """Statuses of what may work later."""
-_OURS: Final = frozenset(("data", "deleted", "object"))
+_OURS: Final = frozenset(
+    ("data", "deleted", "object", "workspace_id", "provisioning", "suspended", "deleting", "origin")
+)
 """Fields of which every reply of a Tollhouse server has one."""
 
 
