@@ -1,0 +1,119 @@
+"""Interns that run for real, as somebody with an API key sees them, and as the machine does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tollhouse.interns.runtimes.command import MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tests.acceptance.server_process import ServerProcess
+
+SETTLED = frozenset({"running", "failed", "stopped", "destroy_failed"})
+PATIENCE_SECONDS = 60.0
+
+
+class Rooms:
+    """The interns of a server's first workspace."""
+
+    def __init__(self, server: ServerProcess, key: str | None = None) -> None:
+        self.server = server
+        self.key = key or server.api_key
+
+    def ask(self, method: str, path: str, body: Any = None) -> httpx2.Response:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        url = f"{self.server.base_url}{path}"
+        return httpx2.request(method, url, headers=headers, json=body, timeout=30)
+
+    def make(self, name: str = "ada", **body: Any) -> str:
+        reply = self.ask("POST", "/interns", {"name": name, **body})
+        assert reply.status_code in {200, 201}, reply.text
+        return reply.json()["id"]
+
+    def get(self, intern: str) -> dict[str, Any] | None:
+        """Return an intern as it is shown; None where it is gone."""
+        reply = self.ask("GET", f"/interns/{intern}")
+        if reply.status_code == 404:
+            return None
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def until(
+        self, intern: str, statuses: Collection[str | None] = SETTLED
+    ) -> dict[str, Any] | None:
+        """Wait until an intern has one of some statuses; None stands for being gone."""
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            found = self.get(intern)
+            if (None if found is None else found["status"]) in statuses:
+                return found
+            assert time.monotonic() < ends, (found, self.server.stderr_text()[-3_000:])
+            time.sleep(0.05)
+
+    def run(self, name: str = "ada", **body: Any) -> str:
+        """Make an intern, or provision the one there is, and wait until it runs."""
+        intern = self.make(name, **body)
+        found = self.get(intern)
+        assert found is not None
+        if found["status"] != "running":
+            reply = self.ask("POST", f"/interns/{intern}/provision")
+            assert reply.status_code == 202, reply.text
+        found = self.until(intern)
+        assert found is not None
+        assert found["status"] == "running", (found, self.server.stderr_text()[-3_000:])
+        return intern
+
+    def suspend(self, intern: str) -> None:
+        reply = self.ask("POST", f"/interns/{intern}/suspend")
+        assert reply.status_code in {200, 408}, reply.text
+        found = self.until(intern, {"stopped", "failed"})
+        assert found is not None
+        assert found["status"] == "stopped", found
+
+    def script(self, name: str, text: str) -> subprocess.CompletedProcess[bytes]:
+        """Have a shell of an intern run a script."""
+        command = [str(TOLLHOUSE), "intern", "attach", name, "--base-url", self.server.base_url]
+        env = {**clean_environment(), "TOLLHOUSE_API_KEY": self.key}
+        return subprocess.run(
+            command, env=env, input=text.encode(), capture_output=True, timeout=60, check=False
+        )
+
+    def output(self, name: str, text: str) -> str:
+        done = self.script(name, text)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return done.stdout.decode()
+
+
+def sandboxed() -> dict[int, str]:
+    """Return the processes on this machine that run in sandboxes of ours, and their command."""
+    found: dict[int, str] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                if f"{MARK}=".encode() in (folder / "environ").read_bytes():
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def until_nothing_runs(before: Collection[int] = (), seconds: float = 30.0) -> None:
+    """Wait until no process runs in a sandbox but those that were there before."""
+    ends = time.monotonic() + seconds
+    while left := {pid: name for pid, name in sandboxed().items() if pid not in before}:
+        assert time.monotonic() < ends, left
+        time.sleep(0.05)
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

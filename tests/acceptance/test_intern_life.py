@@ -1,0 +1,179 @@
+"""An intern's life in a real sandbox, and what it is left with when something is killed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+
+from tests.acceptance.canaries import PLANTED, Scanner
+from tests.acceptance.egress_hosts import BOUND, OTHER, Hosts, serving_hosts
+from tests.acceptance.intern_rooms import Rooms, kill, sandboxed, until_nothing_runs
+from tests.acceptance.server_process import ServerProcess, start_server
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytestmark = pytest.mark.sandbox
+VALUE = PLANTED[48]
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hosts]:
+    with serving_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
+        yield hosts
+
+
+@pytest.fixture(scope="module")
+def short_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder whose path leaves room for those of sockets."""
+    return tmp_path_factory.mktemp("i")
+
+
+@pytest.fixture(scope="module")
+def server(short_folder: Path, hosts: Hosts) -> Generator[ServerProcess]:
+    with start_server(short_folder, config=hosts.config()) as server:
+        yield server
+
+
+@pytest.fixture
+def rooms(server: ServerProcess) -> Generator[Rooms]:
+    rooms = Rooms(server)
+    yield rooms
+    for intern in rooms.ask("GET", "/interns").json()["data"]:
+        rooms.until(intern["id"], {"running", "failed", "stopped", "queued", "destroy_failed"})
+        rooms.ask("DELETE", f"/interns/{intern['id']}", {"acknowledge_workspace_loss": True})
+        rooms.until(intern["id"], {None})
+
+
+def test_what_an_intern_wrote_is_there_when_it_is_resumed(rooms: Rooms) -> None:
+    intern = rooms.run()
+    rooms.output("ada", "echo kept > note; mkdir -p a/b; echo deep > a/b/c; ln -s note link")
+    rooms.suspend(intern)
+    assert rooms.run() == intern
+    assert rooms.output("ada", "cat note a/b/c link") == "kept\ndeep\nkept\n"
+
+
+def test_its_programs_run_as_nobody_else(rooms: Rooms) -> None:
+    rooms.run()
+    told = rooms.output("ada", "id -u; grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status; pwd")
+    assert told.split() == [
+        *("1000", "CapEff:", "0000000000000000", "NoNewPrivs:", "1", "Seccomp:", "2"),
+        "/workspace",
+    ]
+
+
+def test_a_suspended_intern_runs_nothing(rooms: Rooms) -> None:
+    before = sandboxed()
+    intern = rooms.run()
+    rooms.output("ada", "setsid sleep 1000 > /dev/null 2>&1 < /dev/null &")
+    assert len(sandboxed()) > len(before)
+    rooms.suspend(intern)
+    until_nothing_runs(before)
+
+
+def test_its_daemon_wants_the_token_that_was_revealed_last(rooms: Rooms) -> None:
+    intern = rooms.run()
+    first = rooms.ask("GET", f"/interns/{intern}/daemon").json()
+    rooms.suspend(intern)
+    rooms.run()
+    second = rooms.ask("GET", f"/interns/{intern}/daemon").json()
+    url = f"{second['origin']}/healthz"
+
+    def health(token: str) -> int:
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx2.get(url, headers=headers, timeout=30).status_code
+
+    assert (health(first["token"]), health(second["token"])) == (401, 200)
+
+
+def test_a_secret_reaches_the_bound_host_and_is_nowhere_in_the_sandbox(
+    rooms: Rooms, hosts: Hosts
+) -> None:
+    rooms.ask("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
+    rooms.run()
+    ask = f"curl -sS -H 'Authorization: Bearer {{{{secret:token}}}}' {hosts.url(BOUND)}"
+    told = json.loads(rooms.output("ada", ask))
+    assert hosts.authorizations(BOUND)[-1] == f"Bearer {VALUE}"
+    assert set(told["authorization"].removeprefix("Bearer ")) == {"*"}
+    look = f"{ask}; {ask} | tee answer; env; cat /proc/*/environ; cat answer; find / -xdev"
+    shown = rooms.script("ada", look)
+    scanner = Scanner(PLANTED)
+    assert scanner.in_bytes("output", shown.stdout + shown.stderr) == set()
+    memory = [content for pid in sandboxed() for content in _memory(pid)]
+    assert memory
+    assert not any(VALUE.encode() in content for content in memory)
+
+
+def test_a_host_that_it_is_not_bound_to_does_not_get_it(rooms: Rooms, hosts: Hosts) -> None:
+    rooms.ask("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
+    rooms.run()
+    before = len(hosts.requests)
+    rooms.script("ada", f"curl -sS -H 'X: {{{{secret:token}}}}' {hosts.url(OTHER)}")
+    assert VALUE not in str(hosts.requests[before:])
+
+
+def test_it_reaches_the_gateway_with_a_key_that_it_does_not_have(rooms: Rooms) -> None:
+    rooms.run()
+    body = json.dumps({"model": "simulated/echo", "messages": [{"role": "user", "content": "hi"}]})
+    ask = f"curl -sS http://gateway.internal/v1/chat/completions -d '{body}'"
+    reply = json.loads(rooms.output("ada", ask))
+    assert reply["choices"][0]["message"]["content"]
+    assert "sk-th" not in rooms.output("ada", "env; cat /proc/*/environ | tr '\\0' '\\n'")
+
+
+def test_a_daemon_that_is_killed_is_started_again(rooms: Rooms) -> None:
+    intern = rooms.run()
+    rooms.output("ada", "echo kept > note")
+    daemons = [pid for pid, name in sandboxed().items() if "interns.daemon" in name]
+    for pid in daemons:
+        kill(pid)
+    told = _log_until(rooms, intern, "its sandbox ended")
+    assert "it was killed by signal 9" in told
+    rooms.until(intern, {"running"})
+    assert rooms.output("ada", "cat note") == "kept\n"
+
+
+def test_a_server_that_is_killed_leaves_nothing_running_and_the_next_goes_on(
+    short_folder: Path,
+) -> None:
+    before, folder = sandboxed(), short_folder / "own"
+    folder.mkdir()
+    with start_server(folder) as first:
+        key = first.api_key
+        intern = Rooms(first).run()
+        Rooms(first).output("ada", "echo kept > note")
+        first.kill()
+        until_nothing_runs(before)
+        with start_server(folder) as second:
+            rooms = Rooms(second, key)
+            rooms.until(intern, {"running"})
+            assert rooms.output("ada", "cat note") == "kept\n"
+            second.stop()
+    until_nothing_runs(before)
+
+
+def _log_until(rooms: Rooms, intern: str, text: str) -> str:
+    while True:
+        lines = rooms.ask("GET", f"/interns/{intern}/logs").json()["data"]
+        told = " ".join(line["text"] for line in lines)
+        if text in told:
+            return told
+
+
+def _memory(pid: int) -> Generator[bytes]:
+    """Yield what a process holds in memory, as far as we may read it."""
+    with suppress(OSError):
+        maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        with Path(f"/proc/{pid}/mem").open("rb") as memory:
+            for line in maps:
+                place, rights, *_ = line.split()
+                if rights.startswith("rw"):
+                    begin, end = (int(each, 16) for each in place.split("-"))
+                    with suppress(OSError):
+                        memory.seek(begin)
+                        yield memory.read(end - begin)
