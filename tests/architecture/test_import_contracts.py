@@ -53,6 +53,7 @@ PLANTED = {
             ("batches", "repository"),
             ("vault", "policy"),
             ("audit", "repository"),
+            ("interns", "repository"),
         ]
     },
 }
