@@ -80,13 +80,12 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         news=LocalNews(),
         clock=core.clock,
         ids=core.ids,
-        rules=_rules(settings),
+        rules=Rules(settings.max_per_creator),
     )
     logs = Logs(folder.interns / "logs", core.clock)
     if egressing is None:
         return Interning(InternService(context, Nobody(), logs), None)
-    named = settings.base_domain is not None
-    doors = Doors((settings.host, settings.port) if named else None)
+    doors = Doors()
     tools = Tools(
         runtime=build_runtime(settings.runtime, folder.path, core.clock),
         limits=SandboxLimits(
@@ -117,11 +116,3 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     )
     crew = Crew(reconciler, doors, settings.stop_seconds)
     return Interning(InternService(context, reconciler, logs), crew)
-
-
-def _rules(settings: InternSettings) -> Rules:
-    if settings.base_domain is None:
-        return Rules(settings.max_per_creator, None, None)
-    scheme = "https" if settings.https else "http"
-    port = "" if settings.public_port is None else f":{settings.public_port}"
-    return Rules(settings.max_per_creator, settings.base_domain, f"{scheme}://{{host}}{port}")

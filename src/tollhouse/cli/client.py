@@ -212,7 +212,7 @@ class Server:
     def _refused(self, response: httpx2.Response, path: str) -> CommandFailed:
         status = response.status_code
         text = refusal(status, _json(response), path=path, remote=self._remote)
-        return CommandFailed(text, passes=status in _PASSING)
+        return CommandFailed(text, passes=status in _PASSING, status=status)
 
     def _broken_off(self, error: httpx2.RequestError) -> CommandFailed:
         what = f"the reply of the server at {self._http.base_url} broke off ({error}): try again"

@@ -14,12 +14,14 @@ class CommandFailed(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, text: str, *, passes: bool = False) -> None:
+    def __init__(self, text: str, *, passes: bool = False, status: int | None = None) -> None:
         """Say why.
 
         Args:
             text: One line.
             passes: Whether the same may work later: nobody answered, or who did was busy or broken.
+            status: Of the reply, where one came.
         """
         super().__init__(text)
         self.passes = passes
+        self.status = status

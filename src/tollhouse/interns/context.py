@@ -21,10 +21,6 @@ class Rules:
 
     most: int
     """Interns that one creator may have in a workspace."""
-    base_domain: str | None
-    """Domain below which daemons have names; None for ports of this machine."""
-    base_origin: str | None
-    """Scheme and port of these names, with `{host}` where the name stands."""
 
 
 @dataclass(frozen=True, slots=True)

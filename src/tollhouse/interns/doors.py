@@ -2,8 +2,7 @@
 
     127.0.0.1:<port> ──(bearer token of that daemon)──> daemon.sock
 
-Each running intern has a port; the same one again, where it is free. Where daemons have names, all
-share one port, and a request's host says whose it is. What does not begin with a
+Each running intern has a port; the same one again, where it is free. What does not begin with a
 request that carries the daemon's token goes no further; the daemon itself looks at every request.
 """
 
@@ -17,7 +16,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 _HOST: Final = "127.0.0.1"
@@ -28,7 +26,7 @@ _HEAD_SECONDS: Final = 10.0
 _MOST_CONNECTIONS: Final = 256
 """Of one intern at once."""
 _MOST_ARRIVING: Final = 2_048
-"""Of all of them."""
+"""That have not shown a token yet."""
 _REFUSAL: Final = b'{"error":{"code":401,"message":"Invalid or missing token of the daemon"}}'
 _REFUSED: Final = (
     b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nContent-Type: application/json\r\n"
@@ -41,22 +39,14 @@ class _Door:
     path: Path
     token_hash: str
     server: asyncio.Server | None = None
-    """Its own; None where all share one."""
     passing: set[asyncio.Task[None]] = field(default_factory=set)
 
 
 class Doors:
     """The ways in to every intern that runs here."""
 
-    def __init__(self, shared: tuple[str, int] | None = None) -> None:
-        """Begin with none.
-
-        Args:
-            shared: Host and port where all daemons are reached, told apart by their names; None
-                for a port of this machine each.
-        """
-        self._shared = shared
-        self._server: asyncio.Server | None = None
+    def __init__(self) -> None:
+        """Begin with none."""
         self._doors: dict[str, _Door] = {}
         self._arriving: set[asyncio.Task[None]] = set()
 
@@ -79,12 +69,7 @@ class Doors:
         """
         await self.close(intern_id)
         door = _Door(path, token_hash)
-        if self._shared is None:
-            server = door.server = await self._serve(lambda _: door, _HOST, wanted)
-        else:
-            if self._server is None:
-                self._server = await self._serve(self._named, *self._shared)
-            server = self._server
+        door.server = server = await self._serve(door, wanted)
         self._doors[intern_id] = door
         port: int = server.sockets[0].getsockname()[1]
         return port
@@ -102,45 +87,31 @@ class Doors:
         """Close every way in."""
         for intern_id in tuple(self._doors):
             await self.close(intern_id)
-        if self._server is not None:
-            self._server.close()
         await _end(self._arriving)
 
-    async def _serve(
-        self, find: Callable[[bytes], _Door | None], host: str, wanted: int | None
-    ) -> asyncio.Server:
+    async def _serve(self, door: _Door, wanted: int | None) -> asyncio.Server:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if len(self._arriving) >= _MOST_ARRIVING:
                 writer.transport.abort()
                 return
-            task = asyncio.get_running_loop().create_task(self._let_in(find, reader, writer))
+            task = asyncio.get_running_loop().create_task(self._let_in(door, reader, writer))
             self._arriving.add(task)
             task.add_done_callback(self._arriving.discard)
 
         try:
-            return await asyncio.start_server(accept, host, wanted or 0, limit=_LONGEST_HEAD)
+            return await asyncio.start_server(accept, _HOST, wanted or 0, limit=_LONGEST_HEAD)
         except OSError:
-            if not wanted or self._shared is not None:
+            if not wanted:
                 raise
-            return await asyncio.start_server(accept, host, 0, limit=_LONGEST_HEAD)
-
-    def _named(self, head: bytes) -> _Door | None:
-        """Return the door that the host of a request names; two of one name open to nobody."""
-        name = first_label(head)
-        found = [door for intern_id, door in self._doors.items() if intern_id[:8] == name]
-        return found[0] if len(found) == 1 else None
+            return await asyncio.start_server(accept, _HOST, 0, limit=_LONGEST_HEAD)
 
     async def _let_in(
-        self,
-        find: Callable[[bytes], _Door | None],
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-            door = find(head)
-            if door is None or not carries(head, door.token_hash):
+            if not carries(head, door.token_hash):
                 writer.write(_REFUSED)
                 await writer.drain()
                 writer.close()
@@ -148,6 +119,8 @@ class Doors:
                 passing = asyncio.create_task(_connect(door.path, head, reader, writer))
                 door.passing.add(passing)
                 passing.add_done_callback(door.passing.discard)
+                if (arrived := asyncio.current_task()) is not None:
+                    self._arriving.discard(arrived)
                 await asyncio.wait({passing})
         except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
             return  # somebody left, or did not speak
@@ -204,12 +177,6 @@ def carries(head: bytes, token_hash: str) -> bool:
     if len(given) != 1 or given[0][:7].lower() != b"bearer ":
         return False
     return hmac.compare_digest(sha256(given[0][7:].strip()).hexdigest(), token_hash)
-
-
-def first_label(head: bytes) -> str:
-    """Return the first label of the host that a request names; empty where it names none."""
-    given = _values(head, b"host")
-    return given[0].partition(b".")[0].decode("latin-1").lower() if len(given) == 1 else ""
 
 
 def _values(head: bytes, wanted: bytes) -> list[bytes]:

@@ -28,6 +28,7 @@ from tollhouse.interns.lifecycle import (
 )
 from tollhouse.interns.runtimes.base import Launch, RuntimeFailed
 from tollhouse.interns.service import DAEMON_TOKEN
+from tollhouse.interns.tree import DEEPEST, TreeTooDeep
 from tollhouse.interns.types import Run
 from tollhouse.kernel.errors import NotFound, TollhouseError
 from tollhouse.kernel.secret import Secret
@@ -57,6 +58,8 @@ _NO_MODEL: Final = (
 )
 _ACKNOWLEDGED_SECONDS: Final = 10.0
 """How long an archive is tried whose loss is accepted."""
+_ARCHIVE_SHARE: Final = 0.8
+"""Of the time that a removal has."""
 _log = structlog.get_logger(__name__)
 
 
@@ -120,7 +123,8 @@ class Journeys:
                 running = self._tools.sandboxes.begin(intern.id)
                 intern, token = await self._open_way_out(held, running, intern)
                 step = 3
-                await self._note_step(held, step)
+                # From now on it may write: a digest of before says nothing any more.
+                await self._note_step(held, step, workspace_digest=None)
                 await self._start(running, intern, token)
                 step = 4
                 await self._note_step(held, step)
@@ -249,10 +253,7 @@ class Journeys:
             message = "no port of this machine is free for it"
             raise JourneyFailed(message) from error
         running.door = port
-        hostname = policy.hostname(intern.id, self._context.rules.base_domain)
-        return await self._arrive(
-            held, RUNS, hostname=hostname, step=None, run_port=port, workspace_digest=None
-        )
+        return await self._arrive(held, RUNS, hostname=policy.HOSTNAME, step=None, run_port=port)
 
     # Suspend
 
@@ -300,11 +301,13 @@ class Journeys:
         return None
 
     async def _archive(self, intern: Intern) -> None:
-        seconds = _ACKNOWLEDGED_SECONDS if intern.loss_acknowledged else None
+        seconds = self._tools.paces.destroy_seconds * _ARCHIVE_SHARE
+        if intern.loss_acknowledged:
+            seconds = min(seconds, _ACKNOWLEDGED_SECONDS)
         try:
             async with asyncio.timeout(seconds):
                 await self._tools.workspaces.archive(intern.id)
-        except (TollhouseError, OSError) as error:  # a TimeoutError is an OSError
+        except Exception as error:  # noqa: BLE001 - its edge: what it failed by decides nothing
             _log.error("intern_archive_failed", intern=intern.id, reason=_told(error))
             if not intern.loss_acknowledged:
                 message = (
@@ -350,9 +353,9 @@ class Journeys:
                 **repository.NO_RUN,
             )
 
-    async def _note_step(self, held: Lease, step: int) -> Intern:
+    async def _note_step(self, held: Lease, step: int, **facts: object) -> Intern:
         async with self._context.database.writing() as write:
-            noted = await repository.note(write, held, step=step)
+            noted = await repository.note(write, held, step=step, **facts)
         if noted is None:
             raise LeaseLost
         self._tell(noted)
@@ -398,6 +401,9 @@ class Journeys:
             if limit.expired():
                 message = f"it was not done within {seconds:g} seconds"
                 raise JourneyFailed(message) from None
+            if isinstance(error, TreeTooDeep):
+                message = f"its folders are nested more than {DEEPEST} deep"
+                raise JourneyFailed(message) from None
             _log.exception("intern_journey_failed")
             message = "it failed for a reason that the server's log names"
             raise JourneyFailed(message) from error
@@ -417,6 +423,7 @@ async def _healthy_or_ended(path: Path, token: Secret, ended: asyncio.Task[str])
         await asyncio.gather(healthy, return_exceptions=True)
     if ended.done():
         raise JourneyFailed(f"the sandbox ended: {ended.result()}")
+    healthy.result()
 
 
 def _settings(intern: Intern, token: Secret) -> dict[str, object]:

@@ -49,6 +49,10 @@ _DOING: Final = {
 }
 
 
+HOSTNAME: Final = "127.0.0.1"
+"""Where every daemon is reached: at a port of the server's machine."""
+
+
 class InternBusy(Conflict):
     """The intern's state does not allow it."""
 
@@ -273,23 +277,12 @@ def not_suspended(intern: Intern) -> ServiceUnreachable:
     return ServiceUnreachable(f"The intern was not suspended: {why}")
 
 
-def hostname(intern_id: str, base_domain: str | None) -> str:
-    """Return the name under which an intern's daemon is reached; it outlives every run of it."""
-    return "127.0.0.1" if base_domain is None else f"{intern_id[:8]}.interns.{base_domain}"
-
-
-def origin(intern: Intern, base_origin: str | None) -> str:
+def origin(intern: Intern) -> str:
     """Return the origin of a running intern's daemon.
-
-    Args:
-        intern: It has a hostname and a run.
-        base_origin: Scheme and port where daemons have names, with `{host}` for the name.
 
     Raises:
         Conflict: It has no address yet.
     """
     if intern.hostname is None or intern.run is None or intern.run.port is None:
         raise not_reachable()
-    if base_origin is None:
-        return f"http://{intern.hostname}:{intern.run.port}"
-    return base_origin.format(host=intern.hostname)
+    return f"http://{intern.hostname}:{intern.run.port}"

@@ -135,7 +135,12 @@ class Reconciler:
         self._held[intern_id] = held
         task = asyncio.create_task(self._look_after(held), name=f"intern-{intern_id}")
         self._looked_after[intern_id] = task
-        task.add_done_callback(lambda _: self._looked_after.pop(intern_id, None))
+        task.add_done_callback(lambda _: self._let_go(intern_id))
+
+    def _let_go(self, intern_id: str) -> None:
+        """Look again at once: something may have been asked for at the very end."""
+        self._looked_after.pop(intern_id, None)
+        self._context.news.ring(intern_id)
 
     async def _keep(self) -> None:
         """Keep the leases of all that is looked after."""
@@ -162,10 +167,10 @@ class Reconciler:
             with self._context.news.listening(intern_id) as heard:
                 while await self._go_on(held, heard):
                     continue
-            async with self._context.database.writing() as write:
-                await repository.let_go(write, held)
+            await self._give_back(held)
         except LeaseLost:
             await self._tools.sandboxes.take_down(intern_id, 0)
+            await self._give_back(held)  # of no effect where somebody else has it
         except asyncio.CancelledError:
             if not self._stopping:
                 await self._tools.sandboxes.take_down(intern_id, 0)
@@ -174,10 +179,13 @@ class Reconciler:
             _log.exception("intern_fault", intern=intern_id)
             await self._tools.sandboxes.take_down(intern_id, 0)
             await asyncio.sleep(_FAULT_SECONDS)
-            async with self._context.database.writing() as write:
-                await repository.let_go(write, held)
+            await self._give_back(held)
         finally:
             self._held.pop(intern_id, None)
+
+    async def _give_back(self, held: Lease) -> None:
+        async with self._context.database.writing() as write:
+            await repository.let_go(write, held)
 
     async def _go_on(self, held: Lease, heard: asyncio.Event) -> bool:
         """Do what is next with an intern; false where nothing is."""

@@ -5,13 +5,13 @@ boot ──> Running ──> look after it ──> take_down
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    import asyncio
     from pathlib import Path
 
     from tollhouse.interns.doors import Doors
@@ -99,15 +99,16 @@ class Sandboxes:
         running = self._running.get(intern_id)
         if running is None:
             return
-        if running.door is not None:
-            await self._doors.close(intern_id)
-        if running.sandbox is not None:
-            await running.sandbox.stop(seconds)
-        if running.ended is not None:
-            running.ended.cancel()
-            await asyncio.gather(running.ended, return_exceptions=True)
-        if running.listener is not None:
-            running.listener.unlink(missing_ok=True)
-        await self._egress.close(intern_id)
-        if self._running.get(intern_id) is running:
-            del self._running[intern_id]
+        try:
+            if running.door is not None:
+                await self._doors.close(intern_id)
+            if running.sandbox is not None:
+                await running.sandbox.stop(seconds)
+        finally:
+            if running.ended is not None:
+                running.ended.cancel()
+            if running.listener is not None:
+                running.listener.unlink(missing_ok=True)
+            await self._egress.close(intern_id)
+            if self._running.get(intern_id) is running:
+                del self._running[intern_id]

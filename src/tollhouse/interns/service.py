@@ -137,7 +137,7 @@ class InternService:
         )
         async with self._database.writing() as write:
             await self._context.audit.record(write, caller.account_id, [entry])
-        return DaemonAccess(policy.origin(intern, self._context.rules.base_origin), token)
+        return DaemonAccess(policy.origin(intern), token)
 
     # Making
 

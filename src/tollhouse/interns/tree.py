@@ -1,8 +1,9 @@
-"""Walking a folder that a stranger filled: names of any bytes, folders nested without bound.
+"""Walking a folder that a stranger filled: names of any bytes, folders in folders.
 
 A folder is entered through its parent's descriptor and never through a link, and left through
 `..`: two descriptors are open at a time, and no path is ever longer than a name. Where somebody
-moves a folder meanwhile the walk ends, and says so.
+moves a folder meanwhile the walk ends, and says so; so it does below `DEEPEST` folders, since each
+level costs memory.
 
 Source: openat(2), path_resolution(7).
 """
@@ -25,6 +26,14 @@ with any change of owner."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENTER: Final = 0o500
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+DEEPEST: Final = 256
+"""Folders in one another that a walk goes through."""
+
+
+class TreeTooDeep(OSError):
+    """There are folders below `DEEPEST` others."""
 
 
 class TreeMoved(OSError):
@@ -66,6 +75,7 @@ def walk(top: Path, *, strict: bool = False) -> Iterator[Entry]:
 
     Raises:
         TreeMoved: A folder was moved meanwhile.
+        TreeTooDeep: One stands too deep.
         OSError: The top cannot be read, or a folder where it is an error.
     """
     current = os.open(top, _FOLDER)
@@ -87,6 +97,8 @@ def walk(top: Path, *, strict: bool = False) -> Iterator[Entry]:
             entry = Entry(path + name, name, status, current)
             yield entry
             if stat.S_ISDIR(status.st_mode):
+                if len(above) >= DEEPEST:
+                    raise TreeTooDeep
                 with suppress(*(() if strict else (OSError,))):
                     entered = entry.open()
                     above.append((path, names, _identity(current), mode))

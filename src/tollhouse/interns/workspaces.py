@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -20,7 +19,7 @@ from tollhouse.interns import workspace
 from tollhouse.interns.archive import pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from tollhouse.kernel.ids import IdSource
@@ -114,8 +113,12 @@ class Workspaces:
         _log.info("intern_archived", intern=intern_id, archive=made, pieces=number)
 
     async def remove(self, intern_id: str) -> None:
-        """Remove a workspace with all that is in it."""
-        await asyncio.to_thread(_remove, self.path(intern_id))
+        """Remove a workspace with all in it; where that fails, the next start tries again."""
+        path = self.path(intern_id)
+        # These take any tree that a stranger may have made: deep, wide, shut to its owner.
+        await _run("chmod", "-R", "u+rwX", "--", str(path))
+        if await _run("rm", "-rf", "--", str(path)):
+            _log.error("intern_workspace_not_removed", intern=intern_id)
 
     async def sweep(self, known: Collection[str]) -> None:
         """Remove the workspaces of interns that there are no more."""
@@ -137,14 +140,15 @@ def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield bytes(gathered)
 
 
-def _remove(path: Path) -> None:
-    if path.exists():
-        shutil.rmtree(path, onerror=_open_up)
-
-
-def _open_up(function: Callable[..., object], name: str, _: object) -> None:
-    """Try again what failed in a folder that its owner may not change."""
-    for folder in (os.path.dirname(name), name):  # noqa: PTH120 - as `rmtree` names it
-        if not os.path.islink(folder):  # noqa: PTH114 - the same
-            os.chmod(folder, 0o700)  # noqa: PTH101 - the same
-    function(name)
+async def _run(*command: str) -> int:
+    """Run a program to its end, silently; return its exit code."""
+    nothing = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=nothing, stdout=nothing, stderr=nothing
+    )
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise

@@ -6,14 +6,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from tollhouse.settings.fields import Host, HostName, Lowered, Seconds, Whole
+from tollhouse.settings.fields import Lowered, Seconds, Whole
 from tollhouse.settings.section import Section
 
 _GIB = 1_073_741_824
 
 
 class InternSettings(Section):
-    """Interns: what runs their sandboxes, where their daemons are reached, what each may use."""
+    """Interns: what runs their sandboxes, what each may use, how long it may take."""
 
     runtime: Lowered[Literal["bubblewrap", "process"]] = Field(
         default="bubblewrap",
@@ -23,31 +23,10 @@ class InternSettings(Section):
     max_per_creator: Whole = Field(
         default=100, ge=1, description="Interns that one user may have in a workspace."
     )
-    base_domain: HostName | None = Field(
-        default=None,
-        description="Domain below which daemons have names, `<id>.interns.<base_domain>`; they are "
-        "told apart at `interns.port`. Without it each has a port of 127.0.0.1.",
-    )
-    https: bool = Field(
-        default=False,
-        description="With `base_domain`: whether a reverse proxy serves these names over TLS.",
-    )
-    public_port: Whole | None = Field(
-        default=None,
-        ge=1,
-        le=65535,
-        description="With `base_domain`: the port of these names, where it is not the usual one.",
-    )
-    host: Host = Field(
-        default="127.0.0.1", description="With `base_domain`: address to listen on for daemons."
-    )
-    port: Whole = Field(
-        default=8090, ge=1, le=65535, description="With `base_domain`: port to listen on."
-    )
     first_user: Whole = Field(
-        default=200_000,
+        default=1_900_000_000,
         ge=1_000,
-        le=2_000_000_000,
+        le=2_147_000_000,
         description="Where the server runs as root: the number of the user that the first sandbox "
         "runs as. Each further one takes the next number; nobody else may have them.",
     )

@@ -63,7 +63,7 @@ class Agency:
             news=self.news,
             clock=clock,
             ids=ids,
-            rules=Rules(5, None, None),
+            rules=Rules(5),
         )
         self.service = InternService(self.context, self.crew, Logs(logs, clock))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -229,6 +230,25 @@ async def test_it_runs_again_with_another_token_and_key_at_the_same_port(machine
     assert again.run.key_hash != intern.run.key_hash
 
 
+async def test_what_a_sandbox_wrote_before_a_kill_is_no_change_from_elsewhere(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+    await machine.ask(Operation.SUSPEND, intern)
+    begun = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(machine.doors, "open", never)
+    await machine.ask(Operation.PROVISION, intern)
+    await begun.wait()
+    (machine.workspaces.path(intern.id) / "log").write_text("the daemon's")
+    await machine.kill()
+    await machine.until_state(intern, RUNS)
+
+
 async def test_files_that_changed_meanwhile_are_noticed_once(machine: Machine) -> None:
     intern = await machine.running()
     await machine.ask(Operation.SUSPEND, intern)
@@ -292,6 +312,34 @@ async def test_one_that_never_ran_is_deleted_too(machine: Machine) -> None:
     assert machine.blobs.blobs == {}
 
 
+async def test_folders_that_are_nested_too_deep_keep_nobody_from_removing_it(
+    machine: Machine,
+) -> None:
+    intern = await machine.running()
+    path = machine.workspaces.path(intern.id)
+    descriptor = os.open(path, os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    await machine.ask(Operation.DELETE, intern)
+    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
+    assert "workspace_archive_failed" in str(failed.last_failure_message)
+    await machine.ask(Operation.DELETE, intern, acknowledged=True)
+    await gone(machine, intern)
+    while path.exists():
+        await asyncio.sleep(0.01)
+
+
+async def test_a_suspension_says_that_folders_are_nested_too_deep(machine: Machine) -> None:
+    intern = await machine.running()
+    machine.workspaces.path(intern.id).joinpath(*["d"] * 300).mkdir(parents=True)
+    with pytest.raises(Exception, match="its folders are nested more than 256 deep"):
+        await machine.ask(Operation.SUSPEND, intern)
+
+
 async def test_files_that_cannot_be_archived_keep_it(machine: Machine) -> None:
     machine.blobs.failures = dict.fromkeys(range(10), BlobsUnavailable("no store"))
     intern = await machine.running()
@@ -306,13 +354,13 @@ async def test_files_that_cannot_be_archived_keep_it(machine: Machine) -> None:
 
 
 async def test_a_store_that_hangs_does_not_keep_it_under_way(machine: Machine) -> None:
-    machine.paces = replace(machine.paces, destroy_seconds=0.2)
+    machine.paces = replace(machine.paces, destroy_seconds=0.5)
     await machine.kill()
     machine.blobs.may_put.clear()
     intern = await machine.running()
     await machine.ask(Operation.DELETE, intern)
     failed = await machine.until_status(intern, Status.DESTROY_FAILED)
-    assert failed.last_failure_message == "it was not done within 0.2 seconds"
+    assert "workspace_archive_failed" in str(failed.last_failure_message)
 
 
 # Servers that come and go

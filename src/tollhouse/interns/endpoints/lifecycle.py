@@ -138,9 +138,9 @@ class Interns:
         self, caller: HoldingKey, query: Annotated[InternsQuery, Query()]
     ) -> InternPage:
         """List the interns of the key's workspace, newest first."""
-        policy.check_workspace(caller, query.workspace_id)
         wanted = InternFilter(caller.workspace_id, policy.statuses(query.status))
         after = policy.cursor_of(query.starting_after)
+        policy.check_workspace(caller, query.workspace_id)
         async with self._database.reading() as read:
             found, has_more = await self._service.interns(read, wanted, after, query.limit)
         data = [intern_reply(each) for each in found]

@@ -17,13 +17,12 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tollhouse.interns.tree import walk
+from tollhouse.interns.tree import TreeTooDeep, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +44,7 @@ _RESERVE_BYTES: Final = 512 * 1024 * 1024
 _AGAIN: Final = 0.95
 """Part of its limit below which a workspace may grow again."""
 _BEYOND: Final = 1.1
+_BEYOND_ANY: Final = 1 << 62
 _BEYOND_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -88,11 +88,12 @@ def goes_on(held_bytes: int, when_stopped_bytes: int) -> bool:
 def measure(folder: Path) -> int:
     """Return how many bytes of disk a folder holds, each name in it at least a block. A walk.
 
-    Where its programs move folders meanwhile, it counts what it has seen until then.
+    Where its programs move folders meanwhile, it counts what it has seen until then. A folder that
+    is nested too deep counts as more than any limit.
     """
     held = 0
     counted: set[int] = set()
-    with suppress(OSError):
+    try:
         for entry in walk(folder):
             status = entry.status
             if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
@@ -100,6 +101,10 @@ def measure(folder: Path) -> int:
                     continue
                 counted.add(status.st_ino)
             held += max(_BLOCK_BYTES, status.st_blocks * _STATUS_BLOCK_BYTES)
+    except TreeTooDeep:
+        return _BEYOND_ANY
+    except OSError:
+        return held
     return held
 
 
