@@ -22,6 +22,9 @@ from bench.egress import profiling as egress_profiling
 from bench.egress import report as egress_report
 from bench.egress.figures import QUICK_EGRESS, EgressDose
 from bench.egress.suite import EgressSuite
+from bench.interns import report as intern_report
+from bench.interns.figures import QUICK_INTERNS, InternDose
+from bench.interns.suite import InternSuite, problem
 from bench.processes import BenchError
 from bench.profiling import profile
 from bench.suite import QUICK, Dose, Suite, say
@@ -42,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="CPU time of the gateway for a request, beside nginx as a plain reverse proxy; "
-        "what batches cost; what the egress proxy costs, beside mitmproxy.",
+        "what batches cost; what the egress proxy costs, beside mitmproxy; what interns cost.",
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run: figures mean little")
     parser.add_argument("--rounds", type=int, help="rounds of each server and case")
@@ -53,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-nginx", action="store_true", help="measure the gateway alone")
     parser.add_argument("--batches", action="store_true", help="measure batches alone")
     parser.add_argument("--egress", action="store_true", help="measure the egress proxy alone")
+    parser.add_argument("--interns", action="store_true", help="measure interns alone")
     parser.add_argument("--work-dir", type=Path, default=_WORK, help="where data folders are made")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--write-results", action="store_true", help="renew bench/RESULTS.md")
@@ -77,6 +81,7 @@ def _dose(options: argparse.Namespace) -> Dose:
 def _repeatable(options: argparse.Namespace) -> str:
     """Return the arguments that matter to the figures; folders and files of one run do not."""
     words = ["--batches"] * options.batches + ["--egress"] * options.egress
+    words += ["--interns"] * options.interns
     words += ["--write-results"] + ["--quick"] * options.quick + ["--no-nginx"] * options.no_nginx
     for name, value in vars(options).items():
         if name in _DOSE_OPTIONS and value is not None:
@@ -98,12 +103,14 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     if options.endurance:
         _endure(options, folder)
         return
-    everything = not options.batches and not options.egress
+    everything = not (options.batches or options.egress or options.interns)
     measured = _measure_requests(options, folder, dose) if everything else {}
     if everything or options.batches:
         measured["batches"] = _measure_batches(options, folder)
     if everything or options.egress:
         measured["egress"] = _measure_egress(options, folder)
+    if everything or options.interns:
+        measured["interns"] = _measure_interns(options, folder)
     if options.json:
         options.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
 
@@ -144,6 +151,31 @@ def _measure_egress(options: argparse.Namespace, folder: Path) -> dict[str, Any]
         written = results.egress_section(figures, dose, _today(), _command(options))
         _write(written, results.EGRESS_BEGIN)
     return results.egress_document(figures, dose)
+
+
+def _measure_interns(options: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
+    """Measure interns, print what they cost, and return it for a file.
+
+    Returns:
+        None where the machine makes no sandboxes, and nobody asked for interns by name.
+
+    Raises:
+        BenchError: It makes none, and somebody did.
+    """
+    found = problem(folder)
+    if found is not None:
+        message = f"interns are not measured: {found}"
+        if options.interns:
+            raise BenchError(message)
+        print(f"\n{message}")
+        return None
+    dose = QUICK_INTERNS if options.quick else InternDose()
+    figures = InternSuite(folder, dose).run()
+    print(f"\n{intern_report.text(figures, dose)}", end="")
+    if options.write_results:
+        written = results.interns_section(figures, dose, _today(), _command(options))
+        _write(written, results.INTERNS_BEGIN)
+    return results.interns_document(figures, dose)
 
 
 def _command(options: argparse.Namespace) -> str:

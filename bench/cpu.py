@@ -2,6 +2,7 @@
 
     /proc/PID/stat              user and system ticks of all threads, ended ones included (10 ms)
     /proc/PID/task/*/schedstat  nanoseconds on a CPU of each living thread
+    /proc/PID/smaps_rollup      memory; a page that several processes share is split among them
 
 The ticks of one second of load are 1 % of it, so the nanoseconds are used wherever they are whole:
 where the kernel keeps them and no thread ended in between.
@@ -84,11 +85,11 @@ def parse_schedstat(text: str) -> int:
 
 
 def parse_memory(text: str, name: str) -> int:
-    """Return the bytes that a line of `/proc/PID/status` names.
+    """Return the bytes that a line of `/proc/PID/status` or `smaps_rollup` names.
 
     Args:
         text: The whole file.
-        name: `VmRSS` for what is resident now, `VmHWM` for the most that ever was.
+        name: `VmRSS` for what is resident now, `VmHWM` for the most that ever was; `Pss`.
 
     Raises:
         ValueError: There is no such line: the process is a zombie.
@@ -104,13 +105,20 @@ def tree(pid: int, proc: Path = PROC) -> list[int]:
     """Return a process and all its descendants, parents first."""
     found = [pid]
     for each in found:
-        for task in _tasks(each, proc):
-            try:
-                children = (task / "children").read_text()
-            except (FileNotFoundError, ProcessLookupError):
-                # A thread that has just ended.
-                continue
-            found.extend(int(child) for child in children.split())
+        found.extend(children(each, proc))
+    return found
+
+
+def children(pid: int, proc: Path = PROC) -> list[int]:
+    """Return the processes that a process has started and that have not ended."""
+    found: list[int] = []
+    for task in _tasks(pid, proc):
+        try:
+            told = (task / "children").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            # A thread that has just ended.
+            continue
+        found.extend(int(child) for child in told.split())
     return found
 
 
@@ -157,6 +165,20 @@ def rss(pid: int, proc: Path = PROC) -> int:
 def peak_rss(pid: int, proc: Path = PROC) -> int:
     """Return the most resident memory that a process and its descendants ever had, in bytes."""
     return _memory(pid, "VmHWM", proc)
+
+
+def rss_alone(pid: int, proc: Path = PROC) -> int:
+    """Return the resident memory of a process without its descendants, in bytes."""
+    return parse_memory((proc / str(pid) / "status").read_text(), "VmRSS")
+
+
+def pss_alone(pid: int, proc: Path = PROC) -> int:
+    """Return the memory of a process in bytes, of what it shares only its part.
+
+    Raises:
+        PermissionError: It is somebody else's.
+    """
+    return parse_memory((proc / str(pid) / "smaps_rollup").read_text(), "Pss")
 
 
 def forget_peak(pid: int, proc: Path = PROC) -> None:

@@ -41,6 +41,7 @@ class Child:
         *,
         seconds: float = 30.0,
         environment: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
     ) -> None:
         """Start it.
 
@@ -49,6 +50,7 @@ class Child:
             command: Program and arguments.
             seconds: How long it may take to say a line.
             environment: Variables that it gets beside ours.
+            descriptors: Those that it gets, under the same numbers.
         """
         self.name = name
         self._seconds = seconds
@@ -62,6 +64,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env={**os.environ, **(environment or {})},
+            pass_fds=tuple(descriptors),
             # Ctrl-C is for us: we end the children in order.
             start_new_session=True,
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench import report
 from bench.batches import report as batch_report
 from bench.egress import report as egress_report
+from bench.interns import report as intern_report
 from bench.machine import machine, own_versions, versions
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from bench.batches.figures import BatchDose, BatchFigures
     from bench.egress.figures import EgressDose, EgressFigures
+    from bench.interns.figures import InternDose, InternFigures
     from bench.statistic import Verdict
     from bench.suite import Dose, Figures
 
@@ -27,6 +29,7 @@ BEGIN: Final = "<!-- written by `make bench ARGS=--write-results`; begin -->"
 ENDURANCE_BEGIN: Final = "<!-- written by `make endurance ARGS=--write-results`; begin -->"
 BATCHES_BEGIN: Final = "<!-- written by `make bench ARGS='--batches --write-results'`; begin -->"
 EGRESS_BEGIN: Final = "<!-- written by `make bench ARGS='--egress --write-results'`; begin -->"
+INTERNS_BEGIN: Final = "<!-- written by `make bench ARGS='--interns --write-results'`; begin -->"
 END: Final = "<!-- end -->"
 
 
@@ -60,6 +63,17 @@ def egress_document(figures: EgressFigures, dose: EgressDose) -> dict[str, Any]:
         "dose": asdict(dose),
         "figures": asdict(figures),
         "aims": [asdict(verdict) for verdict in egress_report.verdicts(figures, dose)],
+    }
+
+
+def interns_document(figures: InternFigures, dose: InternDose) -> dict[str, Any]:
+    """Return everything that was measured of interns, round by round."""
+    return {
+        "machine": machine(),
+        "versions": _intern_versions(figures),
+        "dose": asdict(dose),
+        "figures": asdict(figures),
+        "aims": [asdict(verdict) for verdict in intern_report.verdicts(figures, dose)],
     }
 
 
@@ -117,6 +131,31 @@ def egress_section(figures: EgressFigures, dose: EgressDose, day: date, command:
     ]
     tables = f"```text\n{egress_report.tables(figures, dose)}\n```"
     return "\n\n".join(["\n".join(facts), _aims(egress_report.verdicts(figures, dose)), tables])
+
+
+def interns_section(figures: InternFigures, dose: InternDose, day: date, command: str) -> str:
+    """Return the section of interns."""
+    size = dose.files_bytes / report.MB
+    load = (
+        f"{dose.servers} servers with {1 + dose.later} new interns each, one after the other; "
+        f"{dose.suspends} suspensions without files and {dose.suspends_with_files} with "
+        f"{dose.files} files of {size:g} MB together, written right before; up to "
+        f"{figures.memory[-1].running} interns that do nothing, for {dose.idle_seconds:g} s"
+    )
+    facts = [
+        f"- Date: {day.isoformat()}",
+        f"- Command: `{command}`",
+        f"- Machine: {machine()}",
+        f"- Load average of the minute before: {figures.load_average:.1f}",
+        f"- Versions: {_listed(_intern_versions(figures))}",
+        f"- Load: {load}",
+    ]
+    tables = f"```text\n{intern_report.tables(figures)}\n```"
+    return "\n\n".join(["\n".join(facts), _aims(intern_report.verdicts(figures, dose)), tables])
+
+
+def _intern_versions(figures: InternFigures) -> dict[str, str]:
+    return own_versions() | {"bubblewrap": figures.bubblewrap}
 
 
 def _egress_versions(figures: EgressFigures) -> dict[str, str]:

@@ -50,7 +50,10 @@ class Session:
         said = json.loads(line)["data"]
         folder = Path(said["folder"])
         self.way = Way(port, str(folder / "ca.pem"), str(folder / "proxy.sock"), said["password"])
-        self.pid = _proxy_of(gateway.pid)
+        pid = find_proxy(gateway.pid)
+        if pid is None:
+            raise BenchError("the server has no egress proxy")
+        self.pid = pid
 
     def __enter__(self) -> Self:
         """Return the session."""
@@ -102,13 +105,9 @@ def store(gateway: Gateway, name: str, value: str, hosts: Sequence[str]) -> None
     connection.close()
 
 
-def _proxy_of(server: int) -> int:
-    """Return the proxy's process id.
-
-    Raises:
-        BenchError: The server has no such child.
-    """
-    for pid in cpu.tree(server)[1:]:
-        if _COMMAND in (cpu.PROC / str(pid) / "cmdline").read_bytes().split(b"\0"):
+def find_proxy(server: int, proc: Path = cpu.PROC) -> int | None:
+    """Return the process id of a server's proxy; None where it has none yet."""
+    for pid in cpu.children(server, proc):
+        if _COMMAND in (proc / str(pid) / "cmdline").read_bytes().split(b"\0"):
             return pid
-    raise BenchError("the server has no egress proxy")
+    return None

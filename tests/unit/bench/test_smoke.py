@@ -16,6 +16,7 @@ from bench.cases import CASES
 from bench.egress.figures import BODIES, MITMPROXY, PROXY, QUICK_EGRESS
 from bench.egress.figures import CASES as EGRESS_CASES
 from bench.endurance import endure
+from bench.interns.figures import BESIDE, BOOTS, QUICK_INTERNS
 from bench.suite import QUICK
 
 ROOT = Path(__file__).parents[3]
@@ -51,6 +52,8 @@ def test_a_quick_run_measures_everything_and_leaves_nothing(tmp_path: Path, work
     document = json.loads(output.read_text())
     assert_batches_were_measured(document["batches"]["figures"])
     assert_the_egress_proxy_was_measured(document["egress"]["figures"])
+    if document["interns"] is not None:  # a machine may make no sandboxes
+        assert_interns_were_measured(document["interns"]["figures"])
     figures = document["figures"]
     assert figures["sent"] == figures["booked"] > 0
     assert "messages on chat, streamed, times chat" in done.stdout
@@ -88,3 +91,14 @@ def assert_the_egress_proxy_was_measured(figures: dict[str, Any]) -> None:
     memory = figures["memory"]
     assert min(memory["idle"], memory["loaded"], memory["before"], memory["tunnels"]) > 0
     assert len(figures["hosts"]) == QUICK_EGRESS.rounds
+
+
+def assert_interns_were_measured(figures: dict[str, Any]) -> None:
+    assert set(figures["boots"]) == set(BOOTS)
+    for boots in figures["boots"].values():
+        for boot in boots:
+            assert sum(boot["steps"].values()) == pytest.approx(boot["seconds"])
+    assert len(figures["boots"][BESIDE]) == QUICK_INTERNS.running[-1] - 1
+    assert [each["running"] for each in figures["memory"]] == [0, *QUICK_INTERNS.running]
+    assert all(each["daemon"] > each["bubblewrap"] > 0 for each in figures["memory"][1:])
+    assert figures["idling"][-1]["server"] > 0
