@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from bench import cpu
 from bench.egress.client import Way
 from bench.processes import BenchError
+from tollhouse.vault.egress.process import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _SECONDS: Final = 60.0
 _MOST_HOSTS: Final = 100
 """Of one secret."""
-_COMMAND: Final = b"egress"
+_COMMAND: Final = COMMAND[-1].encode()
 
 
 class Session:

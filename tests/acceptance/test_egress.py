@@ -26,12 +26,14 @@ from tests.acceptance.server_process import (
     start_server,
 )
 from tests.contract.client_process import CLIENTS, client_python
+from tollhouse.vault.egress.process import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
 VALUE, *VALUES = PLANTED[20:40]
 THIRD = "third.example"
+PROXY = COMMAND[-1]
 PLACEHOLDER = "Bearer {{secret:token}}"
 MASKED = "Bearer " + "*" * len(json.dumps(VALUE)[1:-1])
 NODE = f"{nodejs.ROOT_DIR}/bin/node"  # comes with the type checker
@@ -294,7 +296,7 @@ def test_nothing_is_left_of_a_session_whose_server_is_killed(short_path: Path) -
     with start_server(short_path) as server:
         management_key = server.management_key
         with waiting_program(server) as (_, folder):
-            proxy = int(printed("pgrep", "-P", str(server.process.pid), "-f", "serve egress"))
+            proxy = int(printed("pgrep", "-P", str(server.process.pid), "-f", PROXY))
             server.kill()
             wait_until(lambda: not Path(f"/proc/{proxy}").exists())
         assert folder.is_dir()
@@ -305,7 +307,7 @@ def test_nothing_is_left_of_a_session_whose_server_is_killed(short_path: Path) -
 
 def test_a_session_outlives_a_proxy_that_is_killed(server: ServerProcess, hosts: Hosts) -> None:
     asks = f'{curl()} -sS -H "X-Key: {{{{secret:token}}}}" {hosts.url(BOUND)}'
-    kill = f"kill -9 $(pgrep -P {server.process.pid} -f 'serve egress')"
+    kill = f"kill -9 $(pgrep -P {server.process.pid} -f {PROXY})"
     again = f"until {asks} > /dev/null 2>&1; do sleep 0.1; done; {asks}"
     told = output(server, "sh", "-c", f"{asks} > /dev/null && {kill}; {again}")
     assert json.loads(told)["host"] == BOUND
@@ -351,9 +353,7 @@ def test_without_a_server_it_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_by_hand_the_proxy_says_who_starts_it() -> None:
-    done = subprocess.run(
-        [str(TOLLHOUSE), "serve", "egress"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*COMMAND], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         2,
         "the egress proxy is started by `tollhouse serve`, and not by hand\n",

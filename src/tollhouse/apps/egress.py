@@ -1,5 +1,10 @@
-"""The egress proxy's process: `tollhouse serve egress`, which `tollhouse serve` starts.
+"""The egress proxy's process: `python -P -m tollhouse.apps.egress`, which `tollhouse serve` starts.
 
+    --link FD    the socket on which the gateway talks; --doors FD that on which sessions come
+    --user       become this user before anything else
+    --core-dumps, --log-level, --log-format    as of the gateway
+
+The command line of `tollhouse` stays out of it: the first intern of a server waits for this start.
 It needs neither settings nor a database: everything comes over the two sockets that it inherits,
 and it ends when they do. It runs as another user, where it was told one, from its first step on.
 """
@@ -12,6 +17,8 @@ import pwd
 import signal
 import socket
 import ssl
+import sys
+from argparse import ArgumentParser
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -61,6 +68,27 @@ class EgressOptions:
     core_dumps: bool
     log_level: LogLevel
     log_format: LogFormat
+
+
+def main() -> int:
+    """Serve sessions as the arguments say; return the exit code."""
+    try:
+        run_egress(_options())
+    except StartError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+def _options() -> EgressOptions:
+    parser = ArgumentParser(prog="tollhouse.apps.egress", allow_abbrev=False)
+    parser.add_argument("--link", type=int, default=-1)
+    parser.add_argument("--doors", type=int, default=-1)
+    parser.add_argument("--user")
+    parser.add_argument("--core-dumps", action="store_true")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-format", default="auto")
+    return EgressOptions(**vars(parser.parse_args()))
 
 
 def run_egress(options: EgressOptions) -> None:
@@ -189,3 +217,7 @@ def _become(user: str) -> None:
     except (KeyError, OSError) as error:
         message = f"egress.user: cannot become {user} ({error})"
         raise StartError(message) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

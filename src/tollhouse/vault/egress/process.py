@@ -31,9 +31,7 @@ COMMAND: Final = (
     sys.executable,
     "-P",  # not from the folder that the program was started in
     "-m",
-    "tollhouse",
-    "serve",
-    "egress",
+    "tollhouse.apps.egress",
 )
 _END_SECONDS: Final = 5.0
 _FULL_SECONDS: Final = 0.01
