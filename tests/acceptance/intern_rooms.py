@@ -7,13 +7,13 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
-from tollhouse.interns.runtimes.command import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -95,21 +95,30 @@ class Rooms:
         return done.stdout.decode()
 
 
-def sandboxed() -> dict[int, str]:
-    """Return the processes on this machine that run in sandboxes of ours, and their command."""
-    found: dict[int, str] = {}
+def sandboxed(data_dir: Path) -> dict[int, str]:
+    """Return the processes on this machine that run in sandboxes of a server, and their command."""
+    digest = sha256(os.fsencode(data_dir.resolve())).hexdigest()
+    mark = f"tollhouse-{digest[:10]}-".encode()
+    commands: dict[int, bytes] = {}
+    places: dict[int, str] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError):
-                if f"{MARK}=".encode() in (folder / "environ").read_bytes():
-                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
-    return found
+                commands[int(folder.name)] = (folder / "cmdline").read_bytes()
+                places[int(folder.name)] = str((folder / "ns" / "pid").readlink())
+    ours = str(Path("/proc/self/ns/pid").readlink())
+    inside = {places.get(pid) for pid, command in commands.items() if mark in command} - {ours}
+    return {
+        pid: command.decode(errors="replace").replace("\0", " ")
+        for pid, command in commands.items()
+        if mark in command or places.get(pid) in inside
+    }
 
 
-def until_nothing_runs(before: Collection[int] = (), seconds: float = 30.0) -> None:
-    """Wait until no process runs in a sandbox but those that were there before."""
+def until_nothing_runs(data_dir: Path, seconds: float = 30.0) -> None:
+    """Wait until no process runs in a sandbox of a server."""
     ends = time.monotonic() + seconds
-    while left := {pid: name for pid, name in sandboxed().items() if pid not in before}:
+    while left := sandboxed(data_dir):
         assert time.monotonic() < ends, left
         time.sleep(0.05)
 

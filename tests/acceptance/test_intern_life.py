@@ -68,12 +68,13 @@ def test_its_programs_run_as_nobody_else(rooms: Rooms) -> None:
 
 
 def test_a_suspended_intern_runs_nothing(rooms: Rooms) -> None:
-    before = sandboxed()
+    data = rooms.server.data_dir
     intern = rooms.run()
+    before = sandboxed(data)
     rooms.output("ada", "setsid sleep 1000 > /dev/null 2>&1 < /dev/null &")
-    assert len(sandboxed()) > len(before)
+    assert len(sandboxed(data)) > len(before)
     rooms.suspend(intern)
-    until_nothing_runs(before)
+    until_nothing_runs(data)
 
 
 def test_its_daemon_wants_the_token_that_was_revealed_last(rooms: Rooms) -> None:
@@ -104,7 +105,7 @@ def test_a_secret_reaches_the_bound_host_and_is_nowhere_in_the_sandbox(
     shown = rooms.script("ada", look)
     scanner = Scanner(PLANTED)
     assert scanner.in_bytes("output", shown.stdout + shown.stderr) == set()
-    memory = [content for pid in sandboxed() for content in _memory(pid)]
+    memory = [content for pid in sandboxed(rooms.server.data_dir) for content in _memory(pid)]
     assert memory
     assert not any(VALUE.encode() in content for content in memory)
 
@@ -129,9 +130,9 @@ def test_it_reaches_the_gateway_with_a_key_that_it_does_not_have(rooms: Rooms) -
 def test_a_daemon_that_is_killed_is_started_again(rooms: Rooms) -> None:
     intern = rooms.run()
     rooms.output("ada", "echo kept > note")
-    daemons = [pid for pid, name in sandboxed().items() if "interns.daemon" in name]
-    for pid in daemons:
-        kill(pid)
+    for pid, name in sandboxed(rooms.server.data_dir).items():
+        if "interns.daemon" in name:
+            kill(pid)
     told = _log_until(rooms, intern, "its sandbox ended")
     assert "it was killed by signal 9" in told
     rooms.until(intern, {"running"})
@@ -141,20 +142,20 @@ def test_a_daemon_that_is_killed_is_started_again(rooms: Rooms) -> None:
 def test_a_server_that_is_killed_leaves_nothing_running_and_the_next_goes_on(
     short_folder: Path,
 ) -> None:
-    before, folder = sandboxed(), short_folder / "own"
+    folder = short_folder / "own"
     folder.mkdir()
     with start_server(folder) as first:
         key = first.api_key
         intern = Rooms(first).run()
         Rooms(first).output("ada", "echo kept > note")
         first.kill()
-        until_nothing_runs(before)
+        until_nothing_runs(folder / "data")
         with start_server(folder) as second:
             rooms = Rooms(second, key)
             rooms.until(intern, {"running"})
             assert rooms.output("ada", "cat note") == "kept\n"
             second.stop()
-    until_nothing_runs(before)
+    until_nothing_runs(folder / "data")
 
 
 def _log_until(rooms: Rooms, intern: str, text: str) -> str:

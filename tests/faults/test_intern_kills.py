@@ -33,7 +33,6 @@ class Trial:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
         self.random = random.Random(seed)
-        self.before = frozenset(sandboxed())
         self.server: ServerProcess = start_server(folder)
         self.key = self.server.api_key
         self.intern = self.rooms.make()
@@ -46,7 +45,7 @@ class Trial:
         return Rooms(self.server, self.key)
 
     def ours(self) -> Mapping[int, str]:
-        return {pid: name for pid, name in sandboxed().items() if pid not in self.before}
+        return sandboxed(self.server.data_dir)
 
     def disturb(self) -> None:
         """Ask for what comes next, and kill something meanwhile."""
@@ -78,7 +77,7 @@ class Trial:
 
     def _restart(self) -> None:
         self.server.kill()
-        until_nothing_runs(self.before, SECONDS)
+        until_nothing_runs(self.server.data_dir, SECONDS)
         self.server = start_server(self.folder)
 
     def _settled(self) -> dict[str, Any]:
@@ -122,7 +121,7 @@ class Trial:
         time.sleep(self.random.uniform(0, 0.5))
         self._restart()
         assert self.rooms.until(self.intern, {None, "destroy_failed"}) is None
-        until_nothing_runs(self.before, SECONDS)
+        until_nothing_runs(self.server.data_dir, SECONDS)
         time.sleep(0.5)
         data = self.server.data_dir
         left = [*(data / "interns" / "files").glob("*"), *(data / "interns" / "run").glob("*")]
