@@ -127,10 +127,9 @@ class DaemonProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.process.stdin is not None and not self.process.stdin.closed:
-            self.process.stdin.close()
+        ended = self.process.returncode is not None  # the test has seen to it
         try:
-            self.process.wait(SECONDS)
+            code = self.end()
         finally:
             self.process.kill()
             self.process.wait()
@@ -138,6 +137,7 @@ class DaemonProcess:
         assert self.token not in text
         assert "Traceback" not in text
         assert "exception" not in text.lower(), text
+        assert ended or code == 0, (code, text)
 
 
 class Terminal:

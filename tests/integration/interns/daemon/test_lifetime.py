@@ -98,6 +98,7 @@ async def test_as_the_first_process_of_a_sandbox_it_takes_all_with_it_when_it_is
         (first,) = (pid for pid in daemon.processes() if is_daemon(pid))
         os.kill(first, signal.SIGKILL)
         await eventually(lambda: daemon.processes() == [])
+        daemon.process.wait(SECONDS)
 
 
 @needs_namespaces
