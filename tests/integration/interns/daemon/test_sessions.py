@@ -279,6 +279,7 @@ def have_read(daemon: DaemonProcess, name: str) -> list[int]:
     """Return how many bytes the programs of a name have read; only those that have read some."""
     counts = list[int]()
     for pid in daemon.processes():
-        if f"({name})" in Path(f"/proc/{pid}/stat").read_text():
-            counts.append(int(Path(f"/proc/{pid}/io").read_text().split()[1]))
+        with suppress(OSError):  # it has ended meanwhile
+            if f"({name})" in Path(f"/proc/{pid}/stat").read_text():
+                counts.append(int(Path(f"/proc/{pid}/io").read_text().split()[1]))
     return [count for count in counts if count > 100_000]

@@ -77,10 +77,10 @@ async def test_the_terminal_has_the_size_and_the_kind_that_were_asked_for(
 
 async def test_a_resize_reaches_the_program_that_runs(daemon: DaemonProcess) -> None:
     async with daemon.terminal() as terminal:
-        await terminal.type("trap 'stty size' WINCH; echo re''ady\n")
+        waiting = "trap 'stty size' WINCH; echo re''ady; while :; do sleep 0.05; done"
+        await terminal.type(f'sh -c "{waiting}"\n')
         await terminal.read_until(b"ready\r\n")
         await terminal.say(type="resize", rows=50, cols=132)
-        await terminal.type("\n")
         await terminal.read_until(b"50 132\r\n")
 
 

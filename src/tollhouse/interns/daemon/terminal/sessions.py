@@ -140,6 +140,8 @@ class Sessions:
         program = start_shell(self._children, environment, wanted.size or Size(), tty=wanted.tty)
         session = Session(wanted.session, program, self._children)
         self._sessions[wanted.session] = session
+        # Its client may leave before it has it.
+        self._set_timer(session, IDLE_SECONDS, session.hang_up)
         session.ending.add_done_callback(lambda _: self._ended(session))
         return session
 
