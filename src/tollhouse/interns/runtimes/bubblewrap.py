@@ -100,6 +100,8 @@ class BubblewrapRuntime:
         self._command = command
         self._root = os.geteuid() == 0
         self._running: set[str] = set()
+        self._proven = False
+        """Whether a sandbox could be made, and none has failed to start since."""
         installation = sha256(os.fsencode(data.resolve())).hexdigest()[:_DIGITS]
         self._mark = f"tollhouse-{installation}-"
         self._cgroups = Cgroups(
@@ -111,9 +113,13 @@ class BubblewrapRuntime:
     def problem(self) -> str | None:
         """Return why no sandbox can be started on this machine, and what to do.
 
-        It starts a program: call it in a thread.
+        It starts a program, until that has worked once: call it in a thread.
         """
-        return find_problem(self._host, as_root=self._root)
+        if self._proven:
+            return None
+        found = find_problem(self._host, as_root=self._root)
+        self._proven = found is None
+        return found
 
     async def start(self, launch: Launch) -> Sandbox:
         """Start a sandbox with a daemon in it.
@@ -145,6 +151,7 @@ class BubblewrapRuntime:
                 raise
         except OSError as error:
             self._running.discard(launch.name)
+            self._proven = False  # the next one is told why
             _log.warning("sandbox not started", sandbox=launch.name, reason=str(error))
             message = "the machine refused to start the sandbox; its operator finds more in the log"
             raise RuntimeFailed(message) from None
