@@ -1,10 +1,12 @@
-"""The egress proxy's process: `python -P -m tollhouse.apps.egress`, which `tollhouse serve` starts.
+"""The egress proxy's process, `tollhouse serve egress`, which `tollhouse serve` starts.
 
     --link FD    the socket on which the gateway talks; --doors FD that on which sessions come
     --user       become this user before anything else
     --core-dumps, --log-level, --log-format    as of the gateway
 
-The command line of `tollhouse` stays out of it: the first intern of a server waits for this start.
+`tollhouse serve` starts it as `python -P -m tollhouse.apps.egress`: the same, without loading the
+command line, for the first intern of a server waits for this start.
+
 It needs neither settings nor a database: everything comes over the two sockets that it inherits,
 and it ends when they do. It runs as another user, where it was told one, from its first step on.
 """

@@ -32,6 +32,7 @@ from tollhouse.cli.commands import (
     keys,
     ledger,
     models,
+    serve,
     users,
     vault,
     workspaces,
@@ -39,7 +40,6 @@ from tollhouse.cli.commands import (
 from tollhouse.cli.commands.bootstrap import bootstrap
 from tollhouse.cli.commands.estimate import estimate
 from tollhouse.cli.commands.migrate import migrate
-from tollhouse.cli.commands.serve import serve
 from tollhouse.cli.commands.version import version
 from tollhouse.cli.control import control_command, examples
 from tollhouse.cli.failures import CommandFailed
@@ -80,12 +80,7 @@ def _options(
     pass
 
 
-app.command(
-    epilog=examples(
-        "tollhouse serve",
-        "tollhouse serve --port 9000 --data-dir ./data --config tollhouse.yaml",
-    )
-)(serve)
+app.add_typer(serve.app)
 app.command(
     epilog=examples(
         "tollhouse bootstrap --data-dir ./data",

@@ -4,23 +4,38 @@ import gc
 import shlex
 import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from tollhouse.cli import banner
 from tollhouse.cli.client import load_settings
+from tollhouse.cli.control import examples
 from tollhouse.cli.options import Config, DatabaseUrl, DataDir, Json
 from tollhouse.cli.output import write
 from tollhouse.cli.target import Folder
 
 if TYPE_CHECKING:
     from tollhouse.apps.serve import Started
+    from tollhouse.observability.logging import LogFormat, LogLevel
 
 PROGRAM = "tollhouse"
 
 
+app = typer.Typer(
+    name="serve",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    epilog=examples(
+        "tollhouse serve",
+        "tollhouse serve --port 9000 --data-dir ./data --config tollhouse.yaml",
+    ),
+)
+
+
+@app.callback()
 def serve(
+    context: typer.Context,
     host: Annotated[
         str | None,
         typer.Option(metavar="HOST", help="Address to listen on; 127.0.0.1 unless set."),
@@ -46,6 +61,8 @@ def serve(
     The first start on a data folder makes an account, its credits and its keys, and shows the keys
     this once. Logs go to standard error.
     """
+    if context.invoked_subcommand is not None:
+        return
     # A start makes objects that stay; the server collects again when it serves.
     gc.disable()
     settings = load_settings(
@@ -74,6 +91,33 @@ def serve(
         from tollhouse.apps.serve import serve as run
 
         raise typer.Exit(run(settings, ground, announce))
+
+
+@app.command(hidden=True)
+def egress(
+    link: Annotated[int, typer.Option(metavar="FD", help="The socket to the gateway.")] = -1,
+    doors: Annotated[int, typer.Option(metavar="FD", help="The socket of sessions.")] = -1,
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Become this user before anything else.")
+    ] = None,
+    core_dumps: Annotated[
+        bool, typer.Option("--core-dumps", help="Let the process be dumped.")
+    ] = False,
+    log_level: Annotated[str, typer.Option(metavar="LEVEL", help="As of the gateway.")] = "info",
+    log_format: Annotated[str, typer.Option(metavar="FORMAT", help="As of the gateway.")] = "auto",
+) -> None:
+    """Run the egress proxy, which puts secrets in. `tollhouse serve` starts it by itself."""
+    from tollhouse.apps.egress import EgressOptions, run_egress
+
+    options = EgressOptions(
+        link=link,
+        doors=doors,
+        user=user,
+        core_dumps=core_dumps,
+        log_level=cast("LogLevel", log_level),
+        log_format=cast("LogFormat", log_format),
+    )
+    run_egress(options)
 
 
 def _serving(started: "Started") -> banner.Serving:
