@@ -48,6 +48,9 @@ async def _forward(path: Path, reader: asyncio.StreamReader, writer: asyncio.Str
         return
     try:
         await asyncio.gather(_pass_on(reader, inner_writer), _pass_on(inner_reader, writer))
+        for each in (writer, inner_writer):
+            each.close()
+            await each.wait_closed()  # once what it holds is sent, however slowly that is read
     except OSError:
         pass  # one end left; so does the other
     finally:

@@ -1,0 +1,40 @@
+"""From a port to a session's socket, and back: nothing is lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tollhouse.cli.egress.forwarder import forwarding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SIZES = range(100_000, 6_000_000, 50_000)
+"""Among them is one of which the end stands in the forwarder while all else is on the way."""
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(bytes(int(await reader.read())))
+    writer.close()
+    await writer.wait_closed()
+
+
+async def received(port: int, size: int) -> int:
+    """Ask for so many bytes, and read nothing for a while; return how many have come."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    writer.write(str(size).encode())
+    writer.write_eof()
+    await asyncio.sleep(1.0)
+    count = len(await reader.read())
+    writer.close()
+    await writer.wait_closed()
+    return count
+
+
+async def test_a_slow_reader_gets_all_that_was_sent_before_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    server = await asyncio.start_unix_server(answer, str(path))
+    async with server, forwarding(path) as port:
+        counts = await asyncio.gather(*(received(port, size) for size in SIZES))
+    assert counts == list(SIZES)
