@@ -41,8 +41,11 @@ from tollhouse.storage.database import Database
 _BODIES: Final = Bodies(policy.LARGEST_BODY, declared=True)
 _INTERN: Final = "internId"
 _ONE: Final = "/interns/{internId}"
-_REFUSED: Final = (400, 401, 403, 404, 408, 429, 500)
-_BODY_REFUSED: Final = (*_REFUSED, 409, 413, 415)
+_REFUSED: Final = (400, 401, 403, 404, 408, 409, 429, 500, 502, 503)
+_BODY_REFUSED: Final = (*_REFUSED, 413, 415)
+_AGAIN: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": InternReply, "description": "An equal request has made it before."}
+}
 
 InternId = Annotated[str, Path(alias=_INTERN, min_length=1, description="The intern.")]
 IdempotencyKey = Annotated[
@@ -123,7 +126,10 @@ class Interns:
             status_code=status,
             dependencies=dependencies,
             deprecated=path.endswith("-access") or None,
-            responses=refusals(*(_REFUSED if body is None else _BODY_REFUSED), 502),
+            responses={
+                **refusals(*(_REFUSED if body is None else _BODY_REFUSED)),
+                **(_AGAIN if body is CreateBody else {}),
+            },
             openapi_extra=extra,
             response_model_exclude_none=False,
             response_model_exclude_unset=exclude_none,

@@ -5,7 +5,7 @@ Source: the public gateway's interns; the fields that published clients parse.
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
 from tollhouse.interns import policy
@@ -142,6 +142,9 @@ class InternReply(Reply):
 
 class InternPage(Reply):
     """Part of a list."""
+
+    # A field with a default may be left out here.
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     data: list[InternReply]
     """Newest first."""
