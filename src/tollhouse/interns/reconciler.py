@@ -85,6 +85,7 @@ class Reconciler:
         """
         machine, now = self._tools.workspaces.machine, self._context.clock.now()
         await self._tools.runtime.sweep()
+        self._tools.sandboxes.sweep()
         async with self._context.database.writing() as write:
             await repository.begin_anew(write, machine, now)
             known = await repository.ids(write)

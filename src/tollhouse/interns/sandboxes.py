@@ -63,6 +63,11 @@ class Sandboxes:
         """Return the interns for which something runs."""
         return tuple(self._running)
 
+    def sweep(self) -> None:
+        """Remove the sockets that a killed server has left."""
+        for path in self._folder.glob("*.sock"):
+            path.unlink(missing_ok=True)
+
     def begin(self, intern_id: str) -> Running:
         """Return what is to run for an intern, of which nothing is there yet."""
         running = Running(intern_id)

@@ -475,6 +475,13 @@ async def test_files_of_what_is_gone_are_removed_at_the_next_start(
     assert not machine.workspaces.path(intern.id).exists()
 
 
+async def test_sockets_of_a_killed_server_are_removed(machine: Machine) -> None:
+    (machine.folder / "run").mkdir(exist_ok=True)
+    (machine.folder / "run" / "0123456789ab.sock").touch()
+    await machine.kill()
+    assert list((machine.folder / "run").iterdir()) == []
+
+
 async def test_a_stopping_server_accepts_nothing(machine: Machine) -> None:
     intern = await machine.agency.make()
     await machine.stop()
