@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tollhouse.cli.egress.forwarder import forwarding
+from tollhouse.interns.daemon.forwarder import forwarding
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +35,6 @@ async def received(port: int, size: int) -> int:
 async def test_a_slow_reader_gets_all_that_was_sent_before_the_end(tmp_path: Path) -> None:
     path = tmp_path / "s"
     server = await asyncio.start_unix_server(answer, str(path))
-    async with server, forwarding(path) as port:
+    async with server, forwarding(str(path), 0, most=None) as port:
         counts = await asyncio.gather(*(received(port, size) for size in SIZES))
     assert counts == list(SIZES)

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from tollhouse.cli.egress.forwarder import forwarding
+from tollhouse.interns.daemon.forwarder import forwarding
 from tollhouse.kernel.start import StartError
 from tollhouse.vault.egress.environment import environment, gateway_environment
 
@@ -42,7 +42,7 @@ async def run_behind_proxy(
     """
     async with server.held("/egress-sessions", wanted) as session:
         folder = Path(session["folder"])
-        async with forwarding(folder / "proxy.sock") as port:
+        async with forwarding(str(folder / "proxy.sock"), 0, most=None) as port:
             proxy = f"http://tollhouse:{session['password']}@127.0.0.1:{port}"
             given = environment(proxy, folder, os.environ.get("NODE_OPTIONS", ""))
             given |= gateway_environment() if gateway else {}

@@ -1,4 +1,6 @@
-"""From a port of the sandbox to the egress proxy's socket: many programs know ports alone.
+"""From a port to the egress proxy's socket: many programs know proxies on ports alone.
+
+The daemon does this in its sandbox, `tollhouse egress run` on its own machine.
 
 Both directions end apart, as they do without it: whoever has sent all may still receive.
 """
@@ -14,17 +16,18 @@ if TYPE_CHECKING:
 
 ADDRESS: Final = "127.0.0.1"
 MOST_CONNECTIONS: Final = 256
-"""At a time; more are closed at once."""
+"""At a time, of the daemon's."""
 _PIECE: Final = 65_536
 
 
 @asynccontextmanager
-async def forwarding(path: str, port: int) -> AsyncGenerator[int]:
+async def forwarding(path: str, port: int, *, most: int | None) -> AsyncGenerator[int]:
     """Pass connections on for as long as the block runs.
 
     Args:
         path: Of the proxy's socket; looked up for each connection.
         port: On 127.0.0.1; 0 for any that is free.
+        most: Connections at a time, more are closed at once; None for no bound.
 
     Yields:
         The port.
@@ -35,7 +38,7 @@ async def forwarding(path: str, port: int) -> AsyncGenerator[int]:
     running: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(running) >= MOST_CONNECTIONS:
+        if most is not None and len(running) >= most:
             writer.transport.abort()
             return
         task = asyncio.get_running_loop().create_task(_forward(path, reader, writer))

@@ -14,7 +14,7 @@ import uvicorn
 
 from tollhouse.interns.daemon.app import App
 from tollhouse.interns.daemon.files.endpoints import Files
-from tollhouse.interns.daemon.forwarder import forwarding
+from tollhouse.interns.daemon.forwarder import MOST_CONNECTIONS, forwarding
 from tollhouse.interns.daemon.processes import Children
 from tollhouse.interns.daemon.terminal.endpoint import LARGEST_MESSAGE
 from tollhouse.interns.daemon.terminal.sessions import Sessions
@@ -68,7 +68,9 @@ async def serve(settings: Settings, stdin: int) -> None:
     try:
         async with AsyncExitStack() as stack:
             if settings.egress_socket is not None:
-                forwarder = forwarding(settings.egress_socket, settings.egress_port)
+                forwarder = forwarding(
+                    settings.egress_socket, settings.egress_port, most=MOST_CONNECTIONS
+                )
                 await stack.enter_async_context(forwarder)
             await server.serve([listener])
     finally:
