@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    from tollhouse.identity.types import Workspace
     from tollhouse.interns.context import Context
     from tollhouse.interns.doors import Doors
     from tollhouse.interns.logs import Logs
@@ -164,7 +165,11 @@ class Journeys:
     ) -> tuple[Intern, Secret]:
         """Give an intern its key and its daemon's token, both new, and the way out."""
         ids, vaults = self._context.ids, self._context.vaults
-        model = await self._model(intern)
+        async with self._context.database.reading() as read:
+            workspace = await self._context.identity.workspace(
+                read, intern.account_id, intern.workspace_id
+            )
+        model = _model(intern, workspace)
         token = Secret(ids.key_material())
         sealed = await vaults.seal_beside(str(intern.vault_id), DAEMON_TOKEN, token)
         async with self._context.database.writing() as write:
@@ -187,10 +192,6 @@ class Journeys:
             if noted is None:
                 raise LeaseLost
         self._tell(noted)
-        async with self._context.database.reading() as read:
-            workspace = await self._context.identity.workspace(
-                read, intern.account_id, intern.workspace_id
-            )
         who = Recipient(intern.account_id, intern.workspace_id, intern.id, issued.key.hash)
         session = Wanted(intern.id, who, key=Secret(issued.text), plain_http=workspace.plain_http)
         try:
@@ -200,18 +201,6 @@ class Journeys:
             message = "the egress proxy does not serve it; the server's log says why"
             raise JourneyFailed(message) from None
         return noted, token
-
-    async def _model(self, intern: Intern) -> str:
-        if intern.model is not None:
-            return intern.model
-        async with self._context.database.reading() as read:
-            workspace = await self._context.identity.workspace(
-                read, intern.account_id, intern.workspace_id
-            )
-        default = workspace.preferences.get("default_text_model")
-        if not isinstance(default, str):
-            raise JourneyFailed(_NO_MODEL)
-        return default
 
     async def _start(self, running: Running, intern: Intern, token: Secret) -> None:
         tools = self._tools
@@ -424,6 +413,18 @@ async def _healthy_or_ended(path: Path, token: Secret, ended: asyncio.Task[str])
     if ended.done():
         raise JourneyFailed(f"the sandbox ended: {ended.result()}")
     healthy.result()
+
+
+def _model(intern: Intern, workspace: Workspace) -> str:
+    """Return the model that an intern boots with.
+
+    Raises:
+        JourneyFailed: Neither it nor its workspace has one.
+    """
+    model = intern.model or workspace.preferences.get("default_text_model")
+    if not isinstance(model, str):
+        raise JourneyFailed(_NO_MODEL)
+    return model
 
 
 def _settings(intern: Intern, token: Secret) -> dict[str, object]:

@@ -24,6 +24,7 @@ files = noun("files", "The files of a running intern, in its workspace.")
 app.add_typer(files)
 
 Name = Annotated[str, typer.Argument(metavar="INTERN", help="The intern's name or id.")]
+_NOT_FOUND = 404
 _TIMED_OUT = 408
 FilePath = Annotated[
     str, typer.Argument(metavar="PATH", help="Of the file, in the intern's workspace.")
@@ -423,8 +424,12 @@ async def _settled(server: Server, intern_id: str, *, leaving: str | None = None
     from tollhouse.cli.interns.watch import until_settled, watching
 
     async def look() -> dict[str, Any] | None:
-        found = [each for each in await _all(server) if each["id"] == intern_id]
-        return found[0] if found else None
+        try:
+            return await server.get(f"/interns/{segment(intern_id)}")
+        except CommandFailed as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return None
 
     with watching() as meter:
         intern = await until_settled(look, meter, leaving)
