@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _TERM_SECONDS = 35.0
 """Longer than the gateway waits for requests that run."""
 _LAST_WORDS = 2_000
+_SETTINGS = "TOLLHOUSE_"
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -49,7 +50,8 @@ class Child:
             name: What errors call it.
             command: Program and arguments.
             seconds: How long it may take to say a line.
-            environment: Variables that it gets beside ours.
+            environment: Variables that it gets beside ours, of which settings of Tollhouse are
+                left out: a figure is of the configuration that the bench wrote.
             descriptors: Those that it gets, under the same numbers.
         """
         self.name = name
@@ -63,7 +65,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env={**os.environ, **(environment or {})},
+            env={**_without_settings(os.environ), **(environment or {})},
             pass_fds=tuple(descriptors),
             # Ctrl-C is for us: we end the children in order.
             start_new_session=True,
@@ -171,3 +173,7 @@ class Child:
         self._stderr.seek(max(0, size - _LAST_WORDS))
         words = self._stderr.read().decode("utf-8", "replace").strip()
         return BenchError(f"{self.name} {what}" + (f"; its last words:\n{words}" if words else ""))
+
+
+def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(_SETTINGS)}
