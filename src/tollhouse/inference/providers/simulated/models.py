@@ -32,8 +32,9 @@ class Behaviour:
     """How a simulated model answers."""
 
     description: str
-    says: Literal["echo", "calls", "refusal"] = "echo"
-    """Repeats what it was asked and calls a tool if it must; calls tools if it can; refuses."""
+    says: Literal["echo", "calls", "script", "refusal"] = "echo"
+    """Repeats what it was asked and calls a tool if it must; calls tools if it can; follows the
+    script in the prompt; refuses."""
     thinks: bool = False
     """Before it answers, unless it is told not to; its thoughts must come back unchanged."""
     pause_seconds: float = 0.0
@@ -54,6 +55,10 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "tools": Behaviour(
         "Calls the first two tools, or one if it may call one at a time; repeats their results.",
         says="calls",
+    ),
+    "agent": Behaviour(
+        "Follows the script in a prompt, a call of a tool at a time; says what scripts look like.",
+        says="script",
     ),
     "reasoning": Behaviour(
         "Thinks, then repeats the last user message. Takes its thoughts back only unchanged.",

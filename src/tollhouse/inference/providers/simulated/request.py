@@ -53,6 +53,7 @@ class Message(Struct):
     role: str
     content: str | list[_Part] | None = None
     reasoning_details: list[Detail] | None = None
+    tool_calls: list[Raw] | None = None
 
     def __repr__(self) -> str:
         """Show nothing of it."""

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from tollhouse.inference.providers.simulated.agent import Call, Think, acts
 from tollhouse.inference.providers.simulated.request import NotUnderstood, read_request
 from tollhouse.inference.providers.simulated.sample import sample, sample_object
 from tollhouse.inference.providers.simulated.thoughts import think, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from tollhouse.inference.providers.simulated.agent import Act
     from tollhouse.inference.providers.simulated.models import Behaviour
     from tollhouse.inference.providers.simulated.request import Function, Message, Request
 
@@ -125,7 +127,23 @@ def _answer(request: Request, behaviour: Behaviour) -> list[Run]:
     called = _called(request, behaviour)
     if called and not _results(request.messages):
         return [Run("call", _arguments(each), each.name) for each in called]
+    if behaviour.says == "script":
+        return [_run(act, request) for act in acts(request.messages, _callable(request))]
     return [Run("text", _words(_until_stop(_text(request, behaviour), request.stop)))]
+
+
+def _run(act: Act, request: Request) -> Run:
+    if isinstance(act, Call):
+        return Run("call", _ARGUMENT.findall(act.arguments), act.tool)
+    if isinstance(act, Think):
+        return Run("thoughts", _words(act.text))
+    return Run("text", _words(_until_stop(act.text, request.stop)))
+
+
+def _callable(request: Request) -> Collection[str]:
+    if request.tool_choice == "none":
+        return ()
+    return {function.name for function in request.functions}
 
 
 def _called(request: Request, behaviour: Behaviour) -> Sequence[Function]:
