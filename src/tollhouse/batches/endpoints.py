@@ -221,13 +221,12 @@ class Batches:
     async def list_batches(
         self, subject: HoldingKey, query: Annotated[BatchesQuery, Query()]
     ) -> BatchPage:
-        """List the batches of the key's workspace, newest first."""
-        wanted = BatchFilter(
-            subject.workspace_id,
-            [Status(each) for each in query.status],
-            query.created_after,
-            query.created_before,
-        )
+        """List the batches of the key's workspace, newest first.
+
+        An intern's own key has those that it submitted: here, and wherever a batch is named.
+        """
+        statuses = [Status(each) for each in query.status]
+        wanted = BatchFilter(statuses, query.created_after, query.created_before)
         async with self._database.reading() as read:
             found, more = await self._service.page(read, subject, wanted, query.after, query.limit)
         return BatchPage(

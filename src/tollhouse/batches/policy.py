@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.pricing import estimate_many
-from tollhouse.batches.types import Endpoint
+from tollhouse.batches.types import Endpoint, Sight
 from tollhouse.inference import access, routing
 from tollhouse.inference.types import FREE_VARIANT, Dialect
 from tollhouse.kernel.errors import Invalid, NotFound, RateLimited, RateWindow, Unprocessable
@@ -201,9 +201,13 @@ def _limited(message: str, limit: int, resets_at: datetime) -> RateLimited:
     return RateLimited(message, window=window, metadata=metadata)
 
 
-def sees(subject: Subject, batch: Batch) -> bool:
-    """Tell whether a key may know of a batch: one of its own workspace."""
-    return subject.workspace_id == batch.workspace_id
+def sight(subject: Subject) -> Sight:
+    """Return which batches a key may know of: those of its workspace.
+
+    An intern has a key of its own for each boot. Whichever it is, it sees what was submitted with
+    any of them, and nothing else.
+    """
+    return Sight(subject.workspace_id, subject.intern_id)
 
 
 def is_kept(batch: Batch, rules: BatchRules, now: datetime) -> bool:

@@ -23,12 +23,13 @@ from tollhouse.batches.types import (
     StoredChunk,
 )
 from tollhouse.storage.tables.batches import batch_chunks, batch_parts, batch_uploads, batches
+from tollhouse.storage.tables.identity import api_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from tollhouse.batches.types import BatchFilter
+    from tollhouse.batches.types import BatchFilter, Sight
     from tollhouse.storage.transaction import Read, Write
 
 _USAGE = tuple(each.name for each in fields(Usage))
@@ -108,9 +109,16 @@ async def count_open(read: Read, account_id: str) -> int:
 # Reading
 
 
-async def get(read: Read, batch_id: str) -> Batch | None:
-    """Return a batch, deleted or not."""
-    return await _one(read, sa.select(batches).where(batches.c.id == batch_id))
+async def get(read: Read, batch_id: str, sight: Sight | None = None) -> Batch | None:
+    """Return a batch, deleted or not.
+
+    Args:
+        read: The transaction.
+        batch_id: Its id.
+        sight: Whose batches count; None for everybody's.
+    """
+    query = sa.select(batches).where(batches.c.id == batch_id)
+    return await _one(read, query if sight is None else query.where(*_seen(sight)))
 
 
 async def with_idempotency_key(read: Read, workspace_id: str, key: str) -> Batch | None:
@@ -121,19 +129,20 @@ async def with_idempotency_key(read: Read, workspace_id: str, key: str) -> Batch
     return await _one(read, query)
 
 
-async def page(read: Read, wanted: BatchFilter, after: Batch | None, limit: int) -> Sequence[Batch]:
-    """Return batches of a workspace, newest first.
+async def page(
+    read: Read, sight: Sight, wanted: BatchFilter, after: Batch | None, limit: int
+) -> Sequence[Batch]:
+    """Return batches, newest first.
 
     Args:
         read: The transaction.
+        sight: Whose batches count.
         wanted: Which.
         after: The last one of the page before.
         limit: How many at most.
     """
     at, key = batches.c.created_at, batches.c.id
-    query = sa.select(batches).where(
-        batches.c.workspace_id == wanted.workspace_id, batches.c.deleted_at.is_(None)
-    )
+    query = sa.select(batches).where(*_seen(sight), batches.c.deleted_at.is_(None))
     if wanted.statuses:
         query = query.where(batches.c.status.in_(_stored_as(wanted.statuses)))
     if wanted.created_after is not None:
@@ -374,6 +383,17 @@ async def mark_purged(write: Write, batch_id: str, now: datetime) -> None:
 
 
 # Rows
+
+
+def _seen(sight: Sight) -> tuple[sa.ColumnElement[bool], ...]:
+    own = batches.c.workspace_id == sight.workspace_id
+    if sight.intern_id is None:
+        return (own,)
+    # Keys of earlier boots are deleted, and their rows are still there.
+    by_intern = sa.exists().where(
+        api_keys.c.hash == batches.c.key_hash, api_keys.c.intern_id == sight.intern_id
+    )
+    return own, by_intern
 
 
 def _ready(now: datetime) -> sa.ColumnElement[bool]:

@@ -177,7 +177,7 @@ class BatchService:
         async with self._database.writing() as write:
             # It keeps other batches of the account out, too, until this one is there.
             await self._accounting.alone_with(write, subject.account_id)
-            earlier = await self._earlier(write, batch)
+            earlier = await self._earlier(write, subject, batch)
             if earlier is not None:
                 return earlier
             await self._check_limits(write, subject.account_id)
@@ -190,7 +190,7 @@ class BatchService:
             await repository.add(write, batch, received.chunks)
         return batch
 
-    async def _earlier(self, read: Read, batch: Batch) -> Batch | None:
+    async def _earlier(self, read: Read, subject: Subject, batch: Batch) -> Batch | None:
         """Return the batch that has this one's idempotency key, as it was submitted."""
         if batch.idempotency_key is None:
             return None
@@ -199,7 +199,8 @@ class BatchService:
         )
         if earlier is None:
             return None
-        if earlier.digest != batch.digest:
+        seen = await repository.get(read, earlier.id, policy.sight(subject))
+        if seen is None or earlier.digest != batch.digest:
             message = "The idempotency key was used before for another batch."
             raise Conflict(message)
         return replace(
@@ -229,14 +230,14 @@ class BatchService:
     # Looking
 
     async def get(self, read: Read, subject: Subject, batch_id: str) -> Batch:
-        """Return a batch of the key's workspace.
+        """Return a batch of the key's workspace; an intern's own key has those of its intern.
 
         Raises:
             NotFound: There is none.
             Gone: It is deleted, or past its retention.
         """
-        found = await repository.get(read, batch_id)
-        if found is None or not policy.sees(subject, found):
+        found = await repository.get(read, batch_id, policy.sight(subject))
+        if found is None:
             raise NotFound(_NO_SUCH)
         if not policy.is_kept(found, self._rules, self._clock.now()):
             message = "The batch was deleted, or is past its retention."
@@ -262,7 +263,7 @@ class BatchService:
     async def page(
         self, read: Read, subject: Subject, wanted: BatchFilter, after: str | None, limit: int
     ) -> tuple[Sequence[Batch], bool]:
-        """Return batches of the key's workspace, newest first, and whether there are more.
+        """Return batches that a key may know of, newest first, and whether there are more.
 
         Args:
             read: The transaction.
@@ -272,16 +273,16 @@ class BatchService:
             limit: How many at most.
 
         Raises:
-            Invalid: `after` is no batch of the workspace.
+            Invalid: `after` is none of them.
         """
-        last: Batch | None = None
+        sight, last = policy.sight(subject), None
         if after is not None:
-            last = await repository.get(read, after)
-            if last is None or not policy.sees(subject, last):
+            last = await repository.get(read, after, sight)
+            if last is None:
                 message = "after: no such batch."
                 raise Invalid(message)
         kept = replace(wanted, kept_since=self._clock.now() - self._rules.retention)
-        found = await repository.page(read, kept, last, limit + 1)
+        found = await repository.page(read, sight, kept, last, limit + 1)
         return found[:limit], len(found) > limit
 
     # Ending

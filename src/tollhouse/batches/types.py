@@ -205,10 +205,18 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchFilter:
-    """Which batches a list shows."""
+class Sight:
+    """Which batches a key may know of."""
 
     workspace_id: str
+    intern_id: str | None = None
+    """Only those that were submitted with this intern's own keys; None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFilter:
+    """Which of the batches that a key may know of a list shows."""
+
     statuses: Sequence[Status] = ()
     """Empty: all of them."""
     created_after: datetime | None = None

@@ -6,7 +6,7 @@ from tests.integration.batches.desk import BatchDesk
 from tollhouse.accounting.types import Attribution, Usage
 from tollhouse.batches import repository
 from tollhouse.batches.lifecycle import NEXT
-from tollhouse.batches.types import Batch, BatchFilter, Endpoint, ProviderWish, Status
+from tollhouse.batches.types import Batch, BatchFilter, Endpoint, ProviderWish, Sight, Status
 
 
 def facts_of(status: Status, desk: BatchDesk) -> dict[str, object]:
@@ -60,9 +60,9 @@ async def test_an_idempotency_key_is_one_workspaces(desk: BatchDesk) -> None:
 
 
 async def listed(desk: BatchDesk, limit: int = 100, after: Batch | None = None, **wanted: object):  # type: ignore[no-untyped-def]  # noqa: ANN201
-    filters = BatchFilter(desk.tenant.workspace.id, **wanted)  # type: ignore[arg-type]
+    sight, filters = Sight(desk.tenant.workspace.id), BatchFilter(**wanted)  # type: ignore[arg-type]
     async with desk.database.reading() as read:
-        return [each.id for each in await repository.page(read, filters, after, limit)]
+        return [each.id for each in await repository.page(read, sight, filters, after, limit)]
 
 
 async def test_batches_are_listed_newest_first_page_by_page(desk: BatchDesk) -> None:

@@ -15,8 +15,10 @@ from tollhouse.batches.ingest.intake import IntakeLimits
 from tollhouse.batches.ingest.receiver import Receiver
 from tollhouse.batches.service import BatchesUnavailable, BatchService, Market, Sender
 from tollhouse.batches.types import Batch, BatchFilter, Status
+from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.policy import subject_of
-from tollhouse.identity.types import AccessPolicy, Subject
+from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import AccessPolicy, KeyKind, NewKey, Subject
 from tollhouse.inference.catalog import Catalog
 from tollhouse.inference.providers.simulated.models import models
 from tollhouse.inference.types import Dialect
@@ -33,6 +35,7 @@ from tollhouse.kernel.errors import (
 )
 from tollhouse.storage.blobs.port import BlobsFull
 from tollhouse.storage.transaction import Write
+from tollhouse.testing.builders import OPERATOR
 
 MODEL = "simulated/echo"
 
@@ -69,25 +72,43 @@ class Office:
         self.subject: Subject = subject_of(desk.tenant.key)
 
     async def submit(
-        self, sent: dict[str, Any] | bytes | None = None, key: str | None = None
+        self,
+        sent: dict[str, Any] | bytes | None = None,
+        key: str | None = None,
+        subject: Subject | None = None,
     ) -> Batch:
-        sender = Sender(self.subject, self.desk.attribution, key)
+        sender = Sender(subject or self.subject, self.desk.attribution, key)
         return await self.service.submit(sender, pieces(body() if sent is None else sent))
 
     async def get(self, batch_id: str, subject: Subject | None = None) -> Batch:
         async with self.desk.database.reading() as read:
             return await self.service.get(read, subject or self.subject, batch_id)
 
-    async def cancel(self, batch_id: str) -> Batch:
+    async def cancel(self, batch_id: str, subject: Subject | None = None) -> Batch:
         async with self.desk.database.writing() as write:
-            return await self.service.cancel(write, self.subject, batch_id)
+            return await self.service.cancel(write, subject or self.subject, batch_id)
 
-    async def count(self) -> int:
+    async def listed(self, subject: Subject | None = None, after: str | None = None) -> list[str]:
         async with self.desk.database.reading() as read:
             found, _ = await self.service.page(
-                read, self.subject, BatchFilter(self.subject.workspace_id), None, 100
+                read, subject or self.subject, BatchFilter(), after, 100
             )
-        return len(found)
+        return [each.id for each in found]
+
+    async def count(self) -> int:
+        return len(await self.listed())
+
+    async def boot(self, intern_id: str, earlier: Subject | None = None) -> Subject:
+        """Give an intern a new key, and take the earlier one away: as its boots do."""
+        desk = self.desk
+        authenticator = Authenticator(desk.database, desk.clock, None)
+        identity = IdentityService(desk.clock, desk.ids, authenticator)
+        wanted = NewKey(f"intern {intern_id}", kind=KeyKind.INTERN, intern_id=intern_id)
+        async with desk.database.writing() as write:
+            if earlier is not None:
+                await identity.delete_key(write, OPERATOR, earlier.key_hash)
+            issued = await identity.create_key(write, OPERATOR, desk.tenant.account.id, wanted)
+        return subject_of(issued.key)
 
     async def nothing_is_left(self) -> bool:
         async with self.desk.database.writing() as write:
@@ -327,10 +348,8 @@ async def test_results_whose_charge_is_not_covered_are_withheld_until_it_is(
 
 
 async def test_a_page_after_an_unknown_batch_is_refused(office: Office) -> None:
-    wanted = BatchFilter(office.subject.workspace_id)
-    async with office.desk.database.reading() as read:
-        with pytest.raises(Invalid, match=r"^after: "):
-            await office.service.page(read, office.subject, wanted, "batch_nobody", 10)
+    with pytest.raises(Invalid, match=r"^after: "):
+        await office.listed(after="batch_nobody")
 
 
 async def test_what_is_past_its_retention_is_gone_and_not_listed(office: Office) -> None:
@@ -340,3 +359,56 @@ async def test_what_is_past_its_retention_is_gone_and_not_listed(office: Office)
     with pytest.raises(Gone):
         await office.get(made.id)
     assert await office.count() == 0
+
+
+# Interns' own keys
+
+
+async def test_an_interns_key_lists_the_batches_that_its_intern_submitted(office: Office) -> None:
+    ada, eve = await office.boot("ada"), await office.boot("eve")
+    made = await office.submit()
+    own = await office.submit(subject=ada)
+    assert await office.listed(ada) == [own.id]
+    assert await office.listed(eve) == []
+    assert set(await office.listed()) == {made.id, own.id}
+
+
+async def test_to_an_interns_key_every_other_batch_is_unknown(office: Office) -> None:
+    ada, eve = await office.boot("ada"), await office.boot("eve")
+    made, hers = await office.submit(), await office.submit(subject=eve)
+    for batch_id in (made.id, hers.id):
+        with pytest.raises(NotFound):
+            await office.get(batch_id, ada)
+        with pytest.raises(NotFound):
+            await office.cancel(batch_id, ada)
+        with pytest.raises(NotFound):
+            await office.service.delete(ada, batch_id)
+        with pytest.raises(Invalid, match=r"^after: "):
+            await office.listed(ada, after=batch_id)
+    assert (await office.get(made.id)).status is Status.VALIDATING
+
+
+async def test_an_interns_key_cancels_and_deletes_its_own_batch(office: Office) -> None:
+    ada = await office.boot("ada")
+    ended = await office.submit(subject=ada)
+    await office.desk.run()
+    await office.service.delete(ada, ended.id)
+    assert await office.listed() == []
+    made = await office.submit(subject=ada)
+    assert (await office.cancel(made.id, ada)).status is Status.CANCELLING
+
+
+async def test_an_intern_that_was_booted_again_still_sees_its_batches(office: Office) -> None:
+    first = await office.boot("ada")
+    made = await office.submit(subject=first)
+    ada = await office.boot("ada", earlier=first)
+    assert await office.listed(ada) == [made.id]
+    assert (await office.get(made.id, ada)).id == made.id
+
+
+async def test_an_interns_key_learns_nothing_by_the_idempotency_key_of_another(
+    office: Office,
+) -> None:
+    await office.submit(key="once")
+    with pytest.raises(Conflict):
+        await office.submit(key="once", subject=await office.boot("ada"))

@@ -13,11 +13,11 @@ from tollhouse.batches.policy import (
     estimate_nano,
     find_model,
     is_kept,
-    sees,
+    sight,
 )
-from tollhouse.batches.types import BatchDemand, Endpoint, ProviderWish
+from tollhouse.batches.types import BatchDemand, Endpoint, ProviderWish, Sight
 from tollhouse.identity.policy import subject_of
-from tollhouse.identity.types import AccessPolicy
+from tollhouse.identity.types import AccessPolicy, KeyKind
 from tollhouse.inference.catalog import Catalog
 from tollhouse.inference.types import Dialect, Model
 from tollhouse.inference.types import Endpoint as Offer
@@ -143,8 +143,12 @@ def test_an_account_may_have_so_many_batches_open() -> None:
 
 
 def test_a_key_sees_the_batches_of_its_workspace() -> None:
-    assert sees(subject_of(api_key()), batch())
-    assert not sees(subject_of(api_key(workspace_id="other")), batch())
+    assert sight(subject_of(api_key(workspace_id="here"))) == Sight("here")
+
+
+def test_an_intern_s_own_key_sees_those_of_its_intern() -> None:
+    own = api_key(workspace_id="here", kind=KeyKind.INTERN, intern_id="ada")
+    assert sight(subject_of(own)) == Sight("here", "ada")
 
 
 def test_a_batch_is_kept_until_its_retention_is_over() -> None:
