@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from tollhouse.vault.egress.heads import LARGEST_HEAD, passed_on, values_of, wants_websocket
+from tollhouse.vault.egress.heads import (
+    LARGEST_HEAD,
+    check_extensions,
+    passed_on,
+    values_of,
+    wants_websocket,
+)
 from tollhouse.vault.egress.refusals import BROKEN, COMPRESSED, MALFORMED, REASON_HEADER, Refused
 from tollhouse.vault.egress.tunnel import tunnel
 from tollhouse.vault.egress.ways import Asked
@@ -109,7 +115,7 @@ class Exchange:
         uploading = await self._upload(begun, outer, host)
         self._client.when_ended(host.abort)
         try:
-            return await self._answer(outer, host, redactor, uploading)
+            return await self._answer(head, outer, host, redactor, uploading)
         finally:
             self._client.when_ended(None)
             await _stopped(uploading)
@@ -181,6 +187,7 @@ class Exchange:
 
     async def _answer(
         self,
+        asked: h11.Request,
         outer: h11.Connection,
         host: Wire,
         redactor: Redactor | None,
@@ -189,6 +196,7 @@ class Exchange:
         event = await self._host_event(outer, host, uploading)
         while isinstance(event, h11.InformationalResponse):
             if event.status_code == _SWITCHING:
+                check_extensions(asked.headers, event.headers)
                 await self._switch(event, outer, host, redactor)
                 return False
             event = await self._host_event(outer, host, uploading)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tollhouse.vault.egress.refusals import (
     AMBIGUOUS_LENGTH,
+    EXTENSION,
     HEAD_TOO_LARGE,
     MALFORMED,
     METHOD,
@@ -175,3 +176,28 @@ def wants_websocket(method: bytes, headers: Sequence[Field]) -> bool:
         for token in value.split(b",")
     ]
     return method == b"GET" and upgrades == [_WEBSOCKET] and b"upgrade" in tokens
+
+
+def check_extensions(offered: Iterable[Field], agreed: Iterable[Field]) -> None:
+    """Make sure that a host agrees to no more extensions of WebSocket than it was offered.
+
+    Where answers are read for values none is offered: frames that are compressed could hide one,
+    and clients may read them though they did not ask.
+
+    Args:
+        offered: The fields of the request, as they went to the host.
+        agreed: Those of its answer.
+
+    Raises:
+        Refused: It names another.
+
+    Source: RFC 6455, sections 4.1 and 9.1.
+    """
+    if not _extensions(agreed) <= _extensions(offered):
+        raise Refused(EXTENSION)
+
+
+def _extensions(headers: Iterable[Field]) -> frozenset[bytes]:
+    """Return the names of extensions, without their parameters."""
+    elements = b",".join(values_of(headers, b"sec-websocket-extensions")).split(b",")
+    return frozenset(each.partition(b";")[0].strip() for each in elements) - {b""}

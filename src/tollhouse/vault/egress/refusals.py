@@ -110,6 +110,9 @@ BROKEN: Final = Refusal(502, "broken", "The host's answer broke off, or is no HT
 COMPRESSED: Final = Refusal(
     502, "compressed", "The host compressed an answer that has to be read for secrets."
 )
+EXTENSION: Final = Refusal(
+    502, "extension", "The host agreed to an extension of WebSocket that was not offered to it."
+)
 NO_ROUTE: Final = Refusal(
     404, "no_route", "The gateway's routes for inference are reached here, and no others."
 )

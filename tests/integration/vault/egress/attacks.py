@@ -513,10 +513,12 @@ async def parts_of_answers_and_compressed_ones(house: House) -> None:
 # ------------------------------------------------------------------------------- websocket
 
 
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+
+
 async def _as_websocket(peer: Peer) -> None:
-    accept = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     await peer.play(
-        accept + b"Sec-WebSocket-Accept: x\r\n\r\n", f"\x81\x20{VALUE}".encode("latin-1")
+        SWITCH + b"Sec-WebSocket-Accept: x\r\n\r\n", f"\x81\x20{VALUE}".encode("latin-1")
     )
     await peer.gone()
 
@@ -534,6 +536,15 @@ async def a_websocket_that_is_compressed(house: House) -> None:
     await client.say(house.head(TOKEN, *UPGRADE))
     assert (await client.hear()).startswith(b"HTTP/1.1 101 ")
     assert b"extensions" not in bytes(house.api.peers[0].arrived)
+
+
+@attack("websocket", without(exchange, "check_extensions", nothing))
+async def a_websocket_that_is_compressed_unasked(house: House) -> None:
+    agreed = b"Sec-WebSocket-Accept: x\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
+    house.api.behave = say(SWITCH + agreed)
+    client = await house.tunnel()
+    await client.say(house.head(TOKEN, *UPGRADE))
+    assert b"x-tollhouse-egress: extension\r\n" in await client.hear()
 
 
 @attack("websocket", without(redaction.Redactor, "_places", lambda *_: ()))

@@ -5,13 +5,12 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from tests.integration.vault.egress.attacks import UPGRADE
+from tests.integration.vault.egress.attacks import SWITCH, UPGRADE
 from tests.integration.vault.egress.house import VALUE, Client, House, until
 from tollhouse.testing.raw_server import Peer, reply, say
 
 TOKEN = "Authorization: Bearer {{secret:token}}"
 HIDDEN = b"*" * len(VALUE)
-SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
 HI = b"\x81\x02hi"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -97,9 +96,16 @@ async def test_no_host_speaks_as_the_proxy_when_it_switches_to_a_websocket(house
     assert b"alt-svc" not in head
 
 
-async def switched(house: House, client: Client) -> bytes:
+async def test_a_host_may_agree_to_an_extension_that_the_client_offered(house: House) -> None:
+    house.api.behave = say(SWITCH + b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n" + HI)
+    client = await house.tunnel()
+    head = await switched(house, client, *UPGRADE)
+    assert b"permessage-deflate" in head
+
+
+async def switched(house: House, client: Client, *lines: str) -> bytes:
     """Return the head that a client gets in which the host agrees, once `HI` has come."""
-    await client.say(house.head(TOKEN, *UPGRADE))
+    await client.say(house.head(*(lines or (TOKEN, *UPGRADE))))
     heard = b""
     while not heard.endswith(HI):
         piece = await client.hear()

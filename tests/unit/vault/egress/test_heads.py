@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tollhouse.vault.egress.heads import (
     LARGEST_HEAD,
     HeadReader,
+    check_extensions,
     check_framing,
     check_method,
     passed_on,
@@ -19,6 +20,7 @@ from tollhouse.vault.egress.heads import (
 )
 from tollhouse.vault.egress.refusals import (
     AMBIGUOUS_LENGTH,
+    EXTENSION,
     HEAD_TOO_LARGE,
     MALFORMED,
     METHOD,
@@ -381,3 +383,41 @@ def test_a_request_with_a_body_asks_for_no_websocket(body: tuple[bytes, bytes]) 
     headers = [(b"upgrade", b"websocket"), (b"connection", b"upgrade")]
     assert not wants_websocket(b"GET", [*headers, body])
     assert wants_websocket(b"GET", [*headers, (b"content-length", b"0")])
+
+
+OFFERED = [(b"sec-websocket-extensions", b"permessage-deflate; client_max_window_bits, x-mux")]
+
+
+@pytest.mark.parametrize(
+    "agreed",
+    [
+        pytest.param([], id="none"),
+        pytest.param([b""], id="an empty list"),
+        pytest.param([b"permessage-deflate; server_no_context_takeover"], id="with parameters"),
+        pytest.param([b"x-mux , permessage-deflate"], id="in another order"),
+        pytest.param([b"x-mux", b"permessage-deflate;a=1"], id="in two headers"),
+    ],
+)
+def test_a_host_may_agree_to_extensions_that_were_offered(agreed: list[bytes]) -> None:
+    check_extensions(OFFERED, [(b"sec-websocket-extensions", each) for each in agreed])
+
+
+@pytest.mark.parametrize(
+    "agreed",
+    [
+        pytest.param([b"x-other"], id="another"),
+        pytest.param([b"x-mux, x-other"], id="one more"),
+        pytest.param([b"x-mux", b"x-other"], id="one more in a second header"),
+        pytest.param([b'x-mux; a="b, x-other"'], id="what others may read as one more"),
+        pytest.param([b"permessage-deflat"], id="the beginning of one"),
+    ],
+)
+def test_an_extension_that_was_not_offered_is_refused(agreed: list[bytes]) -> None:
+    with pytest.raises(Refused) as refused:
+        check_extensions(OFFERED, [(b"sec-websocket-extensions", each) for each in agreed])
+    assert refused.value.refusal is EXTENSION
+
+
+def test_where_none_was_offered_each_extension_is_refused() -> None:
+    with pytest.raises(Refused):
+        check_extensions([], OFFERED)
