@@ -1,0 +1,71 @@
+"""`docs/interns.md` begins with commands and what they print; it is what a newcomer sees."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment, start_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE = Path(__file__).parents[3] / "docs" / "interns.md"
+SECTION = "## From nothing to a shell and back"
+OTHER_EACH_TIME = (
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),
+    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
+    (re.compile(r"\s+"), " "),
+)
+SECONDS = 60
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Return the section's commands, and the lines that it shows of what each prints."""
+    section = PAGE.read_text().partition(SECTION)[2].partition("\n## ")[0]
+    shown = "".join(re.findall(r"```console\n(.*?)```", section, re.DOTALL))
+    for block in shown.split("$ ")[1:]:
+        command, *lines = block.splitlines()
+        yield command, lines
+
+
+def plain(line: str) -> str:
+    """Return a line without what is another one each time."""
+    for pattern, name in OTHER_EACH_TIME:
+        line = pattern.sub(name, line)
+    return line.strip()
+
+
+def is_printed(line: str) -> bool:
+    """Tell whether a pipe gets a line too: headings are for terminals, `...` is the page's."""
+    return line != "..." and not line.isupper()
+
+
+@pytest.mark.sandbox
+def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
+    served, exported, *rest = commands()
+    assert (served[0], exported[0]) == ("tollhouse serve", "export TOLLHOUSE_API_KEY=sk-th-v1-...")
+    with start_server(tmp_path) as server:
+        there = {"TOLLHOUSE_API_KEY": server.api_key, "TOLLHOUSE_DATA_DIR": str(server.data_dir)}
+        environment = clean_environment(there)
+        environment["PATH"] = f"{TOLLHOUSE.parent}:{environment['PATH']}"
+        for command, lines in rest:
+            done = subprocess.run(
+                ["bash", "-c", command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+            assert done.returncode == 0, (command, done.stderr, server.stderr_text())
+            printed = [plain(line) for line in done.stdout.splitlines()]
+            missing = [
+                line for line in map(plain, filter(is_printed, lines)) if line not in printed
+            ]
+            assert missing == [], (command, done.stdout)

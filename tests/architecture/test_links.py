@@ -1,0 +1,28 @@
+"""Links between the pages of the documentation lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")]
+LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what headings are called in links: lower case, hyphens for blanks, no punctuation."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def leads(page: Path, target: str, anchor: str) -> bool:
+    there = (page.parent / target).resolve() if target else page
+    return there.exists() and (not anchor or anchor in anchors(there))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_a_page_links_to_what_there_is(page: Path) -> None:
+    links = LINK.findall(CODE.sub("", page.read_text()))
+    assert [link for link in links if not leads(page, *link)] == []
