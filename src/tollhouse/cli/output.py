@@ -80,7 +80,7 @@ class Written:
     """What is too large to be returned: the command has written it itself."""
 
     note: str
-    """A sentence for people only, on standard error."""
+    """A sentence for people only, on standard error; nothing unless there is something to say."""
     exit_code: int = 0
     """How the command ends."""
 
@@ -101,7 +101,7 @@ def style(*, as_json: bool) -> Style:
 def show(shown: Shown, how: Style) -> None:
     """Print a result; an empty list prints nothing to a pipe."""
     if isinstance(shown, Written):
-        if sys.stderr.isatty():
+        if shown.note and sys.stderr.isatty():
             print(shown.note, file=sys.stderr)
     elif text := rendered(shown, how):
         write(text)
@@ -119,14 +119,30 @@ def write(text: str, end: str = "\n") -> bool:
     try:
         print(text, end=end, flush=True)
     except OSError as error:
-        # What is left in the buffer would fail once more at the interpreter's end, and loudly.
-        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            message = f"the output cannot be written ({error.strerror})"
-            raise CommandFailed(message) from None
+        give_up(error)
         return False
     return True
+
+
+def give_up(error: OSError) -> None:
+    """Write nothing more on standard output, which has failed; that nobody reads on is no failure.
+
+    Raises:
+        CommandFailed: The disk is full, say.
+    """
+    # What is left in the buffer would fail once more at the interpreter's end, and loudly.
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        message = f"the output cannot be written ({error.strerror})"
+        raise CommandFailed(message) from None
+
+
+def visible(text: str) -> str:
+    r"""Return a name so that two names never look alike: what cannot be printed, as `\x1b`."""
+    return "".join(
+        char if char.isprintable() and char != "\\" else ascii(char)[1:-1] for char in text
+    )
 
 
 def rendered(shown: Listing | Record | Report, how: Style) -> str:

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.cli.output import Column, Listing, Record, Style, field, rendered, text_of
+from tollhouse.cli.output import Column, Listing, Record, Style, field, rendered, text_of, visible
 
 PEOPLE = Style(terminal=True)
 PIPE = Style()
@@ -71,3 +71,14 @@ def test_a_name_of_somebody_else_cannot_steer_the_terminal_or_break_a_line(name:
         text = rendered(Record({"name": name}), how)
         assert all(char.isprintable() or char == "\t" for char in text)
         assert text.count("\t") == (how is PIPE)
+
+
+def test_what_cannot_be_printed_of_a_name_is_visible() -> None:
+    assert visible("a\x1b[2J\u202eb\n") == "a\\x1b[2J\\u202eb\\n"
+    assert visible("Ada 日本") == "Ada 日本"
+
+
+@given(st.text(), st.text())
+def test_two_names_never_look_alike(one: str, other: str) -> None:
+    assert visible(one).isprintable()
+    assert (visible(one) == visible(other)) == (one == other)

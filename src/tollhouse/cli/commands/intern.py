@@ -8,7 +8,16 @@ import typer
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.output import Listing, Record, Report, Written, field, one_line
+from tollhouse.cli.output import (
+    Column,
+    Listing,
+    Record,
+    Report,
+    Written,
+    field,
+    one_line,
+    visible,
+)
 from tollhouse.cli.values import segment
 
 if TYPE_CHECKING:
@@ -282,8 +291,8 @@ async def list_files(
 
     async with opened(await _access(server, await _find(server, intern))) as there:
         found = await there.listed(path)
-    columns = [field("mode"), field("size"), field("modified_at", "modified"), field("name")]
-    return Listing(found, columns)
+    name = Column("name", lambda each: visible(each["name"]))
+    return Listing(found, [field("mode"), field("size"), field("modified_at", "modified"), name])
 
 
 @control_command(
@@ -308,7 +317,7 @@ async def get_file(
     target = None if to == "-" else Path(to)
     async with opened(await _access(server, await _find(server, intern))) as there:
         size = await there.get(path, target)
-    return Written(f"{size} bytes")
+    return Written("" if target is None else f"{size} bytes")
 
 
 @control_command(
@@ -326,7 +335,7 @@ async def put_file(
         str,
         typer.Argument(metavar="PATH", help="Its place at the intern; a folder ends with a slash."),
     ] = "./",
-) -> Record:
+) -> Report:
     """Send a file; it takes the place of what has its name once it is there as a whole."""
     from tollhouse.cli.interns.files import opened
 
@@ -335,7 +344,8 @@ async def put_file(
         message = "name the file: tollhouse intern files put INTERN - PATH"
         raise CommandFailed(message)
     async with opened(await _access(server, await _find(server, intern))) as there:
-        return Record(await there.put(source, path))
+        found = await there.put(source, path)
+    return Report(found, Record({**found, "name": visible(found["name"])}))
 
 
 @control_command(
@@ -362,11 +372,9 @@ async def delete_file(
 
 
 async def _access(server: Server, intern: dict[str, Any]) -> "Access":
-    from tollhouse.cli.interns.access import Access
-    from tollhouse.kernel.secret import Secret
+    from tollhouse.cli.interns.access import access_of
 
-    told = await server.get(f"{_path(intern)}/daemon")
-    return Access(told["origin"], Secret(told["token"]))
+    return access_of(await server.get(f"{_path(intern)}/daemon"))
 
 
 def _shown(report: Report) -> tuple[Any, Any, int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.interns.replies import fields, message
 from tollhouse.kernel.secret import Secret
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     Renew = Callable[[], Awaitable["Access"]]
     """Asks the gateway once more: a token is changed whenever an intern is provisioned."""
 
-_LARGEST_ANSWER: Final = 1000
+_ORIGIN: Final = re.compile(r"https?://[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?(:[0-9]{1,5})?")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,1000}")
 _UNAUTHORIZED: Final = 401
 
 
@@ -40,21 +42,40 @@ class Access:
         return host in {"127.0.0.1", "::1", "localhost"} or host.endswith(".localhost")
 
 
+def access_of(reply: object) -> Access:
+    """Return the way that the gateway tells.
+
+    Raises:
+        CommandFailed: It is none: an origin has no path and no user, and a token is one word.
+    """
+    told = fields(reply)
+    match told.get("origin"), told.get("token"):
+        case str(origin), str(token) if _is_origin(origin) and _TOKEN.fullmatch(token):
+            return Access(origin, Secret(token))
+        case _:
+            text = "the gateway gave no address of the intern"
+            raise CommandFailed(text)
+
+
 def refusal(status: int, body: bytes) -> CommandFailed:
-    """Return what a daemon's refusal, or that of whoever stands before it, is to a person."""
+    """Return what a daemon's refusal, or that of whoever stands before it, is to a person.
+
+    Args:
+        status: Of the answer.
+        body: Its beginning.
+    """
     if status == _UNAUTHORIZED:
         text = "the intern refused the token: it was provisioned again meanwhile, try once more"
         return CommandFailed(text, passes=True)
-    text = f"the intern refused: {_message(body) or f'status {status}'}"
+    text = f"the intern refused: {message(body) or f'status {status}'}"
     return CommandFailed(text, passes=status >= 500)  # noqa: PLR2004 - of HTTP
 
 
-def _message(body: bytes) -> str:
+def _is_origin(text: str) -> bool:
+    if not _ORIGIN.fullmatch(text):
+        return False
     try:
-        answer = json.loads(body[:_LARGEST_ANSWER])
+        urlsplit(text).port  # noqa: B018 - it looks at the number only when it is asked
     except ValueError:
-        return ""
-    error: Any = cast("dict[str, Any]", answer).get("error") if isinstance(answer, dict) else None
-    message: Any = cast("dict[str, Any]", error).get("message") if isinstance(error, dict) else None
-    printable = "".join(char for char in str(message or "") if char.isprintable())
-    return printable.rstrip(".")
+        return False
+    return True

@@ -7,13 +7,14 @@ import json
 import os
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.interns.access import refusal
 from tollhouse.cli.interns.keys import Keys, Typed
 from tollhouse.cli.interns.outcomes import Dropped, Exited, Left
+from tollhouse.cli.interns.replies import number, parsed, unclear
 from tollhouse.cli.interns.unsent import Unsent
 from tollhouse.cli.output import one_line
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _BY_SIGNAL: Final = 128
 _ENDED: Final = 1001
+_BROKEN_RULES: Final = frozenset((1002, 1007, 1009))
+"""Codes with which this end closes: what came is no WebSocket, no text, or too large."""
 _REFUSALS: Final = range(4400, 4500)
 """Codes after which the same would happen again."""
 _NOT_FOUND: Final = 404
@@ -35,6 +38,8 @@ _OPEN_SECONDS: Final = 15.0
 _CLOSE_SECONDS: Final = 2.0
 _MESSAGE: Final = 32 * 1024
 _LARGEST: Final = 1 << 20
+"""Bytes of a message; a daemon's have 256 KiB at most."""
+_LARGEST_CODE: Final = 255
 
 
 class Talk:
@@ -65,8 +70,8 @@ class Talk:
             Dropped: There is none any more; what was said counts.
             CommandFailed: It was refused, or ended in a way that another connection does not mend.
         """
-        from websockets.asyncio.client import connect
-        from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+        from websockets.asyncio.client import ClientConnection, connect
+        from websockets.exceptions import InvalidStatus, WebSocketException
 
         class Direct(connect):
             """Follows no redirect: the token is for one host."""
@@ -74,9 +79,18 @@ class Talk:
             def process_redirect(self, exc: Exception) -> Exception:
                 return exc
 
+        class Strict(ClientConnection):
+            """Ends at once where rules are broken: who breaks them need not close either."""
+
+            def data_received(self, data: bytes) -> None:
+                super().data_received(data)
+                if self.protocol.parser_exc is not None:
+                    self.transport.abort()
+
         connecting = Direct(
             self._address(access),
             additional_headers=access.headers,
+            create_connection=Strict,
             user_agent_header="tollhouse-cli",
             compression=None,
             proxy=None if access.is_near else True,
@@ -90,11 +104,9 @@ class Talk:
             connection = await connecting
         except InvalidStatus as refused:
             raise self._refused(refused.response) from None
-        except InvalidURI:
-            raise CommandFailed("the gateway gave no address of the intern") from None
-        except (OSError, TimeoutError, InvalidHandshake, EOFError) as error:
-            text = f"the intern cannot be reached ({error or type(error).__name__})"
-            raise Dropped(text, was_open=False) from None
+        except (OSError, TimeoutError, WebSocketException, EOFError) as error:
+            text = f"the intern cannot be reached ({one_line(str(error)) or type(error).__name__})"
+            raise Dropped(text) from None
         try:
             return await self._talk(connection)
         finally:
@@ -120,7 +132,7 @@ class Talk:
         failed = refusal(status, bytes(response.body or b""))
         if status == _NOT_FOUND and self.has_begun:
             return CommandFailed("the terminal ended while there was no connection")
-        return Dropped(str(failed), was_open=False) if failed.passes else failed
+        return Dropped(str(failed)) if failed.passes else failed
 
     async def typed(self) -> Left:
         """Take what is typed here, also between two connections, until the person leaves."""
@@ -155,25 +167,26 @@ class Talk:
     async def _hear(self, connection: ClientConnection) -> Exited:
         from websockets.exceptions import ConnectionClosed
 
-        exited: Exited | None = None
         try:
             while True:
                 message = await connection.recv()
                 if isinstance(message, str):
-                    exited = self._told(message) or exited
+                    if (exited := self._told(message)) is not None:
+                        return exited
                 elif not await self.local.write(message):
                     await self._hang_up(connection)
                     return Exited(_BY_SIGNAL + signal.SIGPIPE)
                 else:
                     self._position += len(message)
         except ConnectionClosed as closed:
-            if exited is not None:
-                return exited
+            if closed.sent and not closed.rcvd_then_sent and closed.sent.code in _BROKEN_RULES:
+                raise unclear() from None
             code = closed.rcvd.code if closed.rcvd else None
             reason = closed.rcvd.reason if closed.rcvd else ""
         if code in _REFUSALS or code == _ENDED:
             raise CommandFailed(one_line(reason) or "the intern has closed the terminal")
-        raise Dropped("the connection to the intern dropped", was_open=True)
+        text = "the connection to the intern dropped"
+        raise Dropped(text, was_attached=self._is_attached)
 
     def _told(self, text: str) -> Exited | None:
         """Take a control message; return how the shell has ended, where it says so.
@@ -181,19 +194,19 @@ class Talk:
         Raises:
             CommandFailed: It cannot be understood.
         """
-        try:
-            message: dict[str, Any] = json.loads(text)
-            match message["type"]:
-                case "attached":
-                    self._attached(int(message["position"]), int(message["input"]))
-                case "input":
-                    self._unsent.taken(int(message["position"]))
-                case "exit":
-                    return Exited(int(message["code"]))
-                case _:
-                    pass  # a newer daemon says more
-        except (ValueError, TypeError, LookupError):
-            raise CommandFailed("the intern said what cannot be understood") from None
+        told = parsed(text)
+        position = told.get("position")
+        match told.get("type"):
+            case "attached":
+                self._attached(number(position), number(told.get("input")))
+            case "input":
+                self._unsent.taken(number(position))
+            case "exit":
+                return Exited(number(told.get("code"), _LARGEST_CODE))
+            case str():
+                pass  # a newer daemon says more
+            case _:
+                raise unclear()
         self._news.set()
         return None
 

@@ -10,19 +10,21 @@ Paths of the intern are relative to its workspace; a leading `/workspace/` may b
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
 import stat
 import sys
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import quote
 
 from tollhouse.cli.batches.meters import sending
 from tollhouse.cli.bodies import Body
 from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.interns import replies
 from tollhouse.cli.interns.access import refusal
 from tollhouse.cli.interns.meters import receiving
+from tollhouse.cli.output import give_up
 from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
@@ -32,11 +34,16 @@ if TYPE_CHECKING:
     import httpx2
 
     from tollhouse.cli.interns.access import Access
+    from tollhouse.cli.interns.replies import Content, Entry
 
 _WORKSPACE: Final = "/workspace"
 _PIECE: Final = 256 * 1024
-_PAGE: Final = 1000
 _SECONDS: Final = 60.0
+"""Without a byte; and for an answer that is no file, in all."""
+_PIECE_SECONDS: Final = 2 * _SECONDS
+"""For one piece that is sent: its own time, and that of an answer that comes before the rest."""
+MOST_LISTED: Final = 100_000
+"""Entries of one folder: more are for no reader, and a list of them may have no end."""
 _ATTEMPTS: Final = 5
 """To go on with a file whose connection broke."""
 _PARTIAL: Final = 206
@@ -68,26 +75,31 @@ class Files:
         """Take an open client whose base URL is the daemon's origin; see `opened`."""
         self._http = http
 
-    async def listed(self, path: str = "") -> list[dict[str, Any]]:
+    async def listed(self, path: str = "") -> list[Entry]:
         """Return what a folder holds, by name: `name`, `type`, `size`, `mode`, `modified_at`.
 
         Args:
             path: Of the folder; nothing for the workspace.
 
         Raises:
-            CommandFailed: It was refused, it is a file, or nobody answered.
+            CommandFailed: It was refused, it is a file, it has more than `MOST_LISTED` entries,
+                nobody answered, or the answer cannot be understood.
         """
-        found = list[dict[str, Any]]()
+        found: list[Entry] = []
         while True:
-            query = {"limit": str(_PAGE), "after": found[-1]["name"] if found else ""}
+            after = found[-1]["name"] if found else ""
+            query = {"limit": str(replies.PAGE), "after": after}
             async with self._asked("GET", path, params=query) as response:
                 if response.headers.get("Content-Type") != "application/json":
                     message = f"{path} is a file"
                     raise CommandFailed(message)
-                page = json.loads(await response.aread())
-            found += page["data"]
-            if not page["has_more"] or not page["data"]:
+                page = replies.page(await _whole(response), after)
+            found += page.entries
+            if not page.has_more or not page.entries:
                 return found
+            if len(found) >= MOST_LISTED:
+                message = f"the folder has more than {MOST_LISTED} entries"
+                raise CommandFailed(message)
 
     async def get(self, path: str, to: Path | None) -> int:
         """Fetch a file.
@@ -99,15 +111,19 @@ class Files:
                 standard output.
 
         Returns:
-            Its size in bytes.
+            Its size in bytes; 0 where nobody reads standard output to its end.
 
         Raises:
-            CommandFailed: It was refused, it is a folder, nobody answered, or the connection broke
-                again and again.
+            CommandFailed: It was refused, it is a folder, nobody answered, the answer cannot be
+                understood, the connection broke again and again, or standard output is full.
             StartError: It cannot be written here.
         """
         if to is None:
-            return await self._fetch(path, sys.stdout.buffer, lambda _: None)
+            try:
+                return await self._fetch(path, sys.stdout.buffer, lambda _: None)
+            except OSError as error:
+                give_up(error)
+                return 0
         target = _target(to, path)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
@@ -122,7 +138,7 @@ class Files:
                 part.unlink(missing_ok=True)
         return size
 
-    async def put(self, source: Path | None, path: str) -> dict[str, Any]:
+    async def put(self, source: Path | None, path: str) -> Entry:
         """Send a file; it replaces what has its name, once it is there as a whole.
 
         Args:
@@ -171,34 +187,33 @@ class Files:
 
     async def _send(
         self, path: str, pieces: Iterable[bytes], size: int | None, mode: int | None
-    ) -> dict[str, Any]:
+    ) -> Entry:
         headers = {} if size is None else {"Content-Length": str(size)}
         query = {} if mode is None else {"mode": f"{mode:o}"}
-        body = Body(pieces)
-        about: dict[str, Any] = {"content": body, "extensions": {"trace": body.trace}}
-        async with self._asked("PUT", path, params=query, headers=headers, **about) as response:
-            return json.loads(await response.aread())
+        async with self._asked("PUT", path, pieces, params=query, headers=headers) as response:
+            return replies.entry(await _whole(response))
 
     async def _fetch(self, path: str, file: BinaryIO, begun: Callable[[int], None]) -> int:
         """Write a file's content; go on where a connection broke, while the file stays the same."""
         import httpx2
 
-        at, tag, attempts = 0, "", 0
-        with receiving() as received:
+        whole: Content | None = None
+        at, attempts = 0, 0
+        with receiving(quiet=file.isatty()) as received:
             while True:
-                headers = {"Range": f"bytes={at}-", "If-Range": tag} if at else {}
                 try:
-                    async with self._asked("GET", path, headers=headers) as response:
-                        if "ETag" not in response.headers:
+                    async with self._asked("GET", path, headers=_rest(whole, at)) as response:
+                        told = replies.content(response.headers)
+                        if told is None:
                             message = f"{path} is a folder"
                             raise CommandFailed(message)
-                        if at and response.status_code != _PARTIAL:
+                        if whole is None:
+                            whole = told
+                            begun(told.mode)
+                            received.begin(told.size)
+                        elif response.status_code != _PARTIAL or not told.is_rest_of(whole, at):
                             message = f"{path} changed while it was fetched: try again"
                             raise CommandFailed(message, passes=True)
-                        if not at:
-                            begun(int(response.headers.get("File-Mode", "644"), 8) & 0o777)
-                            received.begin(int(response.headers["Content-Length"]))
-                        tag = response.headers["ETag"]
                         async for piece in response.aiter_raw(_PIECE):
                             file.write(piece)
                             at += len(piece)
@@ -217,21 +232,60 @@ class Files:
         self,
         method: str,
         path: str,
+        pieces: Iterable[bytes] | None = None,
         **asked: Any,  # noqa: ANN401 - as the HTTP library has it
     ) -> AsyncGenerator[httpx2.Response]:
+        """Ask, and wait for the head of the answer; its body breaks off with a `RequestError`."""
         import httpx2
 
-        begun = False
-        try:
-            async with self._http.stream(method, f"/files/{_escaped(path)}", **asked) as response:
-                if response.status_code not in _OK:
-                    raise refusal(response.status_code, await response.aread())
-                begun = True
-                yield response
-        except httpx2.RequestError as error:
-            if begun and method == "GET":
-                raise
-            raise _unreachable(error) from None
+        patience = asyncio.timeout(_SECONDS)
+        if pieces is not None:
+            body = Body(_paced(pieces, patience))
+            asked |= {"content": body, "extensions": {"trace": body.trace}}
+        async with AsyncExitStack() as stack:
+            try:
+                async with patience:
+                    asking = self._http.stream(method, f"/files/{_escaped(path)}", **asked)
+                    response = await stack.enter_async_context(asking)
+                    if response.status_code not in _OK:
+                        said = await replies.beginning_of(response)
+                        raise refusal(response.status_code, said)
+            except TimeoutError:
+                raise _late() from None
+            except httpx2.RequestError as error:
+                raise _unreachable(error) from None
+            yield response
+
+
+async def _whole(response: httpx2.Response) -> bytes:
+    """Return the body of an answer that is no file.
+
+    Raises:
+        CommandFailed: It is too large, takes too long, or broke off.
+    """
+    import httpx2
+
+    try:
+        async with asyncio.timeout(_SECONDS):
+            return await replies.body_of(response)
+    except TimeoutError:
+        raise _late() from None
+    except httpx2.RequestError as error:
+        raise _unreachable(error) from None
+
+
+def _paced(pieces: Iterable[bytes], patience: asyncio.Timeout) -> Iterator[bytes]:
+    """Return pieces as they are sent; from the last one on, so long may the answer take."""
+    now = asyncio.get_running_loop().time
+    for piece in pieces:
+        patience.reschedule(now() + _PIECE_SECONDS)
+        yield piece
+    patience.reschedule(now() + _SECONDS)
+
+
+def _rest(whole: Content | None, at: int) -> dict[str, str]:
+    """Return what asks for what is still missing of a file, if it is the same."""
+    return {} if whole is None else {"Range": f"bytes={at}-", "If-Range": whole.tag}
 
 
 def _target(to: Path, path: str) -> Path:
@@ -246,6 +300,10 @@ def _escaped(path: str) -> str:
 def _unreachable(error: httpx2.RequestError) -> CommandFailed:
     text = f"the connection to the intern failed ({str(error) or type(error).__name__}): try again"
     return CommandFailed(text, passes=True)
+
+
+def _late() -> CommandFailed:
+    return CommandFailed("the intern does not answer in time: try again", passes=True)
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

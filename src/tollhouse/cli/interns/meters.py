@@ -26,9 +26,13 @@ class Received(Protocol):
 
 
 @contextmanager
-def receiving() -> Generator[Received]:
-    """Show how much of a file has come, until the end of the block; on a terminal only."""
-    if not is_terminal():
+def receiving(*, quiet: bool = False) -> Generator[Received]:
+    """Show how much of a file has come, until the end of the block; on a terminal only.
+
+    Args:
+        quiet: Whether the file itself is written to a terminal, where a bar would stand in it.
+    """
+    if quiet or not is_terminal():
         yield _Nothing()
         return
     # Imported where a bar is drawn: commands that draw none start faster.

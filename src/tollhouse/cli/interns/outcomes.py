@@ -19,7 +19,7 @@ class Left:
 class Dropped(Exception):
     """There is no connection any more, or none came about."""
 
-    def __init__(self, text: str, *, was_open: bool) -> None:
-        """Say why, and whether there was one."""
+    def __init__(self, text: str, *, was_attached: bool = False) -> None:
+        """Say why, and whether it had come as far as the terminal."""
         super().__init__(text)
-        self.was_open = was_open
+        self.was_attached = was_attached

@@ -105,7 +105,7 @@ async def _keep(talk: Talk, access: Access, renew: Renew | None, pauses: Pauses)
         try:
             return (await talk.over(access)).code
         except Dropped as dropped:
-            if dropped.was_open:
+            if dropped.was_attached:
                 wait, since = pauses.first_seconds, clock.monotonic()
                 talk.local.say("the connection dropped; trying again")
             elif not talk.has_begun or clock.monotonic() - since > pauses.give_up_seconds:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.interns import files as files_module
 from tollhouse.cli.interns.access import Access
 from tollhouse.cli.interns.files import Files, opened
 from tollhouse.kernel.secret import Secret
@@ -78,6 +81,32 @@ async def test_standard_input_and_output_do_too(
     await files.put(None, "x")
     assert await files.get("x", None) == 5
     assert taken.getvalue() == b"piped"
+
+
+async def test_standard_input_may_take_its_time(
+    files: Files, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            time.sleep(2)
+            return super().read(size)
+
+    monkeypatch.setattr(files_module, "_SECONDS", 1.0)
+    monkeypatch.setattr(files_module, "_PIECE_SECONDS", 1.0)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Slow(b"late")))
+    await files.put(None, "x")
+    assert (daemon.workspace / "x").read_text() == "late"
+
+
+async def test_a_reader_of_standard_output_that_has_enough_is_no_failure(
+    files: Files, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (daemon.workspace / "x").write_text("x")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        assert await files.get("x", None) == 0
 
 
 async def test_a_large_folder_is_listed_whole(files: Files, daemon: DaemonProcess) -> None:
@@ -172,3 +201,6 @@ class Breaking:
 
     def flush(self) -> None:
         self._file.flush()
+
+    def isatty(self) -> bool:
+        return False

@@ -4,12 +4,43 @@ from __future__ import annotations
 
 import pytest
 
-from tollhouse.cli.interns.access import Access, refusal
+from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.interns.access import Access, access_of, refusal
 from tollhouse.kernel.secret import Secret
 
 
 def test_the_token_is_not_shown() -> None:
     assert "canary" not in repr(Access("http://127.0.0.1:1", Secret("canary")))
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://127.0.0.1:8000", "https://1d.interns.example.com", "http://localhost"]
+)
+def test_the_gateway_tells_an_origin_and_a_token(origin: str) -> None:
+    access = access_of({"origin": origin, "token": "a-B_9", "viewer": {}})
+    assert (access.origin, access.token.reveal()) == (origin, "a-B_9")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(None, [], "x", {}, {"origin": "http://a"}, {"token": "x"}),
+        *({"origin": 5, "token": "x"}, {"origin": "http://a", "token": None}),
+        *({"origin": "http://a", "token": ""}, {"origin": "http://a", "token": "a\r\nX: y"}),
+        *(
+            {"origin": origin, "token": "x"}
+            for origin in (
+                *("", "a", "ftp://a", "http://", "http://a/", "http://a/b", "http://a?b"),
+                *("http://a@b", "http://a:b@c", "http://a:99999", "http://a:", "http://a b"),
+                *("http://a\r\n", "http://é", "http://-a", "//a"),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_no_way_is_refused(reply: object) -> None:
+    with pytest.raises(CommandFailed, match="the gateway gave no address of the intern"):
+        access_of(reply)
 
 
 @pytest.mark.parametrize(
