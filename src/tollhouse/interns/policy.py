@@ -1,4 +1,4 @@
-"""What an intern may be called, who may touch it, and what a creation is remembered by. Pure."""
+"""What an intern may be called, what may be done with it, what its creation is known by. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tollhouse.identity.types import KeyKind
 from tollhouse.interns.lifecycle import refusal
 from tollhouse.interns.types import Operation, Status
 from tollhouse.kernel.clock import iso_utc
-from tollhouse.kernel.errors import Conflict, Invalid, NotFound, TollhouseError, Unauthenticated
+from tollhouse.kernel.errors import Conflict, Invalid, NotFound, TollhouseError
 
 if TYPE_CHECKING:
-    from tollhouse.identity.types import Subject, Switches
+    from tollhouse.identity.types import Subject
     from tollhouse.interns.types import Intern, NewIntern
 
 NAME: Final = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
@@ -95,42 +94,6 @@ def check_model(model: str) -> str:
         message = "model: must have the form author/slug, such as simulated/echo."
         raise Invalid(message)
     return model
-
-
-def check_caller(caller: Subject) -> None:
-    """Make sure that a caller's key is one for interns.
-
-    Raises:
-        Unauthenticated: It is a management key, which has no workspace of its own.
-    """
-    if caller.kind is KeyKind.MANAGEMENT:
-        message = "Invalid or missing API key: a management key cannot use interns."
-        raise Unauthenticated(message)
-
-
-def check_programme(switches: Switches) -> None:
-    """Make sure that a workspace may have interns.
-
-    Raises:
-        NotFound: It may not, and is not told more.
-    """
-    if not switches.intern_programme:
-        message = "Not found."
-        raise NotFound(message)
-
-
-def check_confinement(caller: Subject, intern_id: str | None) -> None:
-    """Make sure that an intern's own key asks for that intern alone.
-
-    Args:
-        caller: Who asks.
-        intern_id: What it asks for; None for all of its workspace.
-
-    Raises:
-        NotFound: It asks for something else.
-    """
-    if caller.kind is KeyKind.INTERN and caller.intern_id != intern_id:
-        raise no_intern()
 
 
 def check_workspace(caller: Subject, workspace_id: str | None) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tollhouse.audit.types import Action, Entry
+from tollhouse.identity import admission
 from tollhouse.interns import policy, repository
 from tollhouse.interns.lifecycle import MOVES, Situation, holds_already, situation
 from tollhouse.interns.types import DaemonAccess, Desired, Intern, Operation, State, Status
@@ -87,11 +88,8 @@ class InternService:
             NotFound: Its workspace is not in the programme, or its key is an intern's own and it
                 asks for something else.
         """
-        policy.check_caller(caller)
         async with self._database.reading() as read:
-            switches = await self._context.identity.switches(read, caller.workspace_id)
-        policy.check_programme(switches)
-        policy.check_confinement(caller, intern_id)
+            await admission.admit(self._context.identity, read, caller, intern_id)
 
     # Looking
 

@@ -1,19 +1,18 @@
-"""What a secret may be called, which hosts it may be bound to, and who may touch it. Pure."""
+"""What a secret may be called, which hosts it may be bound to, and when it changes. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.identity.types import KeyKind
 from tollhouse.kernel import hosts
-from tollhouse.kernel.errors import Invalid, NotFound, Unauthenticated, Unavailable
+from tollhouse.kernel.errors import Invalid, Unavailable
 from tollhouse.vault.types import GATEWAY_HOST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.identity.types import Subject, Switches
+    from tollhouse.identity.types import Switches
 
 NAME: Final = r"^(?!.*__)[a-z]([a-z0-9_]*[a-z0-9])?$"
 LONGEST_NAME: Final = 255
@@ -132,44 +131,6 @@ def intern_uuid(intern_id: str) -> str:
     return intern_id.lower()
 
 
-def check_caller(caller: Subject) -> None:
-    """Make sure that a caller's key is one for vaults.
-
-    Raises:
-        Unauthenticated: It is a management key, which has no workspace of its own.
-    """
-    if caller.kind is KeyKind.MANAGEMENT:
-        message = "Invalid or missing API key: a management key cannot use a vault."
-        raise Unauthenticated(message)
-
-
-def check_programme(switches: Switches) -> None:
-    """Make sure that a workspace may have vaults.
-
-    Raises:
-        NotFound: It may not, and is not told more.
-    """
-    if not switches.intern_programme:
-        raise _not_found()
-
-
-def check_confinement(caller: Subject, intern_id: str | None, *, copies: bool = False) -> None:
-    """Make sure that an intern's own key stays with its intern.
-
-    Args:
-        caller: Who asks.
-        intern_id: The intern that it asks for, as it was sent; None for the workspace.
-        copies: Whether it wants to copy secrets of the workspace, which it cannot even list.
-
-    Raises:
-        NotFound: It asks for something else.
-    """
-    if caller.kind is not KeyKind.INTERN:
-        return
-    if copies or intern_id is None or intern_id.lower() != caller.intern_id:
-        raise _not_found()
-
-
 def check_writes(switches: Switches) -> None:
     """Make sure that secrets may be changed.
 
@@ -178,7 +139,3 @@ def check_writes(switches: Switches) -> None:
     """
     if not switches.vault_writes:
         raise WritesDisabled
-
-
-def _not_found() -> NotFound:
-    return NotFound("Not found.")

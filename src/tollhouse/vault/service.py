@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tollhouse.audit.types import Action, Entry
+from tollhouse.identity import admission
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound, Unavailable
 from tollhouse.kernel.pages import Window
 from tollhouse.vault import policy, repository
@@ -84,11 +85,10 @@ class VaultService:
                 asks for something else.
             WritesDisabled: It wants to change something, and that is switched off.
         """
-        policy.check_caller(caller)
+        # What it copies is its workspace's, which an intern's own key cannot even list.
+        asked = None if copies else intern_id
         async with self._database.reading() as read:
-            switches = await self._context.identity.switches(read, caller.workspace_id)
-        policy.check_programme(switches)
-        policy.check_confinement(caller, intern_id, copies=copies)
+            switches = await admission.admit(self._context.identity, read, caller, asked)
         if writes:
             policy.check_writes(switches)
 
@@ -425,7 +425,7 @@ class VaultService:
     async def _check_switches(self, write: Write, workspace_id: str) -> None:
         """Look again in the transaction that changes something."""
         switches = await self._context.identity.switches(write, workspace_id)
-        policy.check_programme(switches)
+        admission.check_programme(switches)
         policy.check_writes(switches)
 
     async def _store(

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tollhouse.identity.types import KeyKind, Subject, Switches
+from tollhouse.identity.types import KeyKind, Subject
 from tollhouse.interns import policy
 from tollhouse.interns.policy import Cursor
 from tollhouse.interns.types import NewIntern, Status
-from tollhouse.kernel.errors import Invalid, NotFound, Unauthenticated
+from tollhouse.kernel.errors import Invalid, NotFound
 
 CALLER = Subject(
     key_hash="hash",
@@ -23,7 +23,6 @@ CALLER = Subject(
     intern_id=None,
     label="label",
 )
-OWN = replace(CALLER, kind=KeyKind.INTERN, intern_id="intern")
 NEW = NewIntern("ada")
 
 
@@ -116,27 +115,6 @@ def test_a_cursor_comes_back_as_it_was() -> None:
 def test_a_cursor_of_somebody_else_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="starting_after: "):
         policy.cursor_of(text)
-
-
-def test_a_management_key_is_none_for_interns() -> None:
-    with pytest.raises(Unauthenticated):
-        policy.check_caller(replace(CALLER, kind=KeyKind.MANAGEMENT))
-
-
-def test_outside_the_programme_nothing_is_found() -> None:
-    with pytest.raises(NotFound):
-        policy.check_programme(Switches(intern_programme=False, vault_writes=True))
-
-
-def test_an_interns_own_key_asks_for_it() -> None:
-    policy.check_confinement(OWN, "intern")
-    policy.check_confinement(CALLER, None)
-
-
-@pytest.mark.parametrize("asked", [None, "other"])
-def test_an_interns_own_key_finds_nothing_else(asked: str | None) -> None:
-    with pytest.raises(NotFound):
-        policy.check_confinement(OWN, asked)
 
 
 def test_a_workspace_may_be_named_if_it_is_ones_own() -> None:

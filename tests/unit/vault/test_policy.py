@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.identity.types import KeyKind, Subject, Switches
-from tollhouse.kernel.errors import Invalid, NotFound, TollhouseError, Unauthenticated
+from tollhouse.kernel.errors import Invalid, TollhouseError
 from tollhouse.vault import policy
 from tollhouse.vault.policy import WritesDisabled
 
@@ -27,7 +26,6 @@ CALLER = Subject(
     label="sk-...",
 )
 OFF = Switches(intern_programme=False, vault_writes=False)
-OWN = replace(CALLER, kind=KeyKind.INTERN, intern_id=INTERN)
 
 
 @pytest.mark.parametrize("name", ["a", "a1", "a_b", "github_token", "a" * 255, "x0_9_y"])
@@ -173,9 +171,6 @@ def test_refusals_say_what_to_do() -> None:
         lambda: policy.intern_uuid("x"): "internId: must be a UUID.",
         lambda: policy.check_value("\n", "secrets.3.value"): "secrets.3.value: must not contain a "
         "line break or U+0000: no header can carry them.",
-        lambda: policy.check_programme(OFF): "Not found.",
-        lambda: policy.check_caller(replace(CALLER, kind=KeyKind.MANAGEMENT)): "Invalid or missing "
-        "API key: a management key cannot use a vault.",
         lambda: policy.check_writes(OFF): "Changes to secrets are switched off here; an operator "
         "can switch them on.",
     }
@@ -224,36 +219,6 @@ def test_an_intern_is_named_by_a_uuid(text: str) -> None:
     with pytest.raises(Invalid, match="internId:"):
         policy.intern_uuid(text)
     assert policy.intern_uuid(INTERN.upper()) == INTERN
-
-
-def test_a_management_key_is_none_for_vaults() -> None:
-    with pytest.raises(Unauthenticated):
-        policy.check_caller(replace(CALLER, kind=KeyKind.MANAGEMENT))
-    policy.check_caller(CALLER)
-    policy.check_caller(OWN)
-
-
-def test_outside_the_programme_there_is_nothing() -> None:
-    with pytest.raises(NotFound):
-        policy.check_programme(Switches(intern_programme=False, vault_writes=True))
-    policy.check_programme(Switches(intern_programme=True, vault_writes=False))
-
-
-@pytest.mark.parametrize("intern_id", [None, OTHER, "x", ""])
-def test_an_interns_own_key_sees_nothing_but_its_intern(intern_id: str | None) -> None:
-    with pytest.raises(NotFound):
-        policy.check_confinement(OWN, intern_id)
-
-
-def test_an_interns_own_key_sees_its_intern_and_copies_nothing() -> None:
-    policy.check_confinement(OWN, INTERN.upper())
-    with pytest.raises(NotFound):
-        policy.check_confinement(OWN, INTERN, copies=True)
-
-
-def test_a_workspaces_key_is_not_confined() -> None:
-    policy.check_confinement(CALLER, None)
-    policy.check_confinement(CALLER, OTHER, copies=True)
 
 
 def test_writes_that_are_switched_off_say_so_and_that_trying_again_is_of_no_use() -> None:

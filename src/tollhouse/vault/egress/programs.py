@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from tollhouse.identity.admission import check_programme
 from tollhouse.identity.types import NewKey
 from tollhouse.kernel.errors import NotFound
 from tollhouse.kernel.secret import Secret
-from tollhouse.vault import policy
 from tollhouse.vault.egress.service import Wanted
 from tollhouse.vault.service import OPERATOR
 from tollhouse.vault.types import Recipient
@@ -73,7 +73,7 @@ class Programs:
         """
         context = self._context
         async with context.database.reading() as read:
-            policy.check_programme(await context.identity.switches(read, workspace.id))
+            check_programme(await context.identity.switches(read, workspace.id))
         issued = await self._new_key(who, workspace)
         session, password = context.ids.uuid(), Secret(context.ids.key_material())
         recipient = Recipient(workspace.account_id, workspace.id, None, who.key_hash or OPERATOR)
