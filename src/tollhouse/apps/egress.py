@@ -51,7 +51,7 @@ from tollhouse.vault.egress.remote_keeper import RemoteKeeper
 from tollhouse.vault.egress.ways import Gateway, Network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tollhouse.observability.logging import LogFormat, LogLevel
 
@@ -75,22 +75,27 @@ class EgressOptions:
 def main() -> int:
     """Serve sessions as the arguments say; return the exit code."""
     try:
-        run_egress(_options())
+        run_egress(options_of(sys.argv[1:]))
     except StartError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0
 
 
-def _options() -> EgressOptions:
-    parser = ArgumentParser(prog="tollhouse.apps.egress", allow_abbrev=False)
+def options_of(arguments: Sequence[str]) -> EgressOptions:
+    """Return how the process was started.
+
+    Raises:
+        SystemExit: The arguments are not those above.
+    """
+    parser = ArgumentParser(prog="tollhouse serve egress", allow_abbrev=False)
     parser.add_argument("--link", type=int, default=-1)
     parser.add_argument("--doors", type=int, default=-1)
     parser.add_argument("--user")
     parser.add_argument("--core-dumps", action="store_true")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="auto")
-    return EgressOptions(**vars(parser.parse_args()))
+    return EgressOptions(**vars(parser.parse_args(arguments)))
 
 
 def run_egress(options: EgressOptions) -> None:

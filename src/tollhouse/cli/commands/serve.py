@@ -4,7 +4,7 @@ import gc
 import shlex
 import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,6 @@ from tollhouse.cli.target import Folder
 
 if TYPE_CHECKING:
     from tollhouse.apps.serve import Started
-    from tollhouse.observability.logging import LogFormat, LogLevel
 
 PROGRAM = "tollhouse"
 
@@ -93,31 +92,16 @@ def serve(
         raise typer.Exit(run(settings, ground, announce))
 
 
-@app.command(hidden=True)
-def egress(
-    link: Annotated[int, typer.Option(metavar="FD", help="The socket to the gateway.")] = -1,
-    doors: Annotated[int, typer.Option(metavar="FD", help="The socket of sessions.")] = -1,
-    user: Annotated[
-        str | None, typer.Option(metavar="USER", help="Become this user before anything else.")
-    ] = None,
-    core_dumps: Annotated[
-        bool, typer.Option("--core-dumps", help="Let the process be dumped.")
-    ] = False,
-    log_level: Annotated[str, typer.Option(metavar="LEVEL", help="As of the gateway.")] = "info",
-    log_format: Annotated[str, typer.Option(metavar="FORMAT", help="As of the gateway.")] = "auto",
-) -> None:
+@app.command(
+    hidden=True,
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def egress(context: typer.Context) -> None:
     """Run the egress proxy, which puts secrets in. `tollhouse serve` starts it by itself."""
-    from tollhouse.apps.egress import EgressOptions, run_egress
+    from tollhouse.apps.egress import options_of, run_egress
 
-    options = EgressOptions(
-        link=link,
-        doors=doors,
-        user=user,
-        core_dumps=core_dumps,
-        log_level=cast("LogLevel", log_level),
-        log_format=cast("LogFormat", log_format),
-    )
-    run_egress(options)
+    run_egress(options_of(context.args))
 
 
 def _serving(started: "Started") -> banner.Serving:
