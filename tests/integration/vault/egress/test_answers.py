@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from tests.integration.vault.egress.attacks import SWITCH, UPGRADE
+from tests.integration.vault.egress.attacks.answers import SWITCH, UPGRADE
 from tests.integration.vault.egress.house import VALUE, Client, House, until
 from tollhouse.testing.raw_server import Peer, reply, say
 

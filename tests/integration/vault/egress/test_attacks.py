@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.integration.vault.egress.attacks import ATTACKS, TOKEN
+from tests.integration.vault.egress.attacks import ATTACKS
+from tests.integration.vault.egress.attacks.table import TOKEN
 from tests.integration.vault.egress.house import OTHER, VALUE, House
 from tollhouse.testing.raw_server import reply, say
 

@@ -1,0 +1,83 @@
+"""Attacks with an answer: that shows the value, or hides it from a search."""
+
+from __future__ import annotations
+
+from tests.integration.vault.egress.attacks.table import TOKEN, attack, nothing, refused, without
+from tests.integration.vault.egress.house import VALUE, House
+from tollhouse.testing.raw_server import Peer, reply, say
+from tollhouse.vault.egress import exchange, redaction
+
+# ------------------------------------------------------------------------------------ echo
+
+
+@attack("echo", without(redaction.Redactor, "_places", lambda *_: ()))
+async def an_answer_that_shows_the_value(house: House) -> None:
+    house.api.behave = say(reply(f"you said {VALUE}".encode()))
+    client = await house.tunnel()
+    _, _, body = await client.ask(house.head(TOKEN))
+    assert VALUE.encode() not in body
+
+
+@attack("echo", without(exchange, "_UNENCODED", frozenset({"", "identity", b"gzip"})))
+async def an_answer_that_cannot_be_read(house: House) -> None:
+    house.api.behave = say(reply(b"\x1f\x8b...", fields=b"Content-Encoding: gzip\r\n"))
+    client = await house.tunnel()
+    await refused(client, house.head(TOKEN), "compressed")
+
+
+@attack("echo", without(exchange, "_NOT_SENT_WITH_VALUES", frozenset()))
+async def parts_of_answers_and_compressed_ones(house: House) -> None:
+    client = await house.tunnel()
+    await client.ask(house.head(TOKEN, "Accept-Encoding: gzip, br", "Range: bytes=3-9"))
+    arrived = bytes(house.api.peers[0].arrived)
+    assert b"accept-encoding: identity\r\n" in arrived
+    assert b"gzip" not in arrived
+    assert b"range" not in arrived
+
+
+# ------------------------------------------------------------------------------- websocket
+
+
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+
+
+async def _as_websocket(peer: Peer) -> None:
+    await peer.play(
+        SWITCH + b"Sec-WebSocket-Accept: x\r\n\r\n", f"\x81\x20{VALUE}".encode("latin-1")
+    )
+    await peer.gone()
+
+
+UPGRADE = (
+    *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
+    *("Sec-WebSocket-Key: eA==", "Sec-WebSocket-Extensions: permessage-deflate"),
+)
+
+
+@attack("websocket", without(exchange, "_NOT_SENT_WITH_VALUES", frozenset()))
+async def a_websocket_that_is_compressed(house: House) -> None:
+    house.api.behave = _as_websocket
+    client = await house.tunnel()
+    await client.say(house.head(TOKEN, *UPGRADE))
+    assert (await client.hear()).startswith(b"HTTP/1.1 101 ")
+    assert b"extensions" not in bytes(house.api.peers[0].arrived)
+
+
+@attack("websocket", without(exchange, "check_extensions", nothing))
+async def a_websocket_that_is_compressed_unasked(house: House) -> None:
+    agreed = b"Sec-WebSocket-Accept: x\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
+    house.api.behave = say(SWITCH + agreed)
+    client = await house.tunnel()
+    await client.say(house.head(TOKEN, *UPGRADE))
+    assert b"x-tollhouse-egress: extension\r\n" in await client.hear()
+
+
+@attack("websocket", without(redaction.Redactor, "_places", lambda *_: ()))
+async def a_frame_that_shows_the_value(house: House) -> None:
+    house.api.behave = _as_websocket
+    client = await house.tunnel()
+    await client.say(house.head(TOKEN, *UPGRADE))
+    heard = b""
+    while b"\x81" not in heard or len(heard.partition(b"\x81")[2]) < len(VALUE) + 1:
+        heard += await client.hear()
+    assert VALUE.encode() not in heard
