@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tollhouse.interns.runtimes.filesize import below
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -81,6 +82,13 @@ class Rooms:
         assert found is not None
         assert found["status"] == "stopped", found
 
+    def put(self, intern: str, path: str, content: bytes) -> int:
+        """Have an intern's daemon write a file; return the status of its answer."""
+        told = self.ask("GET", f"/interns/{intern}/daemon").json()
+        headers = {"Authorization": f"Bearer {told['token']}"}
+        url = f"{told['origin']}/files/{path}"
+        return httpx2.put(url, headers=headers, content=content, timeout=30).status_code
+
     def script(self, name: str, text: str) -> subprocess.CompletedProcess[bytes]:
         """Have a shell of an intern run a script."""
         command = [str(TOLLHOUSE), "intern", "attach", name, "--base-url", self.server.base_url]
@@ -113,6 +121,22 @@ def sandboxed(data_dir: Path) -> dict[int, str]:
         for pid, command in commands.items()
         if mark in command or places.get(pid) in inside
     }
+
+
+def family(server: ServerProcess) -> dict[int, str]:
+    """Return a server's process and all below it, and their commands."""
+    return {pid: _command(pid) for pid in below(server.process.pid)}
+
+
+def alive(pids: Collection[int]) -> set[int]:
+    """Return those that run; not those that have died and wait to be buried."""
+    return {pid for pid in pids if _command(pid)}
+
+
+def _command(pid: int) -> str:
+    with suppress(OSError):
+        return (Path("/proc") / str(pid) / "cmdline").read_text(errors="replace").replace("\0", " ")
+    return ""
 
 
 def until_nothing_runs(data_dir: Path, seconds: float = 30.0) -> None:

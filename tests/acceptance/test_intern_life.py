@@ -12,8 +12,16 @@ import pytest
 
 from tests.acceptance.canaries import PLANTED, Scanner
 from tests.acceptance.egress_hosts import BOUND, OTHER, Hosts, serving_hosts
-from tests.acceptance.intern_rooms import Rooms, kill, sandboxed, until_nothing_runs
+from tests.acceptance.intern_rooms import (
+    Rooms,
+    alive,
+    family,
+    kill,
+    sandboxed,
+    until_nothing_runs,
+)
 from tests.acceptance.server_process import ServerProcess, start_server
+from tests.acceptance.server_users import NUMBER, USERS, program_as, rights_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -24,19 +32,25 @@ VALUE = PLANTED[48]
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hosts]:
-    with serving_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
+    folder = tmp_path_factory.mktemp("hosts")
+    folder.chmod(0o755)  # every server is to trust what is in it
+    with serving_hosts(folder) as hosts:
         yield hosts
 
 
-@pytest.fixture(scope="module")
-def short_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder whose path leaves room for those of sockets."""
-    return tmp_path_factory.mktemp("i")
+@pytest.fixture(scope="module", params=USERS)
+def user(request: pytest.FixtureRequest) -> str:
+    """As whom the server runs."""
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def server(short_folder: Path, hosts: Hosts) -> Generator[ServerProcess]:
-    with start_server(short_folder, config=hosts.config()) as server:
+def server(
+    user: str, tmp_path_factory: pytest.TempPathFactory, hosts: Hosts
+) -> Generator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("i")  # short: the paths of sockets are
+    program = program_as(user, folder, [hosts.authority.parent])
+    with start_server(folder, config=hosts.config(), program=program) as server:
         yield server
 
 
@@ -48,6 +62,31 @@ def rooms(server: ServerProcess) -> Generator[Rooms]:
         rooms.until(intern["id"], {"running", "failed", "stopped", "queued", "destroy_failed"})
         rooms.ask("DELETE", f"/interns/{intern['id']}", {"acknowledge_workspace_loss": True})
         rooms.until(intern["id"], {None})
+
+
+def test_a_whole_life_leaves_an_archive_and_no_process(
+    user: str, tmp_path_factory: pytest.TempPathFactory, hosts: Hosts
+) -> None:
+    folder = tmp_path_factory.mktemp("w")
+    program = program_as(user, folder, [hosts.authority.parent])
+    with start_server(folder, config=hosts.config(), program=program) as server:
+        assert user == "root" or rights_of(server.process.pid) == (NUMBER, 0)
+        rooms = Rooms(server)
+        rooms.ask("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
+        intern = rooms.run()
+        assert rooms.put(intern, "note", b"kept") == 201
+        ask = f"curl -sS -H 'Authorization: Bearer {{{{secret:token}}}}' {hosts.url(BOUND)}"
+        rooms.output("ada", ask)
+        assert hosts.authorizations(BOUND)[-1] == f"Bearer {VALUE}"
+        rooms.suspend(intern)
+        assert rooms.run() == intern
+        assert rooms.output("ada", "cat note") == "kept"
+        ran = family(server)
+        assert rooms.ask("DELETE", f"/interns/{intern}").status_code == 202
+        rooms.until(intern, {None})
+        assert sandboxed(server.data_dir) == {}
+        assert [path for path in server.data_dir.glob("blobs/interns/**/*") if path.is_file()]
+    assert [ran[pid] for pid in alive(ran)] == []
 
 
 def test_what_an_intern_wrote_is_there_when_it_is_resumed(rooms: Rooms) -> None:
@@ -140,17 +179,17 @@ def test_a_daemon_that_is_killed_is_started_again(rooms: Rooms) -> None:
 
 
 def test_a_server_that_is_killed_leaves_nothing_running_and_the_next_goes_on(
-    short_folder: Path,
+    user: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = short_folder / "own"
-    folder.mkdir()
-    with start_server(folder) as first:
+    folder = tmp_path_factory.mktemp("k")
+    program = program_as(user, folder)
+    with start_server(folder, program=program) as first:
         key = first.api_key
         intern = Rooms(first).run()
         Rooms(first).output("ada", "echo kept > note")
         first.kill()
         until_nothing_runs(folder / "data")
-        with start_server(folder) as second:
+        with start_server(folder, program=program) as second:
             rooms = Rooms(second, key)
             rooms.until(intern, {"running"})
             assert rooms.output("ada", "cat note") == "kept\n"

@@ -1,0 +1,81 @@
+"""A program that becomes an ordinary user, then another program. Only root can start it.
+
+    python -I -S become_user.py USER FOLDER... -- COMMAND...
+
+The user has no group, no capability and no name. It owns the first of the folders with all in it,
+and reaches all of them: where a folder above is closed to it (Python below `/root`, say), it sees
+mounts of its own, in which that folder has only what is named here.
+
+Source: mount(2), mount_namespaces(7).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import sys
+from pathlib import Path
+
+_CLONE_NEWNS = 0x00020000
+_MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x80000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main(user: int, folders: list[Path], command: list[str]) -> None:
+    """Become the user, then the command; return only by an exception."""
+    give(folders[0], user)
+    show(folders)
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    os.execv(command[0], command)
+
+
+def give(folder: Path, user: int) -> None:
+    """Have a user own a folder with all in it."""
+    os.chown(folder, user, user)
+    for top, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            os.chown(Path(top, name), user, user, follow_symlinks=False)
+
+
+def show(folders: list[Path]) -> None:
+    """Let everybody reach folders, at their own paths."""
+    closed = {each: _closed_above(each) for each in folders}
+    _checked(_libc.unshare(_CLONE_NEWNS))
+    _mount("none", Path("/"), None, _MS_REC | _MS_SLAVE)
+    # Opened before anything is covered, and in these mounts.
+    opened = {each: os.open(each, os.O_PATH) for each, above in closed.items() if above}
+    for above in {above for above in closed.values() if above}:
+        _mount("tmpfs", above, b"tmpfs", 0, b"mode=755")
+    for each in sorted(opened):
+        each.mkdir(parents=True, exist_ok=True)
+        _mount(f"/proc/self/fd/{opened[each]}", each, None, _MS_BIND | _MS_REC)
+        os.close(opened[each])
+
+
+def _closed_above(folder: Path) -> Path | None:
+    """Return the uppermost folder above one that not everybody may pass."""
+    for above in reversed(folder.parents):
+        if not above.stat().st_mode & stat.S_IXOTH:
+            return above
+    return None
+
+
+def _mount(
+    source: str, target: Path, kind: bytes | None, flags: int, options: bytes | None = None
+) -> None:
+    place = os.fsencode(target)
+    _checked(_libc.mount(source.encode(), place, kind, ctypes.c_ulong(flags), options))
+
+
+def _checked(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+if __name__ == "__main__":
+    end = sys.argv.index("--")
+    main(int(sys.argv[1]), [Path(each) for each in sys.argv[2:end]], sys.argv[end + 1 :])
