@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tollhouse.kernel.clock import iso_utc
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from tollhouse.kernel.clock import Clock
@@ -63,6 +64,12 @@ class Logs:
         """Remove the log of an intern."""
         for path in (self._earlier(intern_id), self._path(intern_id)):
             path.unlink(missing_ok=True)
+
+    def sweep(self, known: Collection[str]) -> None:
+        """Remove the logs of interns that there are no more."""
+        for path in self._folder.glob("*.log*"):
+            if path.name.partition(".")[0] not in known:
+                path.unlink(missing_ok=True)
 
     def _path(self, intern_id: str) -> Path:
         return self._folder / f"{intern_id}.log"

@@ -90,6 +90,7 @@ class Reconciler:
             await repository.begin_anew(write, machine, now)
             known = await repository.ids(write)
         await self._tools.workspaces.sweep(known)
+        self._tools.logs.sweep(known)
 
     def start(self) -> None:
         """Begin to work."""

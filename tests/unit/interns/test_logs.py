@@ -63,3 +63,12 @@ def test_a_disk_that_takes_nothing_stops_nobody(tmp_path: Path, clock: FakeClock
     logs.note("ada", "running")
     with pytest.raises(NotADirectoryError):
         logs.tail("ada", 1)
+
+
+def test_what_nobody_knows_any_more_is_swept_away(logs: Logs) -> None:
+    for name in ("ada", "bob"):
+        for _ in range(LARGEST // 1_000 + 2):
+            logs.note(name, "x" * 1_000)
+    logs.sweep({"bob"})
+    assert logs.tail("ada", 1) == []
+    assert len(logs.tail("bob", LARGEST)) == LARGEST // 1_000 + 2
