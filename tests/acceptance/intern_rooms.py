@@ -139,6 +139,11 @@ def _command(pid: int) -> str:
     return ""
 
 
+def is_bubblewrap(command: str) -> bool:
+    """Tell whether a command is bubblewrap's; it holds that of the daemon, too."""
+    return Path(command.split(" ", 1)[0]).name == "bwrap"
+
+
 def until_nothing_runs(data_dir: Path, seconds: float = 30.0) -> None:
     """Wait until no process runs in a sandbox of a server."""
     ends = time.monotonic() + seconds

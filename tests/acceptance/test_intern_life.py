@@ -16,6 +16,7 @@ from tests.acceptance.intern_rooms import (
     Rooms,
     alive,
     family,
+    is_bubblewrap,
     kill,
     sandboxed,
     until_nothing_runs,
@@ -170,7 +171,7 @@ def test_a_daemon_that_is_killed_is_started_again(rooms: Rooms) -> None:
     intern = rooms.run()
     rooms.output("ada", "echo kept > note")
     for pid, name in sandboxed(rooms.server.data_dir).items():
-        if "interns.daemon" in name:
+        if not is_bubblewrap(name):
             kill(pid)
     told = _log_until(rooms, intern, "its sandbox ended")
     assert "it was killed by signal 9" in told

@@ -1,0 +1,90 @@
+"""`tollhouse serve` that stops at a named point in the life of an intern until it may go on.
+
+    python -m tests.faults.pausing_interns FOLDER serve --json ...
+
+Who writes a point's name to FOLDER/wanted has the next that passes there stop: it renames that
+file to `reached`, and goes on once that is gone. Everything else of the program goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tollhouse.cli.main import main
+from tollhouse.interns.doors import Doors
+from tollhouse.interns.journeys import Journeys
+from tollhouse.interns.runtimes import bubblewrap
+from tollhouse.interns.workspaces import Workspaces
+from tollhouse.vault.egress.service import Egress
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+# Of each operation, in their order.
+BOOT = {
+    "workspace to be prepared": (Journeys, "_prepare", "before"),
+    "key made, no way out": (Egress, "open", "before"),
+    "way out open": (Egress, "open", "after"),
+    "sandbox half made": (bubblewrap, "_first", "after"),
+    "sandbox started": (Journeys, "_start", "after"),
+    "door open": (Doors, "open", "after"),
+}
+SUSPEND = {
+    "to be suspended": (Journeys, "suspend", "before"),
+    "sandbox down": (Workspaces, "flush", "before"),
+    "files safe": (Workspaces, "flush", "after"),
+}
+DELETE = {
+    "to be deleted": (Journeys, "destroy", "before"),
+    "archived": (Workspaces, "archive", "after"),
+    "forgotten, files there": (Workspaces, "remove", "before"),
+    "files gone": (Workspaces, "remove", "after"),
+}
+_LOOK_SECONDS = 0.002
+
+
+def stop_at(owner: Any, name: str, when: str, stopping: Callable[[], Awaitable[None]]) -> None:
+    """Change an asynchronous function so that something comes before or after it."""
+    original = getattr(owner, name)
+
+    @wraps(original)
+    async def changed(*args: Any, **named: Any) -> Any:
+        if when == "before":
+            await stopping()
+        result = await original(*args, **named)
+        if when == "after":
+            await stopping()
+        return result
+
+    setattr(owner, name, changed)
+
+
+class Stops:
+    """Stops whoever passes at the point that is wanted."""
+
+    def __init__(self, folder: Path) -> None:
+        self._wanted = folder / "wanted"
+        self._reached = folder / "reached"
+
+    async def at(self, point: str) -> None:
+        if not self._wanted.exists() or self._wanted.read_text() != point:
+            return
+        self._wanted.rename(self._reached)
+        while self._reached.exists():
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _put(stops: Stops) -> None:
+    for point, (owner, name, when) in (BOOT | SUSPEND | DELETE).items():
+        stop_at(owner, name, when, lambda point=point: stops.at(point))
+
+
+if __name__ == "__main__":
+    _, chosen, *arguments = sys.argv
+    _put(Stops(Path(chosen)))
+    sys.argv = ["tollhouse", *arguments]
+    main()
