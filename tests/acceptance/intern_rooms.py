@@ -82,12 +82,33 @@ class Rooms:
         assert found is not None
         assert found["status"] == "stopped", found
 
+    def clear(self) -> None:
+        """Delete every intern, as soon as each may be."""
+        for intern in self.ask("GET", "/interns").json()["data"]:
+            ends = time.monotonic() + PATIENCE_SECONDS
+            path = f"/interns/{intern['id']}"
+            while self.ask("DELETE", path, {"acknowledge_workspace_loss": True}).status_code == 409:
+                assert time.monotonic() < ends, self.get(intern["id"])
+                time.sleep(0.05)
+            self.until(intern["id"], {None})
+
     def put(self, intern: str, path: str, content: bytes) -> int:
         """Have an intern's daemon write a file; return the status of its answer."""
-        told = self.ask("GET", f"/interns/{intern}/daemon").json()
-        headers = {"Authorization": f"Bearer {told['token']}"}
-        url = f"{told['origin']}/files/{path}"
-        return httpx2.put(url, headers=headers, content=content, timeout=30).status_code
+        return self.daemon(intern, "PUT", f"/files/{path}", content).status_code
+
+    def healthy(self, intern: str) -> bool:
+        """Tell whether an intern's daemon answers with the token that is revealed."""
+        return self.daemon(intern, "GET", "/healthz").is_success
+
+    def daemon(
+        self, intern: str, method: str, path: str, content: bytes | None = None
+    ) -> httpx2.Response:
+        """Send a request to an intern's daemon."""
+        told = self.ask("GET", f"/interns/{intern}/daemon")
+        assert told.status_code == 200, told.text
+        headers = {"Authorization": f"Bearer {told.json()['token']}"}
+        url = f"{told.json()['origin']}{path}"
+        return httpx2.request(method, url, headers=headers, content=content, timeout=30)
 
     def script(self, name: str, text: str) -> subprocess.CompletedProcess[bytes]:
         """Have a shell of an intern run a script."""

@@ -59,10 +59,7 @@ def server(
 def rooms(server: ServerProcess) -> Generator[Rooms]:
     rooms = Rooms(server)
     yield rooms
-    for intern in rooms.ask("GET", "/interns").json()["data"]:
-        rooms.until(intern["id"], {"running", "failed", "stopped", "queued", "destroy_failed"})
-        rooms.ask("DELETE", f"/interns/{intern['id']}", {"acknowledge_workspace_loss": True})
-        rooms.until(intern["id"], {None})
+    rooms.clear()
 
 
 def test_a_whole_life_leaves_an_archive_and_no_process(

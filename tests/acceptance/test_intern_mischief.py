@@ -1,0 +1,167 @@
+"""What programs of interns that take all there is, or want out, do to anybody else: nothing.
+
+Each tries it in a real sandbox, of a server that root runs and of one that anybody runs.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.intern_rooms import Rooms, until_nothing_runs
+from tests.acceptance.server_process import ServerProcess, start_server
+from tests.acceptance.server_users import USERS, program_as
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytestmark = pytest.mark.sandbox
+SMALL = """
+interns:
+  memory_bytes: 268435456
+  processes: 64
+  cpu_percent: 100
+  disk_bytes: 16777216
+  open_files: 128
+"""
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module", params=USERS)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("m")
+    program = program_as(request.param, folder)
+    with start_server(folder, config=SMALL, program=program) as server:
+        yield server
+
+
+@pytest.fixture
+def rooms(server: ServerProcess) -> Generator[Rooms]:
+    rooms = Rooms(server)
+    yield rooms
+    rooms.clear()
+
+
+def way_out(rooms: Rooms, name: str = "ada") -> str:
+    """Return the status with which an intern's way out leads it to the gateway."""
+    ask = "curl -sS -m 20 -o /dev/null -w '%{http_code}' http://gateway.internal/v1/models"
+    return rooms.output(name, ask)
+
+
+# Programs that take all there is
+
+
+def test_a_program_that_forks_without_end_does_not_keep_its_intern_from_suspension(
+    rooms: Rooms,
+) -> None:
+    intern = rooms.run()
+    script = "printf '#!/bin/sh\\n./bomb & ./bomb & wait\\n' > bomb; chmod +x bomb\n"
+    rooms.output("ada", f"{script} setsid ./bomb > /dev/null 2>&1 < /dev/null & sleep 0.5")
+    assert rooms.healthy(intern)
+    rooms.suspend(intern)
+    until_nothing_runs(rooms.server.data_dir)
+    assert rooms.run() == intern
+    assert rooms.output("ada", "ls") == "bomb\n"
+
+
+def test_a_program_that_eats_memory_is_all_that_ends(rooms: Rooms) -> None:
+    intern = rooms.run()
+    told = rooms.output("ada", "tail /dev/zero > /dev/null 2>&1 || echo ended")
+    assert told.endswith("ended\n")
+    assert rooms.healthy(intern)
+    assert rooms.output("ada", "echo alive") == "alive\n"
+
+
+def test_a_full_workspace_takes_no_more_until_something_is_deleted(rooms: Rooms) -> None:
+    intern = rooms.run()
+    rooms.output("ada", "for n in $(seq 20); do head -c 1M /dev/zero > f$n; done; true")
+
+    def until(status: set[int]) -> None:
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while rooms.put(intern, "note", b"here") not in status:
+            assert time.monotonic() < ends, status
+            time.sleep(0.1)
+
+    until({507})
+    assert rooms.healthy(intern)
+    rooms.output("ada", "rm f*")
+    until({200, 201})
+    rooms.suspend(intern)
+
+
+def test_a_thousand_connections_take_the_way_out_from_nobody_for_long(rooms: Rooms) -> None:
+    rooms.run()
+    rooms.run("bob")
+    hold = "for n in $(seq 250); do exec {fd}<>/dev/tcp/127.0.0.1/3128 || break; done 2> /dev/null"
+    held = f"for m in 1 2 3 4; do ({hold}; sleep 2) & done; sleep 1"
+    rooms.output("ada", f"({held}) > /dev/null 2>&1; true")
+    assert way_out(rooms, "bob") == "200"
+    rooms.output("ada", "pkill sleep; true")
+    assert way_out(rooms) == "200"
+
+
+# Programs that want out
+
+
+def test_no_address_but_those_of_the_proxy_is_reached(rooms: Rooms) -> None:
+    rooms.run()
+    bob = rooms.run("bob")
+    told = rooms.ask("GET", f"/interns/{bob}/daemon").json()
+    port, token = told["origin"].rpartition(":")[2], told["token"]
+    places = [
+        "http://169.254.169.254/latest/meta-data/",
+        "https://169.254.169.254/",
+        "http://[fd00:ec2::254]/",
+        f"{rooms.server.origin}/healthz",
+        f"http://localhost:{port}/healthz",
+        f"https://127.0.0.1:{port}/healthz",
+        f"http://[::ffff:127.0.0.1]:{port}/healthz",
+        "http://0.0.0.0:80/",
+    ]
+    curl = f"curl -sS -m 10 -o answer -w '%{{http_code}}\\n' -H 'Authorization: Bearer {token}'"
+    for way, wanted in (
+        ("--noproxy '*'", {"000"}),
+        ("--noproxy '' -x http://127.0.0.1:3128", {"000", "403"}),
+    ):
+        script = "; ".join(f"{curl} {way} '{place}' 2> /dev/null" for place in places)
+        codes = rooms.script("ada", f"{script}; true").stdout.decode().split()
+        assert len(codes) == len(places)
+        assert set(codes) == wanted, dict(zip(places, codes, strict=True))
+
+
+def test_of_all_sockets_it_sees_its_way_out_alone(rooms: Rooms) -> None:
+    rooms.run()
+    rooms.run("bob")
+    assert rooms.output("ada", "find / -type s 2> /dev/null; true").split() == [
+        "/run/egress/proxy.sock"
+    ]
+    listening = rooms.output("ada", "cat /proc/net/unix | tail -n +2 | awk '{print $8}' | sort -u")
+    assert not [each for each in listening.split() if "interns" in each or "control" in each]
+
+
+def test_what_it_swaps_below_its_run_folder_is_still_there(rooms: Rooms) -> None:
+    intern = rooms.run()
+    script = """
+        for each in proxy.sock ca.pem; do
+          rm -f /run/egress/$each; mv /run/egress/$each /tmp; ln -sf /workspace /run/egress/$each
+        done
+        mv /run/egress /run/other; rm -rf /run/egress /run/tollhouse; mount --bind /tmp /run/egress
+    """
+    rooms.script("ada", f"{{ {script} }} 2> /dev/null; true")
+    assert way_out(rooms) == "200"
+    assert rooms.healthy(intern)
+
+
+def test_a_link_in_place_of_its_uploads_leads_nobody_out(rooms: Rooms) -> None:
+    intern = rooms.run()
+    rooms.output("ada", "rm -rf .intern; ln -s /tmp .intern; ln -s /etc/passwd users")
+    assert rooms.put(intern, "note", b"kept") == 403
+    rooms.suspend(intern)
+    assert rooms.run() == intern
+    assert rooms.put(intern, "users", b"kept") == 403
+    rooms.output("ada", "rm .intern users")
+    assert rooms.put(intern, "note", b"kept") == 201

@@ -1,0 +1,113 @@
+"""Requests for interns that come at once, or one that takes from another what it has."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.canaries import PLANTED
+from tests.acceptance.egress_hosts import BOUND, Hosts, serving_hosts
+from tests.acceptance.intern_rooms import Rooms
+from tests.acceptance.server_process import ServerProcess, start_server
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    import httpx2
+
+sandboxed = pytest.mark.sandbox
+VALUE = PLANTED[49]
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hosts]:
+    with serving_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
+        yield hosts
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[ServerProcess]:
+    with start_server(tmp_path_factory.mktemp("o"), config=hosts.config()) as server:
+        yield server
+
+
+@pytest.fixture
+def rooms(server: ServerProcess) -> Generator[Rooms]:
+    rooms = Rooms(server)
+    yield rooms
+    rooms.clear()
+
+
+def at_once(rooms: Rooms, *requests: tuple[str, str, Any]) -> list[httpx2.Response]:
+    with ThreadPoolExecutor(len(requests)) as threads:
+        return list(threads.map(lambda each: rooms.ask(*each), requests))
+
+
+@sandboxed
+def test_of_two_creations_of_one_name_at_once_one_is_refused(rooms: Rooms) -> None:
+    replies = at_once(
+        rooms,
+        *(
+            ("POST", "/interns", {"name": "ada", "description": text, "provision": True})
+            for text in ("one", "other")
+        ),
+    )
+    assert sorted(reply.status_code for reply in replies) == [201, 409]
+    assert len(rooms.ask("GET", "/interns").json()["data"]) == 1
+
+
+@sandboxed
+def test_of_two_same_creations_at_once_there_is_one_intern(rooms: Rooms) -> None:
+    body = {"name": "ada", "provision": True}
+    replies = at_once(rooms, *[("POST", "/interns", body)] * 2)
+    assert sorted(reply.status_code for reply in replies) == [200, 201]
+    assert len({reply.json()["id"] for reply in replies}) == 1
+
+
+@sandboxed
+@pytest.mark.parametrize("operation", ["provision", "suspend"])
+def test_what_is_asked_of_an_intern_that_boots_is_refused_for_now(
+    rooms: Rooms, operation: str
+) -> None:
+    intern = rooms.make(provision=True)
+    reply = rooms.ask("POST", f"/interns/{intern}/{operation}")
+    assert reply.status_code == 409
+    assert reply.json()["error"]["metadata"] == {"reason": "intern_busy", "retryable": True}
+    found = rooms.until(intern)
+    assert found is not None
+    assert found["status"] == "running"
+
+
+@sandboxed
+def test_who_borrows_a_vault_receives_nothing_once_its_owner_is_deleted(
+    rooms: Rooms, hosts: Hosts
+) -> None:
+    owner = rooms.make("ada")
+    secret = f"/vault/interns/{owner}/secrets/token"
+    assert rooms.ask("PUT", secret, {"value": VALUE, "hosts": [BOUND]}).is_success
+    owned = rooms.get(owner)
+    assert owned is not None
+    borrower = rooms.run("bob", vault_id=owned["vault_id"])
+    ask = f"curl -sS -H 'Authorization: Bearer {{{{secret:token}}}}' {hosts.url(BOUND)}"
+    rooms.output("bob", ask)
+    assert hosts.authorizations(BOUND) == [f"Bearer {VALUE}"]
+    rooms.ask("DELETE", f"/interns/{owner}")
+    rooms.until(owner, {None})
+    rooms.script("bob", ask)
+    assert f"Bearer {VALUE}" not in hosts.authorizations(BOUND)[1:]
+    assert rooms.ask("GET", f"/vault/interns/{borrower}/effective-secrets").status_code == 404
+    assert rooms.healthy(borrower)
+
+
+def test_without_bubblewrap_an_intern_says_what_to_install(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    with start_server(tmp_path, env={"PATH": str(programs)}) as server:
+        rooms = Rooms(server)
+        found = rooms.until(rooms.make(provision=True))
+        assert found is not None
+        assert found["status"] == "failed"
+        assert "apt-get install bubblewrap" in found["last_failure_message"]
