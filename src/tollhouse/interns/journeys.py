@@ -115,6 +115,7 @@ class Journeys:
         """
         intern = held.intern
         step = 1
+        self._tools.egress.make_ready()  # it takes longest of all, the first time
         await self._tools.sandboxes.take_down(intern.id, 0)
         try:
             async with self._deadline(self._tools.paces.boot_seconds):

@@ -35,3 +35,7 @@ class Crew(Protocol):
             ServiceUnreachable: Nobody is.
         """
         ...
+
+    def expect_boot(self) -> None:
+        """Begin what a boot would have to wait for: one is about to be asked for."""
+        ...

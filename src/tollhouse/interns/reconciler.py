@@ -78,6 +78,10 @@ class Reconciler:
             message = "Nobody runs interns at the moment; try again later."
             raise ServiceUnreachable(message)
 
+    def expect_boot(self) -> None:
+        """Begin what a boot would have to wait for: the start of the egress proxy."""
+        self._tools.egress.make_ready()
+
     async def begin_alone(self) -> None:
         """Remove what a killed server has left, and say of nobody any more that it runs.
 

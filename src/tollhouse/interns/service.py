@@ -63,6 +63,9 @@ class Nobody:
         message = "No server runs on the data folder: start one with `tollhouse serve`."
         raise policy.ServiceUnreachable(message)
 
+    def expect_boot(self) -> None:
+        """Do nothing: the server that is started next boots it."""
+
 
 class InternService:
     """Interns of workspaces."""
@@ -147,6 +150,8 @@ class InternService:
                 are too many, or the vault is not to be borrowed.
             Unavailable: Its vault cannot be made now; the same request goes on with it.
         """
+        if wish.new.provision:
+            self._crew.expect_boot()
         async with self._database.writing() as write:
             intern = await self._begin(write, wish)
         is_new = False
@@ -254,6 +259,7 @@ class InternService:
             InternBusy: Its state does not allow it.
             ServiceUnreachable: Nobody would do it.
         """
+        self._crew.expect_boot()
         await self._ask(caller, intern_id, Operation.PROVISION)
 
     async def suspend(self, caller: Subject, intern_id: str) -> None:

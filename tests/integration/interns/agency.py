@@ -36,6 +36,10 @@ class AbsentCrew:
 
     def __init__(self) -> None:
         self.reachable = True
+        self.boots_expected = 0
+
+    def expect_boot(self) -> None:
+        self.boots_expected += 1
 
     def check_reachable(self) -> None:
         if not self.reachable:

@@ -114,6 +114,9 @@ class MadeUpEgress:
         self.open_for: dict[str, Wanted] = {}
         self.broken: Exception | None = None
 
+    def make_ready(self) -> None:
+        pass
+
     async def open(self, wanted: Wanted) -> Path:
         if self.broken is not None:
             raise self.broken

@@ -40,6 +40,13 @@ async def test_one_that_is_to_run_at_once_waits_for_the_reconciler(agency: Agenc
     assert await agency.waiting() == [intern.id]
 
 
+async def test_a_boot_is_expected_of_what_is_to_run_and_of_nothing_else(agency: Agency) -> None:
+    await agency.make("bob")
+    assert agency.crew.boots_expected == 0
+    await agency.make("ada", provision=True)
+    assert agency.crew.boots_expected == 1
+
+
 async def test_the_same_request_makes_one_intern(agency: Agency) -> None:
     wish = Wish(agency.caller, NewIntern("ada"), None)
     first, second = await agency.service.create(wish), await agency.service.create(wish)

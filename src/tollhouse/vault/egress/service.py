@@ -3,8 +3,9 @@
     open ──> folder with a socket that listens ──> proxy ──> its authority, to be trusted
     close ──> nothing is released any more ──> proxy drops its connections ──> folder removed
 
-The process starts with the first session. When it ends by itself it is started again, with the same
-sockets, so that no path changes; what waits on them is served then, under a new authority.
+The process starts with the first session, or when one is expected. When it ends by itself it is
+started again, with the same sockets, so that no path changes; what waits on them is served then,
+under a new authority.
 """
 
 from __future__ import annotations
@@ -88,6 +89,11 @@ class Egress:
         self._running: asyncio.Task[None] | None = None
         self._stopped = False
 
+    def make_ready(self) -> None:
+        """Start the process now, so that the first session need not wait for all of that."""
+        if self._running is None and not self._stopped:
+            self._running = asyncio.create_task(self._keep_running())
+
     async def open(self, wanted: Wanted) -> Path:
         """Serve a session; one of the same name ends.
 
@@ -105,9 +111,8 @@ class Egress:
         session = _Session(_opened(wanted), folder.make(), folder, asyncio.Event())
         self._sessions[wanted.id] = session
         self._answers.begin(wanted.id, wanted.who)
-        if self._running is None:
-            self._running = asyncio.create_task(self._keep_running())
-        elif self._proxy is not None:
+        self.make_ready()
+        if self._proxy is not None:
             await self._tell(self._proxy, session)
         try:
             async with asyncio.timeout(_OPEN_SECONDS):

@@ -106,6 +106,29 @@ def runs_instead(patch: pytest.MonkeyPatch, script: str) -> None:
     patch.setattr(process, "COMMAND", (sys.executable, "-c", INSTEAD + script))
 
 
+# A process that is expected to be needed
+
+
+async def test_a_process_that_was_made_ready_serves_the_first_session(egress: Egress) -> None:
+    egress.make_ready()
+    egress.make_ready()
+    while not (ready := pid_of(egress)):
+        await asyncio.sleep(0.01)
+    assert await is_served(await egress.open(Wanted("a", WHO)))
+    assert pid_of(egress) == ready
+
+
+async def test_a_process_that_was_made_ready_ends_without_a_session(egress: Egress) -> None:
+    egress.make_ready()
+    while not (ready := pid_of(egress)):
+        await asyncio.sleep(0.01)
+    await egress.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(ready, 0)
+    egress.make_ready()
+    assert pid_of(egress) == 0
+
+
 # A process that dies
 
 
