@@ -19,10 +19,12 @@ class LocalNews:
     def __init__(self) -> None:
         """Start in silence."""
         self._any = asyncio.Event()
+        self._rung: set[str] = set()
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
     def ring(self, intern_id: str) -> None:
         """Say that something is to be done with an intern, or was done."""
+        self._rung.add(intern_id)
         self._any.set()
         for event in self._waiting.get(intern_id, ()):
             event.set()
@@ -39,7 +41,14 @@ class LocalNews:
             if not self._waiting[intern_id]:
                 del self._waiting[intern_id]
 
-    async def any_rung(self, seconds: float) -> None:
-        """Wait until somebody says so of any, but only so long; one waits at a time."""
+    async def any_rung(self, seconds: float) -> frozenset[str]:
+        """Wait until somebody says so of any, but only so long; one waits at a time.
+
+        Returns:
+            Of which it was said since the last time.
+        """
         await happens_within(self._any, seconds)
         self._any.clear()
+        rung = frozenset(self._rung)
+        self._rung.clear()
+        return rung

@@ -20,8 +20,12 @@ class News(Protocol):
         """Return what is set whenever somebody says so of an intern, from now on."""
         ...
 
-    async def any_rung(self, seconds: float) -> None:
-        """Wait until somebody says so of any, but only so long."""
+    async def any_rung(self, seconds: float) -> frozenset[str]:
+        """Wait until somebody says so of any, but only so long.
+
+        Returns:
+            Of which it was said since the last time.
+        """
         ...
 
 

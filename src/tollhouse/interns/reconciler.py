@@ -128,7 +128,17 @@ class Reconciler:
                         await self._take(intern_id, machine)
             except Exception:  # noqa: BLE001 - the edge: the next round tries again
                 _log.exception("intern_round_failed")
-            await self._context.news.any_rung(self._round_seconds)
+            await self._news_of_others()
+
+    async def _news_of_others(self) -> None:
+        """Wait for news of an intern that nobody looks after here, or until a round is over."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._round_seconds
+        while (left := ends - loop.time()) > 0:
+            rung = await self._context.news.any_rung(left)
+            # Who looks after one hears of it, and `_let_go` rings again when that is over.
+            if rung - self._looked_after.keys():
+                return
 
     async def _take(self, intern_id: str, machine: str) -> None:
         now = self._context.clock.now()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,8 @@ from tollhouse.kernel.secret import Secret
 from tollhouse.storage.blobs.port import BlobsUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.integration.interns.machine import Machine
     from tollhouse.interns.types import Intern
 
@@ -66,6 +68,23 @@ async def test_the_steps_of_a_boot_are_seen(machine: Machine) -> None:
     assert booting.state == State(Status.PROVISIONING, Desired.RUNNING)
     machine.runtime.held.set()
     await machine.until_state(intern, RUNS)
+
+
+async def test_a_boot_is_not_looked_for_again_while_it_goes_on(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.reconciler._round_seconds = 3_600  # noqa: SLF001 - only news wake it
+    await machine.running("bob")
+    looks: list[str] = []
+    waiting = repository.waiting
+
+    async def counted(*args: Any) -> Sequence[str]:
+        looks.append("")
+        return await waiting(*args)
+
+    monkeypatch.setattr(repository, "waiting", counted)
+    await machine.running()
+    assert len(looks) == 1
 
 
 async def test_its_key_is_its_own_and_known_to_the_proxy_alone(machine: Machine) -> None:
