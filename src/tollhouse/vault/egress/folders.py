@@ -22,6 +22,7 @@ from typing import Final
 from tollhouse.kernel.errors import Unavailable
 
 _NAME_DIGITS: Final = 12
+_READABLE: Final = 0o644
 _WAITING: Final = 512
 """Connections that may wait until the proxy takes them."""
 _SYSTEM_BUNDLES: Final = (
@@ -76,6 +77,7 @@ class SessionFolder:
         for name, text in (("ca.pem", ours), ("bundle.pem", everything)):
             made = self.path / f".{name}"
             made.write_text(text)
+            made.chmod(_READABLE)  # whatever the mask: its reader may be another user
             made.replace(self.path / name)
 
     def remove(self) -> None:

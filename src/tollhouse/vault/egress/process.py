@@ -135,6 +135,8 @@ class ProxyProcess:
 async def start_proxy(begin: Begin, answers: Answers, arguments: Sequence[str]) -> ProxyProcess:
     """Start a proxy.
 
+    Cancelled, it first starts, then ends it: nobody else knows of the process.
+
     Args:
         begin: What holds for all its sessions.
         answers: Answers what it asks.
@@ -143,6 +145,16 @@ async def start_proxy(begin: Begin, answers: Answers, arguments: Sequence[str]) 
     Raises:
         OSError: It cannot be started.
     """
+    starting = asyncio.create_task(_start(begin, answers, arguments))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with suppress(OSError):
+            await (await starting).stop()
+        raise
+
+
+async def _start(begin: Begin, answers: Answers, arguments: Sequence[str]) -> ProxyProcess:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     our_doors, their_doors = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     link = None

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -286,6 +286,42 @@ async def test_a_process_without_a_descriptor_left_serves_the_sessions_that_it_h
     assert await is_served(kept)
     assert await is_served(await egress.open(Wanted("next", WHO)))
     assert pid_of(egress) == pid
+
+
+async def test_a_process_that_is_just_being_started_is_gone_when_the_server_has_stopped(
+    egress: Egress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on = asyncio.Event(), asyncio.Event()
+    started: list[asyncio.subprocess.Process] = []
+    start = asyncio.create_subprocess_exec
+
+    async def slow(*words: Any, **options: Any) -> asyncio.subprocess.Process:
+        started.append(await start(*words, **options))
+        begun.set()
+        await may_go_on.wait()
+        return started[0]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
+    opening = asyncio.create_task(egress.open(Wanted("session", WHO)))
+    await begun.wait()
+    stopping = asyncio.create_task(egress.stop())
+    await asyncio.sleep(0.05)
+    may_go_on.set()
+    await stopping
+    await asyncio.gather(opening, return_exceptions=True)
+    assert [process.returncode is not None for process in started] == [True]
+
+
+async def test_what_a_session_trusts_can_be_read_whatever_the_servers_mask(tmp_path: Path) -> None:
+    mask = os.umask(0o077)
+    try:
+        folder = SessionFolder(tmp_path, "session")
+        folder.make().close()
+        folder.trust("certificate", None)
+    finally:
+        os.umask(mask)
+    for name in ("ca.pem", "bundle.pem"):
+        assert (folder.path / name).stat().st_mode & 0o777 == 0o644
 
 
 # Opened and ended at once
