@@ -104,7 +104,8 @@ class Runtime(Protocol):
         """Return why no sandbox can be started on this machine, and what to do; None where one can.
 
         It asks the machine each time: what is missing may be installed meanwhile. That may take
-        a moment, so call it in a thread. The text is for who runs the server.
+        a moment, so call it in a thread. The text is shown to an intern's owner too: no path, and
+        nothing that a program has said; the log has that.
         """
         ...
 

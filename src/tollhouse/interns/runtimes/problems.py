@@ -1,6 +1,7 @@
 """Why bubblewrap cannot start a sandbox on this machine, found by trying.
 
-The messages are for who runs the server.
+The messages reach the owner of an intern that cannot start: they name no path and repeat nothing
+that a program has said. That is in the log.
 
 Source: bwrap(1); user_namespaces(7); Ubuntu's kernel.apparmor_restrict_unprivileged_userns.
 """
@@ -16,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import structlog
 
 from tollhouse.interns.runtimes.calls import MACHINES
 from tollhouse.interns.runtimes.host import unreadable
@@ -23,6 +25,8 @@ from tollhouse.interns.runtimes.launching import own_program
 
 if TYPE_CHECKING:
     from tollhouse.interns.runtimes.host import Host
+
+_log = structlog.get_logger(__name__)
 
 _LEAST: Final = (0, 8)
 """Has `--disable-userns` and `--size`."""
@@ -46,7 +50,11 @@ def find_problem(host: Host, *, as_root: bool) -> str | None:
         return "bubblewrap is not installed: apt-get install bubblewrap, or dnf install bubblewrap"
     closed = unreadable(host) if as_root else None
     if closed is not None:
-        return f"sandboxes have users of their own, who may not read {closed}: chmod -R o+rX it"
+        _log.error("sandbox_cannot_read", path=str(closed))
+        return (
+            "sandboxes have users of their own, who may not read what the server's Python needs: "
+            "the server's log names the folder, for chmod -R o+rX"
+        )
     return _too_old(bubblewrap) or _trial(bubblewrap, as_root=as_root)
 
 
@@ -54,7 +62,8 @@ def _too_old(bubblewrap: str) -> str | None:
     said = _run((bubblewrap, "--version")).stdout
     version = re.search(r"(\d+)\.(\d+)", said)
     if version is None or (int(version[1]), int(version[2])) < _LEAST:
-        return f"bubblewrap is too old ({said.strip()}): 0.8.0 or newer is needed"
+        _log.error("bubblewrap_too_old", said=said.strip())
+        return "bubblewrap is too old: 0.8.0 or newer is needed"
     return None
 
 
@@ -71,8 +80,10 @@ def _trial(bubblewrap: str, *, as_root: bool) -> str | None:
     if done.returncode == 0:
         return None
     reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    _log.error("bubblewrap_failed", said=reason)
     return (
-        f"bubblewrap cannot make a sandbox here ({reason}): allow user namespaces, by "
+        "bubblewrap cannot make a sandbox here (the server's log has its words): allow user "
+        "namespaces, by "
         "sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1 or "
         "kernel.apparmor_restrict_unprivileged_userns=0; a container needs a seccomp profile that "
         "lets unshare and mount pass"
