@@ -147,7 +147,7 @@ class BubblewrapRuntime:
             try:
                 sandbox = await self._start(launch, group)
             except BaseException:
-                await asyncio.to_thread(group.remove)
+                await asyncio.to_thread(self._remove_half, launch.name, group)
                 raise
         except OSError as error:
             self._running.discard(launch.name)
@@ -173,6 +173,11 @@ class BubblewrapRuntime:
         running = frozenset(self._running)
         end_marked(self._mark, frozenset(self._mark + name for name in running))
         self._cgroups.sweep(running)
+
+    def _remove_half(self, name: str, group: Group) -> None:
+        """Remove what is left of a sandbox that was killed while it was made."""
+        end_marked(self._mark + name, frozenset())
+        group.remove()
 
     def _prepare(self, launch: Launch) -> Group:
         if self._root:

@@ -34,7 +34,6 @@ _LEAST_QUOTA: Final = 1_000
 _BESIDES: Final = 2
 """Processes of bubblewrap's that are counted with the sandbox's: the one outside, and its init."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-]{0,99}")
-_KILLED: Final = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _OLD: Final = 1
 _NEW: Final = 2
 _TRIES: Final = 100

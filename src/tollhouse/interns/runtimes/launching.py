@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _PROGRAM: Final = (sys.executable, "-I", "-S")
 _TAIL_BYTES: Final = 8192
+_SAYING_SECONDS: Final = 3.0
+"""A process that was cut off from those that were killed may hold on to its end for ever."""
 _LOOPBACK: Final = "127.0.0.1"
 
 
@@ -82,8 +84,10 @@ class Tail(asyncio.Protocol):
         self._over = asyncio.Event()
 
     async def text(self) -> str:
-        """Return it, once nobody is left who could say more."""
-        await self._over.wait()
+        """Return it, once nobody is left who could say more, or has taken too long to leave."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SAYING_SECONDS):
+                await self._over.wait()
         return self._said.decode(errors="replace").strip()
 
     def data_received(self, data: bytes) -> None:

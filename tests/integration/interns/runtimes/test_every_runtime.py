@@ -113,6 +113,20 @@ async def test_stopping_twice_at_once_is_stopping(sandboxes: Sandboxes) -> None:
     await inside.sandbox.stop(0)
 
 
+async def test_orphans_that_end_leave_no_zombies(sandboxes: Sandboxes) -> None:
+    def buried() -> bool:
+        words = ("/bin/sh", "-c", "for each in 1 2 3; do sleep 0.1 > /dev/null & echo $!; done")
+        told = subprocess.run(words, check=True, capture_output=True, text=True)
+        ends = time.monotonic() + 30  # noqa: F821 - the stand-in's
+        while any(Path("/proc", number).exists() for number in told.stdout.split()):
+            if time.monotonic() > ends:  # noqa: F821 - the stand-in's
+                return False
+            time.sleep(0.01)  # noqa: F821 - the stand-in's
+        return len(told.stdout.split()) == 3
+
+    assert await sandboxes.ask(buried)
+
+
 async def test_after_its_end_no_process_of_it_runs(sandboxes: Sandboxes) -> None:
     def orphans(mark: str) -> None:
         for _ in range(3):  # of their own sessions, and nobody's children

@@ -36,3 +36,25 @@ async def test_a_trial_that_worked_is_enough_until_a_sandbox_does_not_start(
     with pytest.raises(RuntimeFailed, match="the machine refused"):
         await runtime.start(cast("Launch", SimpleNamespace(name="ada")))
     assert runtime.problem() == "no namespaces"
+
+
+async def test_what_was_half_made_is_swept_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[str] = []
+    group = SimpleNamespace(remove=lambda: swept.append("its group"))
+
+    async def killed(*_: Any) -> None:
+        raise OSError
+
+    def ended(mark: str, running: frozenset[str]) -> None:
+        swept.append(mark.rpartition("-")[2])
+        assert not running
+
+    monkeypatch.setattr(bubblewrap, "end_marked", ended)
+    runtime = BubblewrapRuntime(tmp_path, SystemClock())
+    monkeypatch.setattr(runtime, "_prepare", lambda _: group)
+    monkeypatch.setattr(runtime, "_start", killed)
+    with pytest.raises(RuntimeFailed, match="the machine refused"):
+        await runtime.start(cast("Launch", SimpleNamespace(name="ada")))
+    assert swept == ["ada", "its group"]
