@@ -144,11 +144,18 @@ class DiskWatch:
     async def run(self, kill: Callable[[], None]) -> None:
         """Watch until cancelled."""
         while not self.killed:
-            if await asyncio.to_thread(self.look):
+            if await self._must_end():
                 self.killed = True
                 _log.warning("sandbox went on filling its disk", sandbox=self._name)
                 kill()
             await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _must_end(self) -> bool:
+        try:
+            return await asyncio.to_thread(self.look)
+        except (OSError, RuntimeError) as error:  # no process or thread to be had: look again
+            _log.error("sandbox's disk not looked at", sandbox=self._name, reason=str(error))
+            return False
 
     def look(self) -> bool:
         """Look once; return whether the sandbox has to be killed."""
@@ -165,9 +172,9 @@ class DiskWatch:
         full = must_not_write(held, self._limit, free, full=self.full)
         if full != self.full:
             _log.warning("sandbox's disk", sandbox=self._name, full=full, held_bytes=held)
+            self._limit_files(0 if full else self._limit)
             self._when_stopped = held
             self.full = full
-            self._limit_files(0 if full else self._limit)
         elif full:
             self._limit_files(0)
         return full and goes_on(held, self._when_stopped)

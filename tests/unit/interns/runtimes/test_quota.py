@@ -1,5 +1,9 @@
+import asyncio
 from pathlib import Path
 
+import pytest
+
+from tollhouse.interns.runtimes import quota
 from tollhouse.interns.runtimes.quota import (
     DiskWatch,
     Seen,
@@ -89,3 +93,29 @@ def test_one_that_keeps_growing_is_to_be_killed(tmp_path: Path, clock: FakeClock
     (tmp_path / "more").write_bytes(b"x" * 80 * _MIB)
     clock.advance(61)
     assert watch.look()
+
+
+async def test_a_watch_goes_on_when_no_process_is_to_be_had(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota, "_LOOK_SECONDS", 0.001)
+    tried: list[int] = []
+    limited = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def limit(size: int) -> None:
+        tried.append(size)
+        if len(tried) == 1:
+            raise BlockingIOError
+        loop.call_soon_threadsafe(limited.set)
+
+    (tmp_path / "large").write_bytes(bytes(2 * _MIB))
+    watch = DiskWatch("s", tmp_path, _MIB, limit, clock)
+    watching = asyncio.create_task(watch.run(lambda: None))
+    async with asyncio.timeout(30):
+        await limited.wait()
+        while not watch.full:
+            await asyncio.sleep(0.001)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert tried[:2] == [0, 0]
