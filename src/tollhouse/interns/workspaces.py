@@ -17,6 +17,7 @@ import structlog
 
 from tollhouse.interns import workspace
 from tollhouse.interns.archive import pack
+from tollhouse.interns.machine import machine_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -51,11 +52,7 @@ class Workspaces:
     @property
     def machine(self) -> str:
         """The name of this machine, which its interns are bound to."""
-        note = self._root / "machine"
-        if not note.exists():
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            note.write_text(self._ids.uuid())
-        return note.read_text()
+        return machine_name(self._root, self._ids)
 
     def user(self, number: int) -> int:
         """Return the user that the sandbox of an intern runs as.
