@@ -84,7 +84,7 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     )
     logs = Logs(folder.interns / "logs", core.clock)
     if egressing is None:
-        return Interning(InternService(context, Nobody(), logs), None)
+        return Interning(InternService(context, Nobody(core.clock), logs), None)
     doors = Doors()
     tools = Tools(
         runtime=build_runtime(settings.runtime, folder.path, core.clock),
@@ -110,8 +110,9 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     reconciler = Reconciler(
         context,
         tools,
-        Journeys(context, tools),
+        Journeys(context, tools, boots_at_once=settings.boots_at_once),
         lease_seconds=settings.lease_seconds,
+        away_seconds=settings.away_seconds,
         round_seconds=settings.round_seconds,
     )
     crew = Crew(reconciler, doors, settings.stop_seconds)

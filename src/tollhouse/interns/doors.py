@@ -162,7 +162,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     while data := await reader.read(_PIECE):
         writer.write(data)
         await writer.drain()
-    with suppress(OSError, NotImplementedError):
+    with suppress(OSError):
         writer.write_eof()
 
 

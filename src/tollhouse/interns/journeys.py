@@ -21,9 +21,11 @@ from tollhouse.interns.lifecycle import (
     BEGUN,
     DESTROY_FAILED,
     FAILED,
+    JOURNEYS,
     RUNS,
     STEPS,
     STOPPED,
+    Journey,
     in_words,
 )
 from tollhouse.interns.runtimes.base import Launch, RuntimeFailed
@@ -56,6 +58,14 @@ _ACTOR: Final = "operator"
 _NO_MODEL: Final = (
     "it has no model: give it one, or the workspace a default "
     "(tollhouse workspaces set --default-model author/slug)"
+)
+_AWAY: Final = (
+    "the machine that has its files does not answer; they are kept there: provision it again once "
+    "that machine is back"
+)
+_FILES_AWAY: Final = (
+    "workspace_archive_failed: the machine that has its files does not answer; delete it again "
+    "once that machine is back, or with acknowledge_workspace_loss to lose them"
 )
 _ACKNOWLEDGED_SECONDS: Final = 10.0
 """How long an archive is tried whose loss is accepted."""
@@ -100,23 +110,36 @@ class Tools:
 class Journeys:
     """Brings one intern somewhere else."""
 
-    def __init__(self, context: Context, tools: Tools) -> None:
-        """Take what they work with."""
+    def __init__(self, context: Context, tools: Tools, *, boots_at_once: int) -> None:
+        """Take what they work with.
+
+        Args:
+            context: The slice's own.
+            tools: What runs sandboxes.
+            boots_at_once: How many interns may boot at a time; the others wait for their turn.
+        """
         self._context = context
         self._tools = tools
+        self._turns = asyncio.Semaphore(boots_at_once)
 
     # Boot
 
     async def boot(self, held: Lease) -> Intern:
         """Have an intern run; afterwards it does, or has failed and says why.
 
+        Its time begins with its turn: after a restart, many want to boot at once.
+
         Raises:
             LeaseLost: Somebody else acts on it.
         """
+        self._tools.egress.make_ready()  # it takes longest of all, the first time
+        await self._tools.sandboxes.take_down(held.intern.id, 0)
+        async with self._turns:
+            return await self._boot(held)
+
+    async def _boot(self, held: Lease) -> Intern:
         intern = held.intern
         step = 1
-        self._tools.egress.make_ready()  # it takes longest of all, the first time
-        await self._tools.sandboxes.take_down(intern.id, 0)
         try:
             async with self._deadline(self._tools.paces.boot_seconds):
                 intern = await self._begin(held)
@@ -243,6 +266,7 @@ class Journeys:
             message = "no port of this machine is free for it"
             raise JourneyFailed(message) from error
         running.door = port
+        running.since = self._context.clock.now()
         return await self._arrive(held, RUNS, hostname=policy.HOSTNAME, step=None, run_port=port)
 
     # Suspend
@@ -314,6 +338,22 @@ class Journeys:
                 raise LeaseLost
             await self._context.vaults.forget_subject(write, intern.id, _ACTOR)
         self._context.news.ring(intern.id)
+
+    # Away
+
+    async def give_up(self, held: Lease) -> None:
+        """Say what is true of an intern whose machine has been away for too long.
+
+        Raises:
+            LeaseLost: Somebody else acts on it.
+        """
+        intern = held.intern
+        if JOURNEYS.get(intern.state) is not Journey.DESTROY:
+            await self._fail(held, FAILED, _AWAY)
+        elif intern.loss_acknowledged:
+            await self._forget(held)
+        else:
+            await self._fail(held, DESTROY_FAILED, _FILES_AWAY)
 
     # Parts
 

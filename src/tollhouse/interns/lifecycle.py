@@ -5,6 +5,7 @@
                                                  │                  ▼              ▼
                                                  ├──provision── failed        running·stopped
                                                  └──provision── stopped <──────────┘
+    running, provisioning ──its server stops──> queued·running ──its machine stays away──> failed
     any that has settled ──delete──> destroying ──> (gone)
                                          └──> destroy_failed ──delete──> destroying
 
@@ -130,24 +131,17 @@ FAILED: Final = State(Status.FAILED, Desired.IDLE)
 STOPPED: Final = State(Status.STOPPED, Desired.IDLE)
 DESTROY_FAILED: Final = State(Status.DESTROY_FAILED, Desired.IDLE)
 
+QUEUED: Final = State(Status.QUEUED, Desired.RUNNING)
+"""Where a boot is waited for, also that of an intern whose server has stopped."""
 BEGUN: Final = State(Status.PROVISIONING, Desired.RUNNING)
 """Where a boot begins, also the one of a sandbox that has ended by itself."""
 
 NEXT: Final[Mapping[State, frozenset[State]]] = {
-    State(Status.QUEUED, Desired.RUNNING): frozenset({BEGUN}),
-    BEGUN: frozenset(
-        {
-            State(Status.RUNNING, Desired.RUNNING),
-            State(Status.FAILED, Desired.IDLE),
-        }
-    ),
-    State(Status.RUNNING, Desired.RUNNING): frozenset({BEGUN, State(Status.FAILED, Desired.IDLE)}),
-    State(Status.RUNNING, Desired.STOPPED): frozenset(
-        {State(Status.STOPPED, Desired.IDLE), State(Status.FAILED, Desired.IDLE)}
-    ),
-    State(Status.DESTROYING, Desired.ABSENT): frozenset(
-        {State(Status.DESTROY_FAILED, Desired.IDLE)}
-    ),
+    QUEUED: frozenset({BEGUN, FAILED}),
+    BEGUN: frozenset({RUNS, QUEUED, FAILED}),
+    RUNS: frozenset({BEGUN, QUEUED, FAILED}),
+    State(Status.RUNNING, Desired.STOPPED): frozenset({STOPPED, FAILED}),
+    State(Status.DESTROYING, Desired.ABSENT): frozenset({DESTROY_FAILED}),
 }
 """Which states a reconciler writes over which; what is destroyed has no state any more."""
 

@@ -6,18 +6,19 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tollhouse.interns.lifecycle import refusal
 from tollhouse.interns.types import Operation, Status
 from tollhouse.kernel.clock import iso_utc
-from tollhouse.kernel.errors import Conflict, Invalid, NotFound, TollhouseError
+from tollhouse.kernel.errors import Bug, Conflict, Invalid, NotFound, TollhouseError
 
 if TYPE_CHECKING:
     from tollhouse.identity.types import Subject
     from tollhouse.interns.types import Intern, NewIntern
+    from tollhouse.kernel.errors import Unavailable
 
 NAME: Final = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
 SHORTEST_NAME: Final = 2
@@ -36,6 +37,8 @@ _NAME: Final = re.compile(NAME[1:-1])
 _MODEL: Final = re.compile(MODEL[1:-1])
 _EARLIER_NAMES: Final = {"awaiting_slack_install": Status.AWAITING_CHAT_INSTALL}
 """Names of statuses that published clients send."""
+_RAN_WELL: Final = timedelta(minutes=10)
+"""After which a sandbox that ends is one that ends for the first time."""
 _DERIVED: Final = "derived:"
 """What a key begins with that was derived; one that was sent is stored behind `_SENT`."""
 _SENT: Final = "sent:"
@@ -61,6 +64,10 @@ class ServiceUnreachable(TollhouseError):
 
     kind = "upstream"
     code = "server"
+
+
+class Misconfigured(TollhouseError):
+    """Only an operator can help; its text stays inside, like that of a bug."""
 
 
 class Cursor(NamedTuple):
@@ -133,6 +140,17 @@ def check_idempotency_key(key: str | None) -> str | None:
         message = f"Idempotency-Key: must have 1 to {LONGEST_KEY} characters."
         raise Invalid(message)
     return key
+
+
+def restarts_that_count(restarts: int, since: datetime | None, now: datetime) -> int:
+    """Return the restarts of a sandbox that count against it: none from before it ran well.
+
+    Args:
+        restarts: So far.
+        since: When its daemon was last found to answer; None where it never was.
+        now: When it ended.
+    """
+    return 0 if since is not None and now - since >= _RAN_WELL else restarts
 
 
 def request_digest(new: NewIntern) -> str:
@@ -228,6 +246,37 @@ def not_reachable() -> Conflict:
     return Conflict("The intern has no address yet; try again.", metadata=metadata)
 
 
+def no_vault(error: Unavailable) -> TollhouseError:
+    """Return the failure of a creation whose vault could not be made."""
+    if _for_operators(error):
+        return _misconfigured(error)
+    message = "The intern's vault cannot be made now; send the same request again."
+    return ServiceUnreachable(message, retry_after=error.retry_after)
+
+
+def no_token(error: Unavailable) -> TollhouseError:
+    """Return the failure where a daemon's token cannot be opened."""
+    return _misconfigured(error) if _for_operators(error) else Bug(error.message)
+
+
+def not_here() -> Conflict:
+    """Return the refusal where a daemon is reached on another machine alone."""
+    metadata = {"reason": "intern_unreachable", "retryable": True}
+    message = "The intern runs on another server, which alone reaches its daemon; ask that one."
+    return Conflict(message, metadata=metadata)
+
+
+def nobody_there() -> ServiceUnreachable:
+    """Return the refusal where nobody would do what is asked."""
+    return ServiceUnreachable("Nobody runs interns at the moment; try again later.")
+
+
+def machine_away() -> ServiceUnreachable:
+    """Return the refusal where those who would do it are not there."""
+    message = "The machine that has the intern's files does not answer; try again later."
+    return ServiceUnreachable(message)
+
+
 def changed_meanwhile() -> InternBusy:
     """Return the refusal where somebody else was faster."""
     metadata = {"reason": "intern_busy", "retryable": True}
@@ -249,3 +298,12 @@ def origin(intern: Intern) -> str:
     if intern.hostname is None or intern.run is None or intern.run.port is None:
         raise not_reachable()
     return f"http://{intern.hostname}:{intern.run.port}"
+
+
+def _for_operators(error: Unavailable) -> bool:
+    return error.metadata.get("retryable") is False
+
+
+def _misconfigured(error: Unavailable) -> Misconfigured:
+    metadata = {"reason": "configuration_error", "retryable": False}
+    return Misconfigured(error.message, metadata=metadata)

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractContextManager
 
+    from tollhouse.storage.transaction import Read
+
 
 class News(Protocol):
     """Tells those who wait that something is to be done with an intern, or was done."""
@@ -32,8 +34,12 @@ class News(Protocol):
 class Crew(Protocol):
     """Those who bring interns where they are wanted."""
 
-    def check_reachable(self) -> None:
-        """Make sure that somebody is at work.
+    async def check_reachable(self, read: Read, machine: str | None) -> None:
+        """Make sure that somebody is at work, on this machine or on another.
+
+        Args:
+            read: The transaction.
+            machine: The machine that is needed; None where any would do.
 
         Raises:
             ServiceUnreachable: Nobody is.
@@ -42,4 +48,8 @@ class Crew(Protocol):
 
     def expect_boot(self) -> None:
         """Begin what a boot would have to wait for: one is about to be asked for."""
+        ...
+
+    def is_here(self, machine: str) -> bool:
+        """Tell whether it runs what is on a machine."""
         ...

@@ -11,6 +11,7 @@ kept meanwhile; a reconciler that loses one takes down what it runs under it.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -20,16 +21,22 @@ import structlog
 from tollhouse.interns import repository
 from tollhouse.interns.journeys import LeaseLost
 from tollhouse.interns.lifecycle import BEGUN, JOURNEYS, RUNS, Journey
-from tollhouse.interns.policy import ServiceUnreachable
+from tollhouse.interns.policy import nobody_there, restarts_that_count
+from tollhouse.interns.presence import Presence
 from tollhouse.kernel.waiting import happens_within
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from tollhouse.interns.context import Context
     from tollhouse.interns.journeys import Journeys, Tools
     from tollhouse.interns.types import Lease
+    from tollhouse.storage.transaction import Read
 
 MOST_RESTARTS: Final = 3
-"""How often a sandbox that ends by itself is started anew, until somebody provisions it again."""
+"""How often a sandbox that ends by itself is started anew, until it has run well or somebody
+provisions it again."""
+_LEAVE_SECONDS: Final = 5.0
 _FAULT_SECONDS: Final = 2.0
 """The pause after a fault of ours, before an intern is looked at again."""
 _log = structlog.get_logger(__name__)
@@ -38,13 +45,14 @@ _log = structlog.get_logger(__name__)
 class Reconciler:
     """Brings interns where they are wanted; fulfils `ports.Crew`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each says how long something is waited for
         self,
         context: Context,
         tools: Tools,
         journeys: Journeys,
         *,
         lease_seconds: float,
+        away_seconds: float,
         round_seconds: float,
     ) -> None:
         """Take what it needs; nothing runs before `start`.
@@ -54,12 +62,16 @@ class Reconciler:
             tools: What runs sandboxes.
             journeys: Who brings one intern somewhere.
             lease_seconds: After how long without a sign of life somebody else may act.
+            away_seconds: After how long without a sign of life from another machine its interns
+                are said not to run.
             round_seconds: How long no ring is needed for it to look.
         """
         self._context = context
         self._tools = tools
         self._journeys = journeys
         self._lease = timedelta(seconds=lease_seconds)
+        machine, away = tools.workspaces.machine, timedelta(seconds=away_seconds)
+        self._presence = Presence(machine, self._lease, away)
         self._keep_seconds = lease_seconds / 3
         self._round_seconds = round_seconds
         self._looked_after: dict[str, asyncio.Task[None]] = {}
@@ -68,15 +80,27 @@ class Reconciler:
         self._keeper: asyncio.Task[None] | None = None
         self._stopping = False
 
-    def check_reachable(self) -> None:
-        """Make sure that it is at work.
+    async def check_reachable(self, read: Read, machine: str | None) -> None:
+        """Make sure that it is at work, or that others are who would do as well.
+
+        Args:
+            read: The transaction.
+            machine: The machine that is needed; None where any would do.
 
         Raises:
-            ServiceUnreachable: It is not.
+            ServiceUnreachable: Nobody is.
         """
-        if self._main is None or self._main.done() or self._stopping:
-            message = "Nobody runs interns at the moment; try again later."
-            raise ServiceUnreachable(message)
+        at_work = self._main is not None and not self._main.done() and not self._stopping
+        here = machine is not None and self.is_here(machine)
+        if at_work and (here or machine is None):
+            return
+        if here:
+            raise nobody_there()
+        await self._presence.check_others(read, machine, self._context.clock.now())
+
+    def is_here(self, machine: str) -> bool:
+        """Tell whether what is on a machine is on this one."""
+        return machine == self._presence.machine
 
     def expect_boot(self) -> None:
         """Begin what a boot would have to wait for: the start of the egress proxy."""
@@ -87,37 +111,51 @@ class Reconciler:
 
         For a start before anybody is answered, where no other server is on this machine.
         """
-        machine, now = self._tools.workspaces.machine, self._context.clock.now()
+        now = self._context.clock.now()
         await self._tools.runtime.sweep()
         self._tools.sandboxes.sweep()
         async with self._context.database.writing() as write:
-            await repository.begin_anew(write, machine, now)
+            await repository.begin_anew(write, self._presence.machine, now)
+            await self._presence.stay(write, now)
             known = await repository.ids(write)
         await self._tools.workspaces.sweep(known)
         self._tools.logs.sweep(known)
 
     def start(self) -> None:
         """Begin to work."""
-        machine = self._tools.workspaces.machine
-        self._main = asyncio.create_task(self._rounds(machine), name="intern-rounds")
+        self._main = asyncio.create_task(self._rounds(), name="intern-rounds")
         self._keeper = asyncio.create_task(self._keep(), name="intern-leases")
 
     async def stop(self, seconds: float) -> None:
-        """Take down what runs here; it is started again with the next server.
+        """Take down what runs here, and say so; it is started again with the next server.
 
         Args:
             seconds: How long the programs in sandboxes have.
         """
+        leaves = self._main is not None and not self._stopping
         self._stopping = True
         tasks = {*self._looked_after.values()}
         tasks |= {task for task in (self._main, self._keeper) if task is not None}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if leaves:
+            await self._leave()
         running = self._tools.sandboxes.all()
         await asyncio.gather(*(self._tools.sandboxes.take_down(each, seconds) for each in running))
 
-    async def _rounds(self, machine: str) -> None:
+    async def _leave(self) -> None:
+        """Say of nobody any more that it runs, and of this machine that it is not there."""
+        now = self._context.clock.now()
+        try:
+            async with asyncio.timeout(_LEAVE_SECONDS), self._context.database.writing() as write:
+                await repository.begin_anew(write, self._presence.machine, now)
+                await self._presence.leave(write, now)
+        except Exception:  # noqa: BLE001 - the edge: others find out when it stays away
+            _log.exception("intern_leave_failed")
+
+    async def _rounds(self) -> None:
+        machine = self._presence.machine
         while True:
             try:
                 now = self._context.clock.now()
@@ -126,6 +164,7 @@ class Reconciler:
                 for intern_id in waiting:
                     if intern_id not in self._looked_after:
                         await self._take(intern_id, machine)
+                await self._give_up_stranded(now)
             except Exception:  # noqa: BLE001 - the edge: the next round tries again
                 _log.exception("intern_round_failed")
             await self._news_of_others()
@@ -139,6 +178,23 @@ class Reconciler:
             # Who looks after one hears of it, and `_let_go` rings again when that is over.
             if rung - self._looked_after.keys():
                 return
+
+    async def _give_up_stranded(self, now: datetime) -> None:
+        """Say what is true of interns whose machines have been away for too long."""
+        away_since = self._presence.away_since(now)
+        if away_since is None:
+            return
+        async with self._context.database.reading() as read:
+            stranded = await repository.stranded(read, away_since, now)
+        for intern_id in stranded:
+            async with self._context.database.writing() as write:
+                held = await repository.lease_stranded(
+                    write, intern_id, away_since, now, now + self._lease
+                )
+            if held is not None:
+                with suppress(LeaseLost):
+                    await self._journeys.give_up(held)
+                await self._give_back(held)
 
     async def _take(self, intern_id: str, machine: str) -> None:
         now = self._context.clock.now()
@@ -169,10 +225,13 @@ class Reconciler:
 
     async def _extend(self) -> None:
         held = dict(self._held)
-        until = self._context.clock.now() + self._lease
+        now = self._context.clock.now()
         async with self._context.database.writing() as write:
-            kept = await repository.extend(write, held.values(), until)
-        for intern_id in held.keys() - kept:
+            kept = await repository.extend(write, held.values(), now + self._lease)
+            # Who is gone was not lost to anybody: its files may still be on their way out.
+            lost = await repository.ids(write, held.keys() - kept)
+            await self._presence.stay(write, now)
+        for intern_id in lost:
             task = self._looked_after.get(intern_id)
             if task is not None and self._held.get(intern_id) is held[intern_id]:
                 task.cancel()
@@ -222,13 +281,15 @@ class Reconciler:
             case None if intern.state == RUNS:
                 await self._keep_running(now, heard)
             case None:
+                # Nothing is left of it, unless others gave it up while this machine was away.
+                await self._tools.sandboxes.take_down(intern.id, 0)
                 return False
         return True
 
     async def _keep_running(self, held: Lease, heard: asyncio.Event) -> None:
         running = self._tools.sandboxes.get(held.intern.id)
         if running is None or running.ended is None:
-            await self._restart(held, counted=False)  # of a server before us
+            await self._restart(held)  # of a server before us
             return
         if not running.ended.done():
             await self._wait(heard, running.ended)
@@ -236,10 +297,13 @@ class Reconciler:
             reason = running.ended.result()
             _log.warning("intern_sandbox_ended", intern=held.intern.id, reason=reason)
             self._tools.logs.note(held.intern.id, f"its sandbox ended: {reason}")
-            if held.intern.restarts >= MOST_RESTARTS:
+            earlier = restarts_that_count(
+                held.intern.restarts, running.since, self._context.clock.now()
+            )
+            if earlier >= MOST_RESTARTS:
                 await self._journeys.fail(held, f"its sandbox ended: {reason}")
             else:
-                await self._restart(held, counted=True)
+                await self._restart(held, restarts=earlier + 1)
 
     async def _wait(self, heard: asyncio.Event, ended: asyncio.Task[str]) -> None:
         """Wait until a sandbox has ended, or something may be asked of the intern."""
@@ -249,11 +313,8 @@ class Reconciler:
         finally:
             asked.cancel()
 
-    async def _restart(self, held: Lease, *, counted: bool) -> None:
+    async def _restart(self, held: Lease, **facts: object) -> None:
         now = self._context.clock.now()
-        facts: dict[str, object] = {}
-        if counted:
-            facts["restarts"] = held.intern.restarts + 1
         async with self._context.database.writing() as write:
             arrived = await repository.arrive(write, held, BEGUN, now, step=1, **facts)
         if arrived is None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from tollhouse.interns.lifecycle import BEGUN, JOURNEYS, RUNS, before, movable
+from tollhouse.interns.lifecycle import JOURNEYS, QUEUED, RUNS, before, movable
 from tollhouse.interns.types import Desired, Intern, Lease, Run, State, Status
-from tollhouse.storage.tables.interns import interns
+from tollhouse.storage.tables.interns import intern_machines, interns
+from tollhouse.storage.upsert import insert
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -62,6 +63,12 @@ async def with_vault(write: Write, intern_id: str, vault_id: str) -> bool:
     return (await write.execute(noted)).rowcount > 0
 
 
+async def drop_unfinished(write: Write, intern_id: str) -> None:
+    """Forget an intern that has no vault of its own yet."""
+    unfinished = sa.and_(interns.c.id == intern_id, interns.c.vault_id.is_(None))
+    await write.execute(sa.delete(interns).where(unfinished))
+
+
 # Reading
 
 
@@ -108,9 +115,12 @@ async def page(
     return [_intern(row) for row in rows.mappings()]
 
 
-async def ids(read: Read) -> frozenset[str]:
-    """Return every intern there is."""
-    return frozenset((await read.execute(sa.select(interns.c.id))).scalars())
+async def ids(read: Read, of: Iterable[str] | None = None) -> frozenset[str]:
+    """Return every intern there is; or those of some."""
+    query = sa.select(interns.c.id)
+    if of is not None:
+        query = query.where(interns.c.id.in_(sorted(of)))
+    return frozenset((await read.execute(query)).scalars())
 
 
 # What callers change
@@ -159,14 +169,7 @@ async def lease(
     write: Write, intern_id: str, machine: str, now: datetime, until: datetime
 ) -> Lease | None:
     """Take the right to act on an intern; None where somebody else has it."""
-    taken = (
-        sa.update(interns)
-        .where(interns.c.id == intern_id, _is_free(machine, now))
-        .values(lease_token=interns.c.lease_token + 1, lease_until=until)
-        .returning(interns)
-    )
-    row = (await write.execute(taken)).mappings().one_or_none()
-    return None if row is None else Lease(_intern(row), row["lease_token"])
+    return await _lease(write, intern_id, _is_free(machine, now), until)
 
 
 async def extend(write: Write, leases: Iterable[Lease], until: datetime) -> frozenset[str]:
@@ -184,13 +187,13 @@ async def let_go(write: Write, held: Lease) -> None:
 
 
 async def begin_anew(write: Write, machine: str, now: datetime) -> None:
-    """Free every intern of a machine, and have those boot that ran: for a start alone on it."""
+    """Free every intern of a machine, and have those boot that ran: where nothing runs on it."""
     of_machine = sa.or_(interns.c.machine == machine, interns.c.machine.is_(None))
     freed = sa.update(interns).where(of_machine)
     await write.execute(freed.values(lease_until=None, lease_token=interns.c.lease_token + 1))
-    ran = sa.update(interns).where(of_machine, _is_any({RUNS}))
-    status, desired = BEGUN.status.value, BEGUN.desired.value
-    await write.execute(ran.values(status=status, desired=desired, step=1, updated_at=now))
+    ran = sa.update(interns).where(of_machine, _is_any(before(QUEUED)))
+    status, desired = QUEUED.status.value, QUEUED.desired.value
+    await write.execute(ran.values(status=status, desired=desired, step=None, updated_at=now))
 
 
 async def arrive(
@@ -225,7 +228,62 @@ async def remove(write: Write, held: Lease) -> bool:
     return (await write.execute(gone)).rowcount > 0
 
 
+# Machines
+
+
+async def stay(write: Write, machine: str, until: datetime) -> None:
+    """Note until when a machine is sure to be there; the present, where it leaves."""
+    noted = insert(write, intern_machines).values(machine=machine, present_until=until)
+    facts = {"present_until": until}
+    await write.execute(noted.on_conflict_do_update(index_elements=["machine"], set_=facts))
+
+
+async def is_anybody_there(
+    read: Read, now: datetime, machine: str | None, but: str | None = None
+) -> bool:
+    """Tell whether a machine is there, or, without one, whether any is.
+
+    Args:
+        read: The transaction.
+        now: The present.
+        machine: The machine.
+        but: One that does not count.
+    """
+    there = sa.select(intern_machines.c.machine).where(intern_machines.c.present_until > now)
+    if machine is not None:
+        there = there.where(intern_machines.c.machine == machine)
+    if but is not None:
+        there = there.where(intern_machines.c.machine != but)
+    return bool((await read.execute(sa.select(there.exists()))).scalar_one())
+
+
+async def stranded(read: Read, away_since: datetime, now: datetime) -> Sequence[str]:
+    """Return the interns under way, or said to run, whose machines have been away for so long."""
+    query = sa.select(interns.c.id).where(_is_any((*JOURNEYS, RUNS)), _is_stranded(away_since, now))
+    return list((await read.execute(query.order_by(interns.c.updated_at))).scalars())
+
+
+async def lease_stranded(
+    write: Write, intern_id: str, away_since: datetime, now: datetime, until: datetime
+) -> Lease | None:
+    """Take the right to act on an intern whose machine is away; None where it is back."""
+    return await _lease(write, intern_id, _is_stranded(away_since, now), until)
+
+
 # Parts
+
+
+async def _lease(
+    write: Write, intern_id: str, condition: sa.ColumnElement[bool], until: datetime
+) -> Lease | None:
+    taken = (
+        sa.update(interns)
+        .where(interns.c.id == intern_id, condition)
+        .values(lease_token=interns.c.lease_token + 1, lease_until=until)
+        .returning(interns)
+    )
+    row = (await write.execute(taken)).mappings().one_or_none()
+    return None if row is None else Lease(_intern(row), row["lease_token"])
 
 
 def _of(workspace_id: str, creator: str) -> sa.Select[Any]:
@@ -251,11 +309,21 @@ def _is_any(states: Iterable[State]) -> sa.ColumnElement[bool]:
     )
 
 
+def _is_let_go(now: datetime) -> sa.ColumnElement[bool]:
+    return sa.or_(interns.c.lease_until.is_(None), interns.c.lease_until <= now)
+
+
 def _is_free(machine: str, now: datetime) -> sa.ColumnElement[bool]:
-    return sa.and_(
-        sa.or_(interns.c.lease_until.is_(None), interns.c.lease_until <= now),
-        sa.or_(interns.c.machine.is_(None), interns.c.machine == machine),
+    ours = sa.or_(interns.c.machine.is_(None), interns.c.machine == machine)
+    return sa.and_(_is_let_go(now), ours)
+
+
+def _is_stranded(away_since: datetime, now: datetime) -> sa.ColumnElement[bool]:
+    lately = sa.exists().where(
+        intern_machines.c.machine == interns.c.machine,
+        intern_machines.c.present_until > away_since,
     )
+    return sa.and_(_is_let_go(now), interns.c.machine.is_not(None), sa.not_(lately))
 
 
 async def _one(read: Read, statement: sa.Select[Any] | sa.UpdateBase) -> Intern | None:

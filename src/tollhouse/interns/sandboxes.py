@@ -5,13 +5,14 @@ boot ──> Running ──> look after it ──> take_down
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import asyncio
+    from datetime import datetime
     from pathlib import Path
 
     from tollhouse.interns.doors import Doors
@@ -35,8 +36,12 @@ class Running:
     """The socket that its daemon listens on."""
     door: int | None = None
     """The port where it is reached."""
+    since: datetime | None = None
+    """When its daemon was found to answer."""
     ended: asyncio.Task[str] | None = field(default=None, repr=False)
     """Done once the sandbox has ended."""
+    ending: asyncio.Task[None] | None = field(default=None, repr=False)
+    """Takes it down."""
 
 
 class Sandboxes:
@@ -97,6 +102,8 @@ class Sandboxes:
     async def take_down(self, intern_id: str, seconds: float) -> None:
         """End all that runs for an intern; when this returns, nothing of it is left.
 
+        It goes on where its caller is cancelled, and whoever asks next waits for it.
+
         Args:
             intern_id: The intern.
             seconds: How long its programs have.
@@ -104,6 +111,14 @@ class Sandboxes:
         running = self._running.get(intern_id)
         if running is None:
             return
+        if running.ending is None or running.ending.done():
+            running.ending = asyncio.create_task(self._take_down(running, seconds))
+        elif running.sandbox is not None:
+            await running.sandbox.stop(seconds)  # it may have less time now
+        await asyncio.shield(running.ending)
+
+    async def _take_down(self, running: Running, seconds: float) -> None:
+        intern_id = running.intern_id
         try:
             if running.door is not None:
                 await self._doors.close(intern_id)

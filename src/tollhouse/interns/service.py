@@ -17,6 +17,7 @@ from tollhouse.identity import admission
 from tollhouse.interns import policy, repository
 from tollhouse.interns.lifecycle import MOVES, Situation, holds_already, situation
 from tollhouse.interns.types import DaemonAccess, Desired, Intern, Operation, State, Status
+from tollhouse.kernel.errors import NotFound, Unavailable
 from tollhouse.kernel.waiting import happens_within
 from tollhouse.vault.types import VaultKind
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tollhouse.interns.policy import Cursor
     from tollhouse.interns.ports import Crew
     from tollhouse.interns.types import InternFilter, Wish
+    from tollhouse.kernel.clock import Clock
     from tollhouse.storage.transaction import Read, Write
 
 DAEMON_TOKEN: Final = "daemon-token"  # noqa: S105 - what it is sealed as
@@ -54,14 +56,23 @@ class Created(NamedTuple):
 class Nobody:
     """No crew: for a command that serves nothing."""
 
-    def check_reachable(self) -> None:
-        """Say what is missing.
+    def __init__(self, clock: Clock) -> None:
+        """Take what tells who is there."""
+        self._clock = clock
+
+    async def check_reachable(self, read: Read, machine: str | None) -> None:
+        """Make sure that a server somewhere is at work.
 
         Raises:
-            ServiceUnreachable: Always.
+            ServiceUnreachable: None is.
         """
-        message = "No server runs on the data folder: start one with `tollhouse serve`."
-        raise policy.ServiceUnreachable(message)
+        if not await repository.is_anybody_there(read, self._clock.now(), machine):
+            message = "No server runs on the data folder: start one with `tollhouse serve`."
+            raise policy.ServiceUnreachable(message)
+
+    def is_here(self, machine: str) -> bool:  # noqa: ARG002 - whichever it is
+        """Tell that nothing runs here."""
+        return False
 
     def expect_boot(self) -> None:
         """Do nothing: the server that is started next boots it."""
@@ -124,15 +135,22 @@ class InternService:
         Raises:
             NotFound: There is no such intern in the caller's workspace.
             InternBusy: It does not run.
-            Unavailable: The token cannot be opened.
+            Conflict: It runs on another server's machine.
+            Misconfigured: The token cannot be opened until an operator has helped.
+            Bug: It cannot be opened now.
         """
         async with self._database.reading() as read:
             intern = await self.intern(read, caller, intern_id)
         policy.check_state(Operation.DAEMON, intern)
+        if intern.machine is not None and not self._crew.is_here(intern.machine):
+            raise policy.not_here()
         run, vault_id = intern.run, intern.vault_id
         if run is None or vault_id is None:
             raise policy.not_reachable()
-        token = await self._context.vaults.open_beside(vault_id, DAEMON_TOKEN, run.sealed_token)
+        try:
+            token = await self._context.vaults.open_beside(vault_id, DAEMON_TOKEN, run.sealed_token)
+        except Unavailable as error:
+            raise policy.no_token(error) from error
         entry = Entry(
             Action.DAEMON_REVEALED, caller.key_hash, caller.workspace_id, intern_id, vault_id
         )
@@ -148,7 +166,8 @@ class InternService:
         Raises:
             Conflict: The name is taken, the idempotency key was used for another request, there
                 are too many, or the vault is not to be borrowed.
-            Unavailable: Its vault cannot be made now; the same request goes on with it.
+            ServiceUnreachable: Its vault cannot be made now; the same request goes on with it.
+            Misconfigured: The same, until an operator has helped.
         """
         if wish.new.provision:
             self._crew.expect_boot()
@@ -158,7 +177,10 @@ class InternService:
         if intern.vault_id is None:
             is_new = await self._give_vault(wish, intern)
         async with self._database.reading() as read:
-            return Created(await self.intern(read, wish.caller, intern.id), is_new)
+            try:
+                return Created(await self.intern(read, wish.caller, intern.id), is_new)
+            except NotFound:
+                raise policy.changed_meanwhile() from None  # somebody has deleted it already
 
     async def _begin(self, write: Write, wish: Wish) -> Intern:
         await repository.begin_creation(write)
@@ -193,6 +215,7 @@ class InternService:
             loss_acknowledged=False,
             workspace_digest=None,
             restarts=0,
+            machine=None,
             created_at=now,
             updated_at=now,
         )
@@ -217,14 +240,33 @@ class InternService:
             Whether it was this request that did so, and not another one at the same time.
         """
         vaults = self._context.vaults
-        own = await vaults.new_vault(intern.account_id, intern.workspace_id, VaultKind.INTERN)
+        try:
+            own = await vaults.new_vault(intern.account_id, intern.workspace_id, VaultKind.INTERN)
+        except Unavailable as error:
+            raise policy.no_vault(error) from error
         async with self._database.writing() as write:
-            if not await repository.with_vault(write, intern.id, own.id):
+            is_lent = await self._is_lent(write, intern)
+            if not is_lent:
+                await repository.drop_unfinished(write, intern.id)
+            elif not await repository.with_vault(write, intern.id, own.id):
                 return False
-            await vaults.add_subject(write, intern.id, own, intern.attached_vault_id)
-            if wish.new.provision:
-                await self._move(write, intern, Operation.PROVISION)
+            else:
+                try:
+                    await vaults.add_subject(write, intern.id, own, intern.attached_vault_id)
+                except Unavailable as error:
+                    raise policy.no_vault(error) from error
+                if wish.new.provision:
+                    await self._move(write, intern, Operation.PROVISION)
+        if not is_lent:
+            raise policy.not_attachable()
         return True
+
+    async def _is_lent(self, read: Read, intern: Intern) -> bool:
+        """Tell whether an intern may still borrow what it was begun with, if anything."""
+        vault_id = intern.attached_vault_id
+        if vault_id is None:
+            return True
+        return await self._context.vaults.is_attachable(read, intern.workspace_id, vault_id)
 
     # Changing
 
@@ -310,7 +352,9 @@ class InternService:
         async with self._database.writing() as write:
             intern = await self.intern(write, caller, intern_id)
             policy.check_state(operation, intern)
-            self._crew.check_reachable()
+            # What is to be gone need not wait for the machine that has its files.
+            machine = None if operation is Operation.DELETE else intern.machine
+            await self._crew.check_reachable(write, machine)
             if not holds_already(operation, intern.state):
                 await self._move(write, intern, operation, **facts)
 

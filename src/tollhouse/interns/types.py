@@ -100,7 +100,9 @@ class Intern:
     workspace_digest: str | None
     """Of its files, as it was last suspended; None where nobody knows."""
     restarts: int
-    """How often its sandbox was started anew since it was last provisioned."""
+    """How often its sandbox was started anew since it was last provisioned, or last ran well."""
+    machine: str | None
+    """The one that has its files; None until it first boots."""
     created_at: datetime
     updated_at: datetime
     run: Run | None = None

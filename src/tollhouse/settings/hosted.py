@@ -48,6 +48,11 @@ class InternSettings(Section):
     boot_seconds: Seconds = Field(
         default=60.0, description="How long an intern may take until it runs."
     )
+    boots_at_once: Whole = Field(
+        default=4,
+        ge=1,
+        description="Interns that boot at a time; the others wait, which does not count.",
+    )
     suspend_seconds: Seconds = Field(
         default=120.0, description="How long it may take until a stopped intern's files are safe."
     )
@@ -60,6 +65,10 @@ class InternSettings(Section):
     lease_seconds: Seconds = Field(
         default=30.0,
         description="After how long without a sign of life another server may act on an intern.",
+    )
+    away_seconds: Seconds = Field(
+        default=120.0,
+        description="After how long without a sign of life from a machine its interns have failed.",
     )
     round_seconds: Seconds = Field(
         default=2.0, description="The pause before the server looks for what nobody told it of."

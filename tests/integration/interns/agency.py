@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -18,17 +19,28 @@ from tollhouse.storage.tables.interns import interns
 from tollhouse.testing.builders import OPERATOR
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tollhouse.identity.types import Subject
     from tollhouse.interns.types import State
     from tollhouse.storage.database import Database
+    from tollhouse.storage.transaction import Read
     from tollhouse.testing.builders import Tenant
     from tollhouse.testing.clock import FakeClock
     from tollhouse.testing.ids import SequentialIds
 
 MACHINE = "here"
 LEASE = timedelta(seconds=30)
+PATIENCE = 60.0
+"""Seconds until a test gives up that waits for something: each wait ends, also that of a test whose
+timer has struck already."""
+
+
+async def happened(event: asyncio.Event) -> None:
+    """Wait for what is to happen, but not for ever."""
+    async with asyncio.timeout(PATIENCE):
+        await event.wait()
 
 
 class AbsentCrew:
@@ -41,10 +53,14 @@ class AbsentCrew:
     def expect_boot(self) -> None:
         self.boots_expected += 1
 
-    def check_reachable(self) -> None:
+    async def check_reachable(self, read: Read, machine: str | None) -> None:
+        del read, machine
         if not self.reachable:
             message = "Nobody is there."
             raise ServiceUnreachable(message)
+
+    def is_here(self, machine: str) -> bool:
+        return machine == MACHINE
 
 
 class Agency:
@@ -104,6 +120,19 @@ class Agency:
             found = await repository.get(read, intern_id)
         assert found is not None
         return found
+
+    async def until(self, intern: Intern, is_there: Callable[[Intern], bool]) -> Intern:
+        """Wait until an intern is where it should be; a test that waits in vain fails and ends."""
+        found = None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    found = await self.get(intern.id)
+                    if is_there(found):
+                        return found
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            raise AssertionError(found) from None
 
     async def lease(self, intern: Intern, machine: str = MACHINE) -> Lease | None:
         now = self.clock.now()

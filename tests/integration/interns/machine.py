@@ -10,6 +10,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tests.integration.interns.agency import PATIENCE
 from tollhouse.identity.types import KeyFilter, KeyKind
 from tollhouse.interns.doors import Doors
 from tollhouse.interns.journeys import Journeys, Paces, Tools
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tollhouse.interns.types import Intern
     from tollhouse.vault.egress.service import Wanted
 
+AWAY = 120.0
 LIMITS = SandboxLimits(1 << 30, 64, 1.0, 1 << 30, 64)
 PACES = Paces(boot_seconds=5, suspend_seconds=5, destroy_seconds=5, stop_seconds=0.1)
 
@@ -136,6 +138,7 @@ class Machine:
         self.blobs = MemoryBlobs()
         self.folder = folder
         self.paces = PACES
+        self.boots_at_once = 4
         self.logs = Logs(folder / "logs", agency.clock)
         self._begin()
 
@@ -157,7 +160,12 @@ class Machine:
         self.workspaces = tools.workspaces
         context = self.agency.context
         self.reconciler = Reconciler(
-            context, tools, Journeys(context, tools), lease_seconds=30, round_seconds=0.05
+            context,
+            tools,
+            Journeys(context, tools, boots_at_once=self.boots_at_once),
+            lease_seconds=30,
+            away_seconds=AWAY,
+            round_seconds=0.05,
         )
         self.service = InternService(context, self.reconciler, self.logs)
 
@@ -166,8 +174,10 @@ class Machine:
         self.reconciler.start()
 
     async def stop(self) -> None:
-        await self.reconciler.stop(0.1)
-        await self.doors.stop()
+        """Stop it; fails rather than wait for ever, since no timer runs for a test that is over."""
+        async with asyncio.timeout(PATIENCE):
+            await self.reconciler.stop(0.1)
+            await self.doors.stop()
 
     async def kill(self) -> None:
         """End this server as `kill -9` does, and begin another in its place."""
@@ -177,7 +187,9 @@ class Machine:
         for task in tasks:
             if task is not None:
                 task.cancel()
-        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+        async with asyncio.timeout(PATIENCE):
+            ended = (task for task in tasks if task is not None)
+            await asyncio.gather(*ended, return_exceptions=True)
         await self.doors.stop()
         await self.runtime.sweep()
         self._begin()
@@ -189,22 +201,32 @@ class Machine:
         self, operation: Operation, intern: Intern, *, acknowledged: bool = False
     ) -> None:
         caller = self.agency.caller
-        match operation:
-            case Operation.PROVISION:
-                await self.service.provision(caller, intern.id)
-            case Operation.SUSPEND:
-                await self.service.suspend(caller, intern.id)
-            case Operation.DELETE:
-                await self.service.delete(caller, intern.id, acknowledged=acknowledged)
-            case _:
-                raise AssertionError(operation)
+        async with asyncio.timeout(PATIENCE):
+            match operation:
+                case Operation.PROVISION:
+                    await self.service.provision(caller, intern.id)
+                case Operation.SUSPEND:
+                    await self.service.suspend(caller, intern.id)
+                case Operation.DELETE:
+                    await self.service.delete(caller, intern.id, acknowledged=acknowledged)
+                case _:
+                    raise AssertionError(operation)
 
     async def until(self, intern: Intern, is_there: Callable[[Intern], bool]) -> Intern:
-        while True:
-            found = await self.agency.get(intern.id)
-            if is_there(found):
-                return found
-            await asyncio.sleep(0.005)
+        return await self.agency.until(intern, is_there)
+
+    async def until_true(self, is_true: Callable[[], bool]) -> None:
+        """Wait until something holds, but not for ever."""
+        async with asyncio.timeout(PATIENCE):
+            while not is_true():
+                await asyncio.sleep(0.005)
+
+    async def until_gone(self, intern: Intern) -> None:
+        """Wait until an intern is not there any more, but not for ever."""
+        with suppress(AssertionError):  # `get` finds none
+            async with asyncio.timeout(PATIENCE):
+                while await self.agency.get(intern.id):
+                    await asyncio.sleep(0.005)
 
     async def until_status(self, intern: Intern, status: Status) -> Intern:
         return await self.until(intern, lambda found: found.state.status is status)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.integration.interns.agency import PATIENCE, happened
 from tollhouse.interns import repository
 from tollhouse.interns.health import is_healthy
-from tollhouse.interns.lifecycle import FAILED, RUNS, STOPPED
+from tollhouse.interns.lifecycle import BEGUN, FAILED, QUEUED, RUNS, STOPPED
 from tollhouse.interns.reconciler import MOST_RESTARTS
 from tollhouse.interns.types import Desired, Operation, State, Status
 from tollhouse.kernel.errors import NotFound, Unavailable
@@ -22,17 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.integration.interns.machine import Machine
-    from tollhouse.interns.types import Intern
-
-
-async def gone(machine: Machine, intern: Intern) -> None:
-    while True:
-        try:
-            async with machine.agency.database.reading() as read:
-                await machine.service.intern(read, machine.agency.caller, intern.id)
-        except NotFound:
-            return
-        await asyncio.sleep(0.005)
 
 
 # Booting
@@ -207,6 +197,19 @@ async def test_one_that_ends_again_and_again_has_failed(machine: Machine) -> Non
     assert await machine.keys() == []
 
 
+async def test_one_that_ran_well_in_between_is_started_anew_each_time(machine: Machine) -> None:
+    intern = await machine.running()
+    ended = 0
+    for _ in range(MOST_RESTARTS + 2):
+        await machine.until_true(lambda at=ended: len(machine.runtime.started) > at)
+        await machine.until_state(intern, RUNS)
+        machine.agency.clock.advance(600)
+        ended = len(machine.runtime.started)
+        machine.runtime.running[0].end("a bug")
+    await machine.until_true(lambda: len(machine.runtime.started) > ended)
+    assert (await machine.until_state(intern, RUNS)).restarts == 1
+
+
 async def test_whose_lease_is_lost_is_taken_down(machine: Machine) -> None:
     intern = await machine.running()
     agency = machine.agency
@@ -214,10 +217,68 @@ async def test_whose_lease_is_lost_is_taken_down(machine: Machine) -> None:
     other = await agency.lease(await agency.get(intern.id), machine.workspaces.machine)
     assert other is not None
     await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
-    while machine.sandboxes.get(intern.id) is not None:
-        await asyncio.sleep(0.005)
+    await machine.until_true(lambda: machine.sandboxes.get(intern.id) is None)
     assert machine.runtime.running == []
     assert (await agency.get(intern.id)).state == RUNS
+
+
+async def test_what_is_taken_down_is_taken_down_though_its_caller_goes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+    sandbox = machine.runtime.running[0]
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(seconds: float) -> None:
+        del seconds
+        begun.set()
+        await may_end.wait()
+        sandbox.end("it was stopped")
+
+    monkeypatch.setattr(sandbox, "stop", slow)
+    taking = asyncio.create_task(machine.sandboxes.take_down(intern.id, 5))
+    await happened(begun)
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    assert machine.sandboxes.get(intern.id) is not None
+    may_end.set()
+    await machine.sandboxes.take_down(intern.id, 0)
+    assert sandbox.ended.done()
+
+
+# Taking turns
+
+
+async def test_who_waits_for_its_turn_to_boot_has_its_whole_time_after_it(machine: Machine) -> None:
+    machine.boots_at_once = 1
+    machine.paces = replace(machine.paces, boot_seconds=1)
+    await machine.kill()
+    machine.runtime.held = asyncio.Event()
+    first, second = [await machine.agency.make(name, provision=True) for name in ("aa", "bb")]
+    booting = await machine.until(first, lambda found: found.step == 3)
+    waiting = await machine.agency.get(second.id)
+    if booting.state != BEGUN:  # the other one was first
+        first, second = second, first
+    assert waiting.state == QUEUED
+    await machine.until_state(first, FAILED)
+    machine.runtime.held.set()
+    await machine.until_state(second, RUNS)
+
+
+async def test_no_more_boot_at_a_time_than_may(machine: Machine) -> None:
+    machine.boots_at_once = 2
+    await machine.kill()
+    machine.runtime.held = asyncio.Event()
+    made = [await machine.agency.make(name, provision=True) for name in ("aa", "bb", "cc", "dd")]
+    steps: list[int | None] = []
+    async with asyncio.timeout(PATIENCE):
+        while steps.count(3) < 2:
+            steps = [(await machine.agency.get(intern.id)).step for intern in made]
+            await asyncio.sleep(0.005)
+    assert steps.count(None) == 2
+    machine.runtime.held.set()
+    for intern in made:
+        await machine.until_state(intern, RUNS)
 
 
 # Suspending
@@ -262,7 +323,7 @@ async def test_what_a_sandbox_wrote_before_a_kill_is_no_change_from_elsewhere(
 
     monkeypatch.setattr(machine.doors, "open", never)
     await machine.ask(Operation.PROVISION, intern)
-    await begun.wait()
+    await happened(begun)
     (machine.workspaces.path(intern.id) / "log").write_text("the daemon's")
     await machine.kill()
     await machine.until_state(intern, RUNS)
@@ -300,11 +361,10 @@ async def test_a_deleted_intern_is_gone_with_all_it_had(machine: Machine) -> Non
     intern = await machine.running()
     (machine.workspaces.path(intern.id) / "note").write_text("archived")
     await machine.ask(Operation.DELETE, intern)
-    await gone(machine, intern)
+    await machine.until_gone(intern)
     assert machine.runtime.running == []
     assert await machine.keys() == []
-    while machine.workspaces.path(intern.id).exists():
-        await asyncio.sleep(0.005)
+    await machine.until_true(lambda: not machine.workspaces.path(intern.id).exists())
     assert [key.rpartition("/")[2] for key in machine.blobs.blobs] == ["00000"]
     async with machine.agency.database.reading() as read:
         with pytest.raises(NotFound):
@@ -317,7 +377,7 @@ async def test_who_borrows_the_vault_of_a_deleted_intern_receives_no_secrets(
     lender = await machine.agency.make("lender")
     borrower = await machine.agency.make("borrower", vault_id=lender.vault_id)
     await machine.ask(Operation.DELETE, lender)
-    await gone(machine, lender)
+    await machine.until_gone(lender)
     async with machine.agency.database.reading() as read:
         with pytest.raises(NotFound, match="attached vault"):
             await machine.agency.office.service.resolve(read, borrower.id)
@@ -327,7 +387,7 @@ async def test_who_borrows_the_vault_of_a_deleted_intern_receives_no_secrets(
 async def test_one_that_never_ran_is_deleted_too(machine: Machine) -> None:
     intern = await machine.agency.make()
     await machine.ask(Operation.DELETE, intern)
-    await gone(machine, intern)
+    await machine.until_gone(intern)
     assert machine.blobs.blobs == {}
 
 
@@ -347,9 +407,8 @@ async def test_folders_that_are_nested_too_deep_keep_nobody_from_removing_it(
     failed = await machine.until_status(intern, Status.DESTROY_FAILED)
     assert "workspace_archive_failed" in str(failed.last_failure_message)
     await machine.ask(Operation.DELETE, intern, acknowledged=True)
-    await gone(machine, intern)
-    while path.exists():
-        await asyncio.sleep(0.01)
+    await machine.until_gone(intern)
+    await machine.until_true(lambda: not path.exists())
 
 
 async def test_a_suspension_says_that_folders_are_nested_too_deep(machine: Machine) -> None:
@@ -369,7 +428,7 @@ async def test_files_that_cannot_be_archived_keep_it(machine: Machine) -> None:
     await machine.ask(Operation.DELETE, intern)
     await machine.until_status(intern, Status.DESTROY_FAILED)
     await machine.ask(Operation.DELETE, intern, acknowledged=True)
-    await gone(machine, intern)
+    await machine.until_gone(intern)
 
 
 async def test_a_store_that_hangs_does_not_keep_it_under_way(machine: Machine) -> None:
@@ -382,6 +441,26 @@ async def test_a_store_that_hangs_does_not_keep_it_under_way(machine: Machine) -
     assert "workspace_archive_failed" in str(failed.last_failure_message)
 
 
+async def test_the_files_of_what_is_gone_are_removed_though_leases_are_kept_meanwhile(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+    remove = machine.workspaces.remove
+    begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(intern_id: str) -> None:
+        begun.set()
+        await may_go_on.wait()
+        await remove(intern_id)
+
+    monkeypatch.setattr(machine.workspaces, "remove", slow)
+    await machine.ask(Operation.DELETE, intern)
+    await happened(begun)
+    await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
+    may_go_on.set()
+    await machine.until_true(lambda: not machine.workspaces.path(intern.id).exists())
+
+
 # Servers that come and go
 
 
@@ -390,7 +469,7 @@ async def test_nothing_is_said_to_run_that_a_killed_server_ran(machine: Machine)
     machine.runtime.held = asyncio.Event()
     await machine.kill()
     booting = await machine.agency.get(intern.id)
-    assert booting.state == State(Status.PROVISIONING, Desired.RUNNING)
+    assert booting.state in {QUEUED, BEGUN}
     machine.runtime.held.set()
     await machine.until_state(intern, RUNS)
 
@@ -401,12 +480,11 @@ async def test_a_server_that_stops_takes_them_down_and_the_next_has_them_run(
     intern = await machine.running()
     await machine.stop()
     assert machine.runtime.running == []
-    assert (await machine.agency.get(intern.id)).state == RUNS
+    assert (await machine.agency.get(intern.id)).state == QUEUED
     await machine.kill()
-    while not machine.runtime.running:
-        await asyncio.sleep(0.005)
     again = await machine.until_state(intern, RUNS)
     assert again.restarts == 0
+    assert len(machine.runtime.running) == 1
     assert len(await machine.keys()) == 1
 
 
@@ -429,7 +507,7 @@ async def test_a_boot_goes_on_after_a_kill_at_any_step(
         }
         patch.setattr(*hold[step], never)
         intern = await machine.agency.make(provision=True)
-        await at_step.wait()
+        await happened(at_step)
         assert (await machine.agency.get(intern.id)).step == step
         patch.undo()
         await machine.kill()
@@ -452,7 +530,7 @@ async def test_a_suspension_goes_on_after_a_kill(
 
     monkeypatch.setattr(machine.workspaces, "flush", never)
     asking = asyncio.create_task(machine.ask(Operation.SUSPEND, intern))
-    await begun.wait()
+    await happened(begun)
     asking.cancel()
     await machine.kill()
     await machine.until_state(intern, STOPPED)
@@ -472,9 +550,9 @@ async def test_a_removal_goes_on_after_a_kill(
 
     monkeypatch.setattr(machine.workspaces, "archive", never)
     await machine.ask(Operation.DELETE, intern)
-    await begun.wait()
+    await happened(begun)
     await machine.kill()
-    await gone(machine, intern)
+    await machine.until_gone(intern)
     assert await machine.keys() == []
 
 
@@ -488,7 +566,7 @@ async def test_files_of_what_is_gone_are_removed_at_the_next_start(
 
     monkeypatch.setattr(machine.workspaces, "remove", never)
     await machine.ask(Operation.DELETE, intern)
-    await gone(machine, intern)
+    await machine.until_gone(intern)
     assert machine.workspaces.path(intern.id).exists()
     assert machine.logs.tail(intern.id, 1)
     await machine.kill()
@@ -501,6 +579,36 @@ async def test_sockets_of_a_killed_server_are_removed(machine: Machine) -> None:
     (machine.folder / "run" / "0123456789ab.sock").touch()
     await machine.kill()
     assert list((machine.folder / "run").iterdir()) == []
+
+
+async def test_a_server_that_stops_says_of_nobody_that_it_runs_while_it_takes_them_down(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+    sandbox = machine.runtime.running[0]
+    stopping, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(seconds: float) -> None:
+        del seconds
+        stopping.set()
+        await may_end.wait()
+        sandbox.end("it was stopped")
+
+    monkeypatch.setattr(sandbox, "stop", slow)
+    ending = asyncio.create_task(machine.reconciler.stop(0.1))
+    await happened(stopping)
+    assert (await machine.agency.get(intern.id)).state == QUEUED
+    may_end.set()
+    await ending
+
+
+async def test_logs_of_what_is_gone_are_removed_at_the_next_start(machine: Machine) -> None:
+    intern = await machine.running()
+    for name in (f"{intern.id}.log.1", "gone.log", "gone.log.1"):
+        (machine.folder / "logs" / name).touch()
+    await machine.kill()
+    left = {path.name for path in (machine.folder / "logs").iterdir()}
+    assert left == {f"{intern.id}.log", f"{intern.id}.log.1"}
 
 
 async def test_a_stopping_server_accepts_nothing(machine: Machine) -> None:

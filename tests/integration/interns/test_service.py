@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tollhouse.audit.types import Action
 from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import RUNS, STOPPED
-from tollhouse.interns.policy import Cursor, InternBusy, ServiceUnreachable
-from tollhouse.interns.types import Desired, InternFilter, NewIntern, State, Status, Wish
-from tollhouse.kernel.errors import Conflict, NotFound, Unavailable
+from tollhouse.interns.policy import Cursor, InternBusy, Misconfigured, ServiceUnreachable
+from tollhouse.interns.types import Desired, InternFilter, NewIntern, Run, State, Status, Wish
+from tollhouse.kernel.errors import Bug, Conflict, NotFound, TollhouseError, Unavailable
 from tollhouse.kernel.secret import Secret
 
 if TYPE_CHECKING:
     from tests.integration.interns.agency import Agency
+    from tollhouse.vault.types import Vault
 
 STOPPING = State(Status.RUNNING, Desired.STOPPED)
 
@@ -87,14 +88,84 @@ async def test_a_creation_whose_vault_could_not_be_made_goes_on_with_the_next_tr
 
     with monkeypatch.context() as patch:
         patch.setattr(agency.office.service, "new_vault", unavailable)
-        with pytest.raises(Unavailable):
+        with pytest.raises(ServiceUnreachable) as caught:
             await agency.make(provision=True)
+    assert (caught.value.kind, caught.value.message) == (
+        "upstream",
+        "The intern's vault cannot be made now; send the same request again.",
+    )
     created = await agency.service.create(
         Wish(agency.caller, NewIntern("ada", provision=True), None)
     )
     assert created.is_new
     assert created.intern.vault_id is not None
     assert created.intern.state == State(Status.QUEUED, Desired.RUNNING)
+
+
+def never_opens(*_: object) -> Unavailable:
+    return Unavailable("put the right key back", metadata={"retryable": False})
+
+
+async def test_a_creation_that_only_an_operator_can_help_says_so(
+    agency: Agency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*args: object) -> None:
+        raise never_opens(*args)
+
+    monkeypatch.setattr(agency.office.service, "new_vault", unavailable)
+    with pytest.raises(Misconfigured) as caught:
+        await agency.make()
+    assert caught.value.kind == "bug"
+    assert caught.value.metadata == {"reason": "configuration_error", "retryable": False}
+
+
+async def test_a_lender_that_is_deleted_meanwhile_leaves_nothing_half_made(
+    agency: Agency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lender = await agency.make("lender")
+    new_vault = agency.office.service.new_vault
+
+    async def slow(*args: Any) -> Vault:
+        async with agency.database.writing() as write:
+            await agency.office.service.forget_subject(write, lender.id, "operator")
+        return await new_vault(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(agency.office.service, "new_vault", slow)
+        with pytest.raises(Conflict) as caught:
+            await agency.make("borrower", vault_id=lender.vault_id)
+    assert reason(caught) == "vault_not_attachable"
+    assert (await agency.make("borrower")).attached_vault_id is None
+
+
+async def test_an_intern_that_is_deleted_before_it_has_a_vault_is_not_said_to_be_made(
+    agency: Agency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_vault = agency.office.service.new_vault
+
+    async def slow(*args: Any) -> Vault:
+        async with agency.database.writing() as write:
+            for intern_id in await repository.ids(write):
+                await repository.drop_unfinished(write, intern_id)
+        return await new_vault(*args)
+
+    monkeypatch.setattr(agency.office.service, "new_vault", slow)
+    with pytest.raises(InternBusy) as caught:
+        await agency.make()
+    assert caught.value.metadata == {"reason": "intern_busy", "retryable": True}
+
+
+async def test_the_same_request_is_the_same_intern_whatever_it_is_called_by_now(
+    agency: Agency,
+) -> None:
+    wish = Wish(agency.caller, NewIntern("ada"), None)
+    first = (await agency.service.create(wish)).intern
+    async with agency.database.writing() as write:
+        await agency.service.change(write, agency.caller, first.id, {"name": "bob"})
+    again = await agency.service.create(wish)
+    assert (again.intern.id, again.intern.name, again.is_new) == (first.id, "bob", False)
+    other = await agency.service.create(replace(wish, idempotency_key="another"))
+    assert (other.intern.name, other.is_new) == ("ada", True)
 
 
 async def test_a_name_is_free_in_another_workspace_and_for_somebody_else(agency: Agency) -> None:
@@ -227,8 +298,7 @@ async def test_provisioning_again_forgets_why_it_failed(agency: Agency) -> None:
 async def test_suspending_waits_until_it_is_stopped(agency: Agency) -> None:
     intern = await agency.put_into(await agency.make(), RUNS)
     suspending = asyncio.create_task(agency.service.suspend(agency.caller, intern.id))
-    while (await agency.get(intern.id)).state != STOPPING:
-        await asyncio.sleep(0)
+    await agency.until(intern, lambda found: found.state == STOPPING)
     assert not suspending.done()
     await agency.put_into(intern, STOPPED)
     agency.news.ring(intern.id)
@@ -254,11 +324,10 @@ async def test_a_suspension_that_fails_says_why(agency: Agency) -> None:
 
 async def test_what_goes_on_when_a_suspension_is_not_waited_for(agency: Agency) -> None:
     intern = await agency.put_into(await agency.make(), RUNS)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await agency.service.suspend(agency.caller, intern.id)
-    while (await agency.get(intern.id)).state == RUNS:
-        await asyncio.sleep(0)
+    suspending = asyncio.create_task(agency.service.suspend(agency.caller, intern.id))
+    await agency.until(intern, lambda found: found.state == STOPPING)
+    suspending.cancel()
+    await asyncio.gather(suspending, return_exceptions=True)
     assert (await agency.get(intern.id)).state == STOPPING
 
 
@@ -267,6 +336,38 @@ async def test_what_does_not_run_has_no_daemon(agency: Agency) -> None:
     with pytest.raises(InternBusy) as caught:
         await agency.service.daemon(agency.caller, intern.id)
     assert caught.value.metadata == {"reason": "intern_not_running", "retryable": False}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kind", "told"),
+    [
+        ({}, Bug, {}),
+        (
+            {"retryable": False},
+            Misconfigured,
+            {"reason": "configuration_error", "retryable": False},
+        ),
+    ],
+    ids=["later", "never"],
+)
+async def test_a_token_that_does_not_open_is_a_fault_of_the_server(
+    agency: Agency,
+    monkeypatch: pytest.MonkeyPatch,
+    metadata: dict[str, object],
+    kind: type[TollhouseError],
+    told: dict[str, object],
+) -> None:
+    async def unavailable(*_: object) -> None:
+        raise Unavailable("its key is gone", metadata=metadata)
+
+    intern = await agency.put_into(await agency.make(), RUNS)
+    async with agency.database.writing() as write:
+        facts = Run("a/b", "hash", 4321, "x", b"sealed")
+        await repository.change(write, intern.id, **repository.run_facts(facts))
+    monkeypatch.setattr(agency.office.service, "open_beside", unavailable)
+    with pytest.raises(kind) as caught:
+        await agency.service.daemon(agency.caller, intern.id)
+    assert (caught.value.kind, caught.value.metadata) == ("bug", told)
 
 
 async def test_a_token_is_shown_to_nobody_who_is_not_on_the_record(agency: Agency) -> None:

@@ -103,6 +103,8 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_INTERNS__DISK_BYTES": st.integers(min_value=2**20, max_value=2**50),
     "TOLLHOUSE_INTERNS__OPEN_FILES": st.integers(min_value=64, max_value=1_000_000),
     "TOLLHOUSE_INTERNS__BOOT_SECONDS": _seconds,
+    "TOLLHOUSE_INTERNS__BOOTS_AT_ONCE": _counts,
+    "TOLLHOUSE_INTERNS__AWAY_SECONDS": _seconds,
     "TOLLHOUSE_INTERNS__SUSPEND_SECONDS": _seconds,
     "TOLLHOUSE_INTERNS__DESTROY_SECONDS": _seconds,
     "TOLLHOUSE_INTERNS__STOP_SECONDS": _seconds,

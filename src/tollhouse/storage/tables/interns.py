@@ -71,4 +71,12 @@ interns = sa.Table(
 )
 """`machine` is where its workspace lies. Neither vault is a foreign key: an own one is made after
 the row, an attached one may be gone."""
+
+intern_machines = sa.Table(
+    "intern_machines",
+    METADATA,
+    sa.Column("machine", text(), primary_key=True),
+    sa.Column("present_until", Instant, nullable=False),
+)
+"""Each machine that runs interns, or did: it says again and again until when it is sure to be."""
 sa.Index("ix_interns_workspace_created", interns.c.workspace_id, interns.c.created_at, interns.c.id)

@@ -1,0 +1,187 @@
+"""Several machines on one database: what is said of interns whose machine is away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.interns.machine import AWAY, Machine
+from tollhouse.interns import repository
+from tollhouse.interns.lifecycle import DESTROY_FAILED, FAILED, QUEUED, RUNS, STOPPED
+from tollhouse.interns.policy import ServiceUnreachable
+from tollhouse.interns.service import InternService, Nobody
+from tollhouse.interns.types import Desired, Operation, State, Status
+from tollhouse.kernel.errors import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tollhouse.interns.types import Intern
+
+STOPPING = State(Status.RUNNING, Desired.STOPPED)
+BOOTING = State(Status.PROVISIONING, Desired.RUNNING)
+
+
+@pytest.fixture
+async def other(machine: Machine, tmp_path: Path) -> AsyncIterator[Machine]:
+    """Another server on the same database, with files of its own."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    other = Machine(machine.agency, folder)
+    await other.start()
+    yield other
+    await other.stop()
+
+
+async def passes(machine: Machine, seconds: float, step: float = 10) -> None:
+    """Let time pass for a machine that says all the time that it is there."""
+    for _ in range(int(seconds / step)):
+        machine.agency.clock.advance(step)
+        await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
+
+
+async def placed(machine: Machine, state: State, *, where: str = "gone") -> Intern:
+    """Return an intern whose files are on another machine, put into a state."""
+    intern = await machine.agency.make()
+    async with machine.agency.database.writing() as write:
+        await repository.change(write, intern.id, machine=where)
+    return await machine.agency.put_into(intern, state)
+
+
+@pytest.mark.parametrize("state", [RUNS, QUEUED, BOOTING, STOPPING], ids=str)
+async def test_what_is_not_running_any_more_on_a_machine_that_is_away_has_failed(
+    machine: Machine, state: State
+) -> None:
+    intern = await placed(machine, state)
+    await passes(machine, AWAY)
+    failed = await machine.until_state(intern, FAILED)
+    assert "does not answer" in str(failed.last_failure_message)
+
+
+async def test_the_key_of_what_ran_on_a_machine_that_is_away_is_revoked(
+    machine: Machine, other: Machine
+) -> None:
+    intern = await placed(machine, STOPPED, where=other.workspaces.machine)
+    await machine.ask(Operation.PROVISION, intern)
+    await machine.until_state(intern, RUNS)
+    await other.stop()
+    assert await machine.keys() != []
+    await passes(machine, AWAY + 10)
+    assert (await machine.until_state(intern, FAILED)).run is None
+    assert await machine.keys() == []
+
+
+async def test_nobody_is_judged_before_as_much_time_has_passed_here(machine: Machine) -> None:
+    intern = await placed(machine, RUNS)
+    await passes(machine, AWAY - 10)
+    async with machine.agency.database.reading() as read:
+        now = machine.agency.clock.now()
+        assert list(await repository.stranded(read, now, now)) == [intern.id]
+    assert (await machine.agency.get(intern.id)).state == RUNS
+
+
+async def test_after_a_failure_of_its_own_a_server_gives_others_their_time(
+    machine: Machine,
+) -> None:
+    intern = await placed(machine, RUNS)
+    await passes(machine, AWAY - 10)
+    machine.agency.clock.advance(AWAY)
+    await passes(machine, AWAY - 10)
+    assert (await machine.agency.get(intern.id)).state == RUNS
+
+
+async def test_what_runs_on_another_machine_goes_on(machine: Machine, other: Machine) -> None:
+    intern = await other.agency.make(provision=True)
+    await machine.until_state(intern, RUNS)
+    for _ in range(20):
+        for each in (machine, other):
+            await passes(each, 10)
+    assert (await machine.agency.get(intern.id)).state == RUNS
+
+
+async def test_a_deletion_ends_though_the_machine_is_away(machine: Machine) -> None:
+    intern = await placed(machine, STOPPED)
+    await passes(machine, AWAY)
+    await machine.ask(Operation.DELETE, intern)
+    failed = await machine.until_state(intern, DESTROY_FAILED)
+    assert "workspace_archive_failed" in str(failed.last_failure_message)
+    await machine.ask(Operation.DELETE, intern, acknowledged=True)
+    await machine.until_gone(intern)
+
+
+async def test_nothing_else_is_asked_of_a_machine_that_is_away(machine: Machine) -> None:
+    stopped = await placed(machine, STOPPED)
+    with pytest.raises(ServiceUnreachable, match="The machine that has the intern's files"):
+        await machine.ask(Operation.PROVISION, stopped)
+    running = await machine.agency.put_into(stopped, RUNS)
+    with pytest.raises(ServiceUnreachable, match="The machine that has the intern's files"):
+        await machine.ask(Operation.SUSPEND, running)
+    assert (await machine.agency.get(stopped.id)).state == RUNS
+
+
+async def test_every_server_takes_what_is_asked_of_a_machine_that_is_there(
+    machine: Machine, other: Machine
+) -> None:
+    there = other.workspaces.machine
+    intern = await placed(machine, STOPPED, where=there)
+    await machine.ask(Operation.PROVISION, intern)
+    assert (await other.until_state(intern, RUNS)).machine == there
+    assert len(other.runtime.running) == 1
+    await machine.ask(Operation.SUSPEND, intern)
+
+
+async def test_a_machine_that_has_left_is_asked_nothing(machine: Machine, other: Machine) -> None:
+    intern = await placed(machine, STOPPED, where=other.workspaces.machine)
+    await other.stop()
+    with pytest.raises(ServiceUnreachable):
+        await machine.ask(Operation.PROVISION, intern)
+
+
+async def test_a_machine_that_comes_back_has_its_interns_provisioned_again(
+    machine: Machine, other: Machine
+) -> None:
+    intern = await placed(machine, RUNS, where=other.workspaces.machine)
+    await other.stop()
+    await passes(machine, AWAY + 30)
+    await machine.until_state(intern, FAILED)
+    await other.kill()
+    await other.ask(Operation.PROVISION, intern)
+    await other.until_state(intern, RUNS)
+    assert len(other.runtime.running) == 1
+
+
+async def test_a_machine_that_comes_back_takes_down_what_has_failed_meanwhile(
+    machine: Machine, other: Machine
+) -> None:
+    intern = await placed(machine, STOPPED, where=other.workspaces.machine)
+    await machine.ask(Operation.PROVISION, intern)
+    await machine.until_state(intern, RUNS)
+    await passes(machine, AWAY + 40)
+    await machine.until_state(intern, FAILED)
+    await passes(other, 10)
+    await machine.until_true(lambda: not other.runtime.running)
+
+
+async def test_a_daemon_on_another_machine_is_told_by_that_one_alone(
+    machine: Machine, other: Machine
+) -> None:
+    intern = await placed(machine, STOPPED, where=other.workspaces.machine)
+    await machine.ask(Operation.PROVISION, intern)
+    await machine.until_state(intern, RUNS)
+    with pytest.raises(Conflict) as caught:
+        await machine.service.daemon(machine.agency.caller, intern.id)
+    assert caught.value.metadata == {"reason": "intern_unreachable", "retryable": True}
+    assert await other.service.daemon(machine.agency.caller, intern.id)
+
+
+async def test_a_command_without_a_server_asks_servers_elsewhere(machine: Machine) -> None:
+    agency = machine.agency
+    service = InternService(agency.context, Nobody(agency.clock), machine.logs)
+    intern = await agency.make()
+    await service.provision(agency.caller, intern.id)
+    await machine.until_state(intern, RUNS)
+    await machine.stop()
+    with pytest.raises(ServiceUnreachable, match="No server runs"):
+        await service.provision(agency.caller, (await agency.make("bob")).id)
