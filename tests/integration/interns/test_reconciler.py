@@ -246,6 +246,13 @@ async def test_what_is_taken_down_is_taken_down_though_its_caller_goes(
     assert sandbox.ended.done()
 
 
+async def test_what_others_have_given_up_is_taken_down(machine: Machine) -> None:
+    intern = await machine.running()
+    await machine.agency.put_into(intern, FAILED)
+    machine.agency.news.ring(intern.id)
+    await machine.until_true(lambda: not machine.runtime.running)
+
+
 # Taking turns
 
 
