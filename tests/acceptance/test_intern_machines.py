@@ -1,0 +1,80 @@
+"""Two servers with sandboxes on one PostgreSQL: each tells the truth of those of the other."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.intern_rooms import Rooms, until_nothing_runs
+from tests.acceptance.server_process import ServerProcess, start_server
+from tests.integration.postgresql_server import postgresql_server
+from tollhouse.storage.migrator import upgrade
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.sandbox,
+    pytest.mark.postgresql,
+    pytest.mark.skipif(
+        "TOLLHOUSE_TEST_DATABASE_URL" in os.environ, reason="wants an empty server of its own"
+    ),
+]
+PACES = {
+    "TOLLHOUSE_INTERNS__LEASE_SECONDS": "1",
+    "TOLLHOUSE_INTERNS__AWAY_SECONDS": "2",
+    "TOLLHOUSE_INTERNS__ROUND_SECONDS": "0.2",
+    "TOLLHOUSE_VAULT__KEYS": "settings",
+    "TOLLHOUSE_VAULT__KEY": "A" * 43 + "=",
+}
+
+
+@pytest.fixture(scope="module")
+def database() -> Generator[str]:
+    """A migrated database on a PostgreSQL server of this module's own."""
+    with postgresql_server() as url:
+        upgrade(url)
+        yield url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def started(folder: Path, database: str) -> ServerProcess:
+    folder.mkdir(exist_ok=True)
+    return start_server(folder, env={**PACES, "TOLLHOUSE_DATABASE_URL": database})
+
+
+def test_what_ran_on_a_server_that_is_gone_has_failed_and_can_be_deleted(
+    tmp_path_factory: pytest.TempPathFactory, database: str
+) -> None:
+    folder = tmp_path_factory.mktemp("m")
+    with started(folder / "a", database) as first:
+        here = Rooms(first)
+        intern = here.run()
+        with started(folder / "b", database) as second:
+            there = Rooms(second, first.api_key)
+            told = there.ask("GET", f"/interns/{intern}/daemon")
+            assert told.status_code == 409
+            assert told.json()["error"]["metadata"]["reason"] == "intern_unreachable"
+            there.suspend(intern)
+            assert there.ask("POST", f"/interns/{intern}/provision").status_code == 202
+            there.until(intern, {"running"})
+            assert here.ask("GET", f"/interns/{intern}/daemon").status_code == 200
+            first.kill()
+            until_nothing_runs(first.data_dir)
+            failed = there.until(intern, {"failed"})
+            assert failed is not None
+            assert "does not answer" in failed["last_failure_message"]
+            again = there.ask("POST", f"/interns/{intern}/provision")
+            assert again.status_code == 502
+            assert again.json()["error"]["metadata"]["reason"] == "upstream_unavailable"
+            assert there.ask("DELETE", f"/interns/{intern}").status_code == 202
+            kept = there.until(intern, {"destroy_failed"})
+            assert kept is not None
+            assert "workspace_archive_failed" in kept["last_failure_message"]
+            loss = {"acknowledge_workspace_loss": True}
+            assert there.ask("DELETE", f"/interns/{intern}", loss).status_code == 202
+            there.until(intern, {None})
+            with started(folder / "a", database) as back:
+                assert list((back.data_dir / "interns" / "files").glob("*")) == []
