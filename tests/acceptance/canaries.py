@@ -21,7 +21,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
-from backports import zstd
+from tollhouse.kernel.compression import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from backports import zstd
 
 from tests.acceptance.canaries import PLANTED, Scanner, new_canary
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acceptance.vault_interns import add_intern
+from tollhouse.kernel.compression import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable

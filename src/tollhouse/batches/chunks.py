@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-from backports import zstd
+
+from tollhouse.kernel.compression import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

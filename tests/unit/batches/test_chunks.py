@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from tollhouse.batches.chunks import (
     item_line,
     read_lines,
 )
+from tollhouse.kernel.compression import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
