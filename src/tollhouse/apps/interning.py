@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tollhouse.apps.archiving import build_archives
 from tollhouse.interns.context import Context, Rules
 from tollhouse.interns.doors import Doors
 from tollhouse.interns.journeys import Journeys, Paces, Tools
@@ -94,11 +95,18 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
             settings.cpu_percent / 100,
             settings.disk_bytes,
             settings.open_files,
+            settings.files,
         ),
         egress=egressing.egress,
         doors=doors,
         sandboxes=Sandboxes(folder.interns / "run", egressing.egress, doors),
-        workspaces=Workspaces(folder.interns, blobs, core.ids, settings.first_user),
+        workspaces=Workspaces(
+            folder.interns,
+            build_archives(settings, blobs, core.ids, core.clock),
+            core.ids,
+            settings.first_user,
+            settings.files,
+        ),
         logs=logs,
         paces=Paces(
             settings.boot_seconds,

@@ -2,13 +2,14 @@
 
     pack(folder) ──> pieces ──> a store of blobs ──> pieces ──> unpack(pieces, folder)
 
-The same content is the same stream: names are sorted, owners and times are not kept. Left out are
-sockets and devices, and a file's right to run as its owner. A file with holes gets them back.
+The same content with the same holes is the same stream: names are sorted, owners and times are not
+kept. Left out are sockets and devices, and a file's right to run as its owner. Holes of a file are
+not stored, and a file with several names is stored once: GNU's tar and Python's know both.
 
 An archive may have been changed by somebody who can write to the store: unpacking makes a new
 folder, and nothing outside of it.
 
-Source: POSIX.1-2001 (pax), RFC 8878 (zstd).
+Source: POSIX.1-2001 (pax), RFC 8878 (zstd), GNU tar's manual ("PAX Format, Version 1.0").
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import stat
 import tarfile
 from typing import IO, TYPE_CHECKING, Final, cast
 
-from backports import zstd
-
-from tollhouse.interns.tree import KEPT_MODE, walk
+from tollhouse.interns.holes import FileChanged, extents, read_at
+from tollhouse.interns.tree import ANY_NUMBER, KEPT_MODE, walk
+from tollhouse.kernel.compression import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from tollhouse.interns.tree import Entry
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 LEVEL: Final = 3
 _PIECE_BYTES: Final = 256 * 1024
 _BLOCK_BYTES: Final = 512
+_MAGIC: Final = slice(257, 265)
+_CHECKSUM: Final = slice(148, 156)
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS: Final = {
@@ -45,15 +48,25 @@ class ArchiveBroken(Exception):
     """What should be the archive of a workspace is none, or is cut off."""
 
 
-def pack(folder: Path) -> Iterator[bytes]:
-    """Yield the archive of a workspace. It blocks while it reads: draw from it in a thread.
+def pack(
+    folder: Path, most: int = ANY_NUMBER, alive: Callable[[], None] = lambda: None
+) -> Iterator[bytes]:
+    """Yield the archive of a workspace.
+
+    Args:
+        folder: The workspace.
+        most: Names that it may hold.
+        alive: Called again and again while it goes on.
 
     Raises:
+        TreeUnfit: It holds more names, or its folders stand too deep.
         OSError: Something cannot be read, or was changed meanwhile: there is no archive.
     """
     compressor = zstd.ZstdCompressor(LEVEL)
-    for entry in walk(folder, strict=True):
-        for piece in _packed(entry):
+    stored: dict[tuple[int, int], str] = {}
+    for entry in walk(folder, strict=True, most=most):
+        for piece in _packed(entry, stored):
+            alive()
             if packed := compressor.compress(piece):
                 yield packed
     yield compressor.compress(bytes(2 * _BLOCK_BYTES)) + compressor.flush()
@@ -90,36 +103,114 @@ def unpack(pieces: Iterable[bytes], folder: Path) -> None:
                 os.chmod(name.rpartition("/")[2], mode, dir_fd=parent)
             finally:
                 os.close(parent)
-    except (tarfile.TarError, zstd.ZstdError, EOFError, UnicodeError) as error:
+    except (tarfile.TarError, zstd.ZstdError, EOFError, UnicodeError, ValueError) as error:
         raise ArchiveBroken from error
     finally:
         os.close(top)
 
 
-def _packed(entry: Entry) -> Iterator[bytes]:
-    kind = _KINDS.get(stat.S_IFMT(entry.status.st_mode))
+def _packed(entry: Entry, stored: dict[tuple[int, int], str]) -> Iterator[bytes]:
+    """Yield an entry as it stands in the archive.
+
+    Args:
+        entry: What is packed.
+        stored: Of files with several names: the one that each is stored under.
+    """
+    status = entry.status
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is None:
         return
     info = tarfile.TarInfo(os.fsdecode(entry.path))
     info.type = kind
-    info.mode = stat.S_IMODE(entry.status.st_mode) & KEPT_MODE
-    if kind == tarfile.SYMTYPE:
+    info.mode = stat.S_IMODE(status.st_mode) & KEPT_MODE
+    if kind == tarfile.REGTYPE:
+        if status.st_nlink > 1:
+            info.linkname = stored.setdefault((status.st_dev, status.st_ino), info.name)
+        if info.linkname in {"", info.name}:
+            info.linkname = ""
+            yield from _packed_file(info, entry)
+            return
+        info.type = tarfile.LNKTYPE
+    elif kind == tarfile.SYMTYPE:
         info.linkname = os.fsdecode(entry.target())
-    if kind != tarfile.REGTYPE:
-        yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
-        return
-    info.size = entry.status.st_size
-    yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
-    left = info.size
-    with open(entry.open(), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
-        while left:
-            piece = file.read(min(left, _PIECE_BYTES))
-            if not piece:
-                message = "a file was changed while it was packed"
-                raise OSError(message)
-            left -= len(piece)
-            yield piece
+    yield _header(info)
+
+
+def _packed_file(info: tarfile.TarInfo, entry: Entry) -> Iterator[bytes]:
+    opened = entry.open()
+    try:
+        size = os.fstat(opened).st_size
+        found = list(extents(opened, size))
+        stored = sum(end - begin for begin, end in found)
+        if stored == size:
+            info.size = size
+            yield _header(info)
+        else:
+            lead = _map(found, size)
+            info.size = len(lead) + stored
+            yield _sparse_header(info, size)
+            yield lead
+        for begin, end in found:
+            for at in range(begin, end, _PIECE_BYTES):
+                yield read_at(opened, at, min(_PIECE_BYTES, end - at))
+        if os.fstat(opened).st_size != size:
+            raise FileChanged
+    finally:
+        os.close(opened)
     yield bytes(-info.size % _BLOCK_BYTES)
+
+
+def _header(info: tarfile.TarInfo) -> bytes:
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _sparse_header(info: tarfile.TarInfo, size: int) -> bytes:
+    """Return the header of a file with holes.
+
+    What is stored of it may be too much for the number in a POSIX header. Every reader takes GNU's
+    form of that number; one in the extended header, Python takes for the size of the whole file.
+    """
+    facts = {"major": "1", "minor": "0", "name": info.name, "realsize": str(size)}
+    records = b"".join(
+        _record(f"GNU.sparse.{key}".encode(), os.fsencode(value)) for key, value in facts.items()
+    )
+    extended = tarfile.TarInfo("PaxHeader")
+    extended.type, extended.size = tarfile.XHDTYPE, len(records)
+    held = tarfile.TarInfo("GNUSparseFile")
+    held.mode, held.size = info.mode, info.size
+    return (
+        extended.tobuf(tarfile.USTAR_FORMAT)
+        + records
+        + bytes(-len(records) % _BLOCK_BYTES)
+        + _as_posix(held.tobuf(tarfile.GNU_FORMAT))
+    )
+
+
+def _as_posix(header: bytes) -> bytes:
+    """Return a header in GNU's form that says it is POSIX', as it has to after an extended one."""
+    changed = bytearray(header)
+    changed[_MAGIC] = tarfile.POSIX_MAGIC
+    changed[_CHECKSUM] = b" " * 8
+    changed[_CHECKSUM] = b"%06o\0 " % sum(changed)
+    return bytes(changed)
+
+
+def _record(key: bytes, value: bytes) -> bytes:
+    """Return a line of an extended header, which begins with its own length."""
+    rest = b" %b=%b\n" % (key, value)
+    length = len(rest)
+    while length != len(rest) + len(str(length)):
+        length = len(rest) + len(str(length))
+    return b"%d%b" % (length, rest)
+
+
+def _map(found: list[tuple[int, int]], size: int) -> bytes:
+    """Return where the data of a file with holes belongs."""
+    pieces = [(begin, end - begin) for begin, end in found]
+    if not found or found[-1][1] < size:
+        pieces.append((size, 0))
+    text = b"%d\n" % len(pieces) + b"".join(b"%d\n%d\n" % piece for piece in pieces)
+    return text + bytes(-len(text) % _BLOCK_BYTES)
 
 
 def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, top: int) -> None:
@@ -133,6 +224,8 @@ def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, top: int) -> None:
         elif member.isfifo():
             os.mkfifo(name, 0o600, dir_fd=parent)
             os.chmod(name, member.mode & KEPT_MODE, dir_fd=parent)
+        elif member.islnk():
+            _link(member.linkname, name, top, parent)
         elif member.isreg():
             _write(archive, member, os.open(name, _NEW_FILE, 0o600, dir_fd=parent))
         else:
@@ -143,21 +236,58 @@ def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, top: int) -> None:
         os.close(parent)
 
 
+def _link(target: str, name: str, top: int, parent: int) -> None:
+    """Give a file of the archive another name."""
+    there = _parent(top, target)
+    try:
+        found = target.rpartition("/")[2]
+        if not stat.S_ISREG(os.stat(found, dir_fd=there, follow_symlinks=False).st_mode):
+            raise ArchiveBroken
+        os.link(found, name, src_dir_fd=there, dst_dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError as error:
+        raise ArchiveBroken from error
+    finally:
+        os.close(there)
+
+
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, opened: int) -> None:
-    content = archive.extractfile(member)
+    # What `extractfile` returns reads holes too, and cannot pass over them in a stream.
+    content = cast("IO[bytes]", archive.fileobj)
+    content.seek(member.offset_data)
     with open(opened, "wb", buffering=0) as file:
-        left = member.size
-        while left and content is not None:
-            piece = content.read(min(left, _PIECE_BYTES))
-            if not piece:
-                raise EOFError
-            left -= len(piece)
-            if piece.count(0) == len(piece):
-                file.seek(len(piece), os.SEEK_CUR)  # a hole takes no space
-            else:
-                _write_all(file, piece)
+        for begin, end in _pieces(member):
+            file.seek(begin)
+            _copy(content, file, end - begin)
         file.truncate(member.size)
         os.fchmod(file.fileno(), member.mode & KEPT_MODE)
+
+
+def _pieces(member: tarfile.TarInfo) -> Iterator[tuple[int, int]]:
+    """Yield where a file of an archive holds data.
+
+    Raises:
+        ArchiveBroken: The archive contradicts itself.
+    """
+    told = cast("list[tuple[int, int]] | None", member.sparse)  # which the stubs call bytes
+    found = [(0, member.size)] if told is None else told
+    last = 0
+    for begin, size in found:
+        if begin < last or size < 0 or begin + size > member.size:
+            raise ArchiveBroken
+        last = begin + size
+        yield begin, last
+
+
+def _copy(content: IO[bytes], file: IO[bytes], left: int) -> None:
+    while left:
+        piece = content.read(min(left, _PIECE_BYTES))
+        if not piece:
+            raise EOFError
+        left -= len(piece)
+        if piece.count(0) == len(piece):
+            file.seek(len(piece), os.SEEK_CUR)  # a hole takes no space
+        else:
+            _write_all(file, piece)
 
 
 def _write_all(file: IO[bytes], piece: bytes) -> None:

@@ -30,16 +30,17 @@ from tollhouse.interns.lifecycle import (
 )
 from tollhouse.interns.runtimes.base import Launch, RuntimeFailed
 from tollhouse.interns.service import DAEMON_TOKEN
-from tollhouse.interns.tree import DEEPEST, TreeTooDeep
 from tollhouse.interns.types import Run
+from tollhouse.interns.walks.walker import WalkRefused
 from tollhouse.kernel.errors import NotFound, TollhouseError
 from tollhouse.kernel.secret import Secret
 from tollhouse.kernel.start import StartError
+from tollhouse.kernel.waiting import Patience
 from tollhouse.vault.egress.service import Wanted
 from tollhouse.vault.types import Recipient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from tollhouse.identity.types import Workspace
@@ -141,9 +142,9 @@ class Journeys:
         intern = held.intern
         step = 1
         try:
-            async with self._deadline(self._tools.paces.boot_seconds):
+            async with self._deadline(self._tools.paces.boot_seconds) as alive:
                 intern = await self._begin(held)
-                await self._prepare(intern)
+                await self._prepare(intern, alive)
                 step = 2
                 running = self._tools.sandboxes.begin(intern.id)
                 intern, token = await self._open_way_out(held, running, intern)
@@ -167,7 +168,7 @@ class Journeys:
             return await self._note_step(held, 1)
         return await self._arrive(held, BEGUN, step=1, last_failure_message=None)
 
-    async def _prepare(self, intern: Intern) -> None:
+    async def _prepare(self, intern: Intern, alive: Callable[[], None]) -> None:
         problem = await asyncio.to_thread(self._tools.runtime.problem)
         if problem is not None:
             raise JourneyFailed(problem)
@@ -177,7 +178,7 @@ class Journeys:
         await self._tools.workspaces.prepare(intern.id)
         if intern.workspace_digest is None:
             return
-        if await self._tools.workspaces.digest(intern.id) != intern.workspace_digest:
+        if await self._tools.workspaces.digest(intern.id, alive) != intern.workspace_digest:
             message = (
                 "its files are not those that it was suspended with; "
                 "provision it again to have it run with them as they are"
@@ -279,9 +280,9 @@ class Journeys:
         """
         tools, intern = self._tools, held.intern
         try:
-            async with self._deadline(tools.paces.suspend_seconds):
+            async with self._deadline(tools.paces.suspend_seconds) as alive:
                 await tools.sandboxes.take_down(intern.id, tools.paces.stop_seconds)
-                digest = await tools.workspaces.flush(intern.id)
+                digest = await tools.workspaces.flush(intern.id, alive)
         except JourneyFailed as error:
             await tools.sandboxes.take_down(intern.id, 0)
             return await self._fail(held, FAILED, f"Suspending: {error}")
@@ -304,9 +305,9 @@ class Journeys:
         """
         tools, intern = self._tools, held.intern
         try:
-            async with self._deadline(tools.paces.destroy_seconds):
+            async with self._deadline(tools.paces.destroy_seconds) as alive:
                 await tools.sandboxes.take_down(intern.id, tools.paces.stop_seconds)
-                await self._archive(intern)
+                await self._archive(intern, alive)
                 await self._forget(held)
         except JourneyFailed as error:
             return await self._fail(held, DESTROY_FAILED, str(error))
@@ -314,19 +315,26 @@ class Journeys:
         tools.logs.forget(intern.id)
         return None
 
-    async def _archive(self, intern: Intern) -> None:
+    async def _archive(self, intern: Intern, alive: Callable[[], None]) -> None:
         seconds = self._tools.paces.destroy_seconds * _ARCHIVE_SHARE
-        if intern.loss_acknowledged:
-            seconds = min(seconds, _ACKNOWLEDGED_SECONDS)
+        most = _ACKNOWLEDGED_SECONDS if intern.loss_acknowledged else None
+
+        patience = Patience(seconds)
+
+        def goes_on() -> None:
+            alive()
+            patience.goes_on()
+
         try:
-            async with asyncio.timeout(seconds):
-                await self._tools.workspaces.archive(intern.id)
+            async with asyncio.timeout(most), patience:
+                await self._tools.workspaces.archive(intern, goes_on)
         except Exception as error:  # noqa: BLE001 - its edge: what it failed by decides nothing
             _log.error("intern_archive_failed", intern=intern.id, reason=_told(error))
             if not intern.loss_acknowledged:
+                why = error.message if isinstance(error, WalkRefused) else "they cannot be stored"
                 message = (
-                    "workspace_archive_failed: its files could not be archived; delete it again, "
-                    "or with acknowledge_workspace_loss to lose them"
+                    f"workspace_archive_failed: its files could not be archived ({why}); delete it "
+                    "again, or with acknowledge_workspace_loss to lose them"
                 )
                 raise JourneyFailed(message) from None
 
@@ -420,19 +428,19 @@ class Journeys:
             return  # somebody did that already
 
     @asynccontextmanager
-    async def _deadline(self, seconds: float) -> AsyncGenerator[None]:
-        limit = asyncio.timeout(seconds)
+    async def _deadline(self, seconds: float) -> AsyncGenerator[Callable[[], None]]:
+        """Let a journey take so long, counted anew whenever it says that it goes on."""
+        patience = Patience(seconds)
         try:
-            async with limit:
-                yield
+            async with patience:
+                yield patience.goes_on
         except (JourneyFailed, LeaseLost):
             raise
+        except WalkRefused as error:
+            raise JourneyFailed(error.message) from None
         except Exception as error:  # the edge of a journey: nothing keeps an intern under way
-            if limit.expired():
+            if patience.is_over():
                 message = f"it was not done within {seconds:g} seconds"
-                raise JourneyFailed(message) from None
-            if isinstance(error, TreeTooDeep):
-                message = f"its folders are nested more than {DEEPEST} deep"
                 raise JourneyFailed(message) from None
             _log.exception("intern_journey_failed")
             message = "it failed for a reason that the server's log names"

@@ -3,7 +3,8 @@
 A folder is entered through its parent's descriptor and never through a link, and left through
 `..`: two descriptors are open at a time, and no path is ever longer than a name. Where somebody
 moves a folder meanwhile the walk ends, and says so; so it does below `DEEPEST` folders, since each
-level costs memory.
+level costs memory, and where there are more names than the caller takes, since those of a folder
+are sorted in memory.
 
 Source: openat(2), path_resolution(7).
 """
@@ -12,13 +13,12 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 KEPT_MODE: Final = 0o1777
 """Bits of a mode that are a workspace's: the right to run as somebody else is none, and is lost
@@ -28,20 +28,29 @@ _ENTER: Final = 0o500
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+ANY_NUMBER: Final = 1 << 62
+"""As a bound, none."""
 DEEPEST: Final = 256
 """Folders in one another that a walk goes through."""
 
 
-class TreeTooDeep(OSError):
+class TreeUnfit(Exception):
+    """It is none that can be walked through."""
+
+
+class TreeTooDeep(TreeUnfit):
     """There are folders below `DEEPEST` others."""
+
+
+class TreeTooLarge(TreeUnfit):
+    """There are more names than the caller takes."""
 
 
 class TreeMoved(OSError):
     """Somebody moved a folder while it was walked through."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A name in a folder."""
 
     path: bytes
@@ -65,23 +74,36 @@ class Entry:
         return os.readlink(self.name, dir_fd=self.parent)
 
 
-def walk(top: Path, *, strict: bool = False) -> Iterator[Entry]:
+def walk(
+    top: Path,
+    *,
+    strict: bool = False,
+    most: int = ANY_NUMBER,
+    missed: Callable[[], None] = lambda: None,
+) -> Iterator[Entry]:
     """Yield all that stands in a folder, sorted by the bytes of names, each folder before its own.
+
+    Ended before its end, it may leave folders open for their owner that this one had shut.
 
     Args:
         top: The folder.
         strict: Whether a folder that cannot be read is an error. Where it is none, that folder is
             yielded, and nothing in it.
+        most: Names that it takes.
+        missed: Called for each name that was gone before it could be looked at.
 
     Raises:
         TreeMoved: A folder was moved meanwhile.
         TreeTooDeep: One stands too deep.
+        TreeTooLarge: There are more names.
         OSError: The top cannot be read, or a folder where it is an error.
     """
     current = os.open(top, _FOLDER)
     above: list[tuple[bytes, list[bytes], tuple[int, int], int | None]] = []
-    path, names, mode = b"", _names(current), None
+    path, names, mode = b"", list[bytes](), None
     try:
+        names = _names(current, most)
+        most -= len(names)
         while True:
             while not names:
                 if not above:
@@ -93,26 +115,38 @@ def walk(top: Path, *, strict: bool = False) -> Iterator[Entry]:
             try:
                 status = os.stat(name, dir_fd=current, follow_symlinks=False)
             except FileNotFoundError:
+                missed()
                 continue
             entry = Entry(path + name, name, status, current)
             yield entry
             if stat.S_ISDIR(status.st_mode):
                 if len(above) >= DEEPEST:
                     raise TreeTooDeep
-                with suppress(*(() if strict else (OSError,))):
+                try:
                     entered = entry.open()
                     above.append((path, names, _identity(current), mode))
                     os.close(current)
                     current, path, names = entered, entry.path + b"/", []
                     mode = _opened_up(current, status)
-                    names = _names(current)
+                    names = _names(current, most)
+                    most -= len(names)
+                except OSError as error:
+                    if strict:
+                        raise
+                    if isinstance(error, FileNotFoundError):
+                        missed()
     finally:
         os.close(current)
 
 
-def _names(folder: int) -> list[bytes]:
-    """Return the names in a folder, the last one first."""
-    return sorted((os.fsencode(each) for each in os.listdir(folder)), reverse=True)
+def _names(folder: int, most: int) -> list[bytes]:
+    """Return the names in a folder, the last one first; as many are held, not more."""
+    with os.scandir(folder) as found:
+        names = [os.fsencode(each.name) for each in islice(found, most + 1)]
+    if len(names) > most:
+        raise TreeTooLarge
+    names.sort(reverse=True)
+    return names
 
 
 def _opened_up(folder: int, status: os.stat_result) -> int | None:
@@ -151,11 +185,11 @@ def _opened(name: bytes, status: os.stat_result, parent: int) -> int:
     mode = stat.S_IMODE(status.st_mode)
     held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
-        itself = Path(f"/proc/self/fd/{held}")
-        itself.chmod(mode | _ENTER)
+        itself = f"/proc/self/fd/{held}"
+        os.chmod(itself, mode | _ENTER)  # noqa: PTH101 - a child that walks does without pathlib
         try:
             return os.open(itself, flags & ~os.O_NOFOLLOW)
         finally:
-            itself.chmod(mode)
+            os.chmod(itself, mode)  # noqa: PTH101 - the same
     finally:
         os.close(held)

@@ -1,27 +1,30 @@
 """The folder that an intern keeps: made, given to a user, measured by a digest, flushed to disk.
 
-What is in it was written by strangers. Nothing here follows a link, or waits for a pipe. All of it
-takes as long as the folder is large: the functions that are `async` do it in a thread, the others
-are to be called in one.
+What is in it was written by strangers. Nothing here follows a link, or waits for a pipe. Digests
+and flushes take as long as the folder is large: `walks` runs them in a process that can be killed.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Protocol
 
-from tollhouse.interns.tree import KEPT_MODE, walk
+from tollhouse.interns.holes import blocks
+from tollhouse.interns.tree import ANY_NUMBER, KEPT_MODE, walk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tollhouse.interns.tree import Entry
 
-_PIECE_BYTES: Final = 1024 * 1024
+PLAIN_ZEROS: Final = 1024 * 1024 * 1024
+"""Bytes of whole blocks of zeros in one workspace that are digested as they are."""
+_ZEROS: Final = bytes(1024 * 1024)
 _MODE: Final = 0o700
 _KINDS: Final = {
     stat.S_IFREG: b"file",
@@ -30,6 +33,10 @@ _KINDS: Final = {
     stat.S_IFIFO: b"pipe",
 }
 _OTHER: Final = b"device"
+
+
+def _still() -> None:
+    """Nobody wants to know that it goes on."""
 
 
 def make(folder: Path) -> None:
@@ -55,63 +62,103 @@ def give_all(folder: Path, user: int) -> None:
     os.chown(folder, user, user, follow_symlinks=False)
 
 
-async def digest(folder: Path) -> str:
+def digest(folder: Path, most: int = ANY_NUMBER, alive: Callable[[], None] = _still) -> str:
     """Return the SHA-256 of what is in a workspace, in hexadecimal.
 
     It covers paths, kinds, modes, what links say and what files hold; not owners and times, and
-    no sockets, which mean nothing once their program has ended.
+    no sockets, which mean nothing once their program has ended. A hole holds zeros, as for who
+    reads it. `PLAIN_ZEROS` of a workspace are digested as they are; further whole blocks of
+    zeros stand for themselves by place and number, so that a large hole costs nothing.
+
+    Args:
+        folder: The workspace.
+        most: Names that it may hold.
+        alive: Called again and again while it goes on.
 
     Raises:
+        TreeTooLarge: It holds more names.
+        TreeTooDeep: Its folders stand too deep.
         OSError: The folder is missing, or was changed meanwhile.
     """
-    return await asyncio.to_thread(_digest, folder)
-
-
-async def flush(folder: Path) -> None:
-    """Wait until all of a workspace is on the disk.
-
-    Raises:
-        OSError: The disk refuses.
-    """
-    await asyncio.to_thread(_flush, folder)
-
-
-def _digest(folder: Path) -> str:
-    total = hashlib.sha256()
-    for entry in walk(folder):
+    total, contents = hashlib.sha256(), _Contents(alive)
+    for entry in walk(folder, most=most):
+        alive()
         mode = entry.status.st_mode
         if stat.S_ISSOCK(mode):
             continue
         kind = _KINDS.get(stat.S_IFMT(mode), _OTHER)
-        content = _content(entry, kind)
+        content = contents.of(entry, kind)
         for part in (entry.path, kind, b"%o" % (mode & KEPT_MODE), content):
             total.update(b"%d:" % len(part) + part)
     return total.hexdigest()
 
 
-def _content(entry: Entry, kind: bytes) -> bytes:
-    """Return what stands for the content of an entry, with a bound to its length."""
-    if kind == b"link":
-        return entry.target()
-    if kind != b"file":
-        return b""
-    try:
-        opened = entry.open()
-    except PermissionError:
-        return b"unreadable"
-    held = hashlib.sha256()
-    with open(opened, "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
-        while piece := file.read(_PIECE_BYTES):
-            held.update(piece)
-    return held.digest()
-
-
-def _flush(folder: Path) -> None:
-    for entry in walk(folder):
+def flush(folder: Path, most: int = ANY_NUMBER, alive: Callable[[], None] = _still) -> None:
+    """Wait until all of a workspace is on the disk; arguments and errors as for `digest`."""
+    for entry in walk(folder, most=most):
+        alive()
         if stat.S_ISREG(entry.status.st_mode) or stat.S_ISDIR(entry.status.st_mode):
             with suppress(PermissionError):
                 _sync(entry.open())
     _sync(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+
+
+class _Hash(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
+
+class _Contents:
+    """What stands for the contents of the entries of one walk, with a bound to its length."""
+
+    def __init__(self, alive: Callable[[], None]) -> None:
+        self._alive = alive
+        self._zeros_left = PLAIN_ZEROS
+        self._linked: dict[tuple[int, int], bytes] = {}
+        """Of files with several names, which are read once."""
+
+    def of(self, entry: Entry, kind: bytes) -> bytes:
+        if kind == b"link":
+            return entry.target()
+        if kind != b"file":
+            return b""
+        status = entry.status
+        if status.st_nlink == 1:
+            return self._read(entry)
+        which = status.st_dev, status.st_ino
+        if which not in self._linked:
+            self._linked[which] = self._read(entry)
+        return self._linked[which]
+
+    def _read(self, entry: Entry) -> bytes:
+        try:
+            opened = entry.open()
+        except PermissionError:
+            return b"unreadable"
+        try:
+            return self._digest(opened, os.fstat(opened).st_size)
+        finally:
+            os.close(opened)
+
+    def _digest(self, file: int, size: int) -> bytes:
+        held, left_out, all_left_out, at = hashlib.sha256(), hashlib.sha256(), 0, 0
+        for place, block in chain(blocks(file, size), [(size, b"")]):
+            self._alive()
+            if count := self._pass_zeros(held, place - at):
+                left_out.update(b"%d+%d " % (place - count, count))
+                all_left_out += count
+            held.update(block)
+            at = place + len(block)
+        if not all_left_out:
+            return held.digest()
+        return hashlib.sha256(b"zeros" + left_out.digest() + held.digest()).digest()
+
+    def _pass_zeros(self, held: _Hash, count: int) -> int:
+        """Digest so many zeros as they are, as far as that goes; return how many are left out."""
+        plain = min(count, self._zeros_left)
+        self._zeros_left -= plain
+        for done in range(0, plain, len(_ZEROS)):
+            held.update(_ZEROS[: plain - done])
+        return count - plain
 
 
 def _sync(opened: int) -> None:

@@ -1,53 +1,62 @@
 """The workspaces of this machine's interns: made, made safe, archived, removed.
 
-    <data>/interns/machine         a name of this machine, made once
-                   files/<id>/     an intern's workspace
-
-An archive is `interns/<id>/<made>/00000`, `00001` and so on in the store of blobs: the pieces of
-one tar.zst.
+<data>/interns/machine         a name of this machine, made once
+files/<id>/     an intern's workspace
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from tollhouse.interns import workspace
-from tollhouse.interns.archive import pack
 from tollhouse.interns.machine import machine_name
+from tollhouse.interns.walks.walker import Walker
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
+    from tollhouse.interns.archives import Archives
+    from tollhouse.interns.types import Intern
     from tollhouse.kernel.ids import IdSource
-    from tollhouse.storage.blobs.port import Blobs
 
-_PIECE: Final = 8 * 1024 * 1024
-"""Bytes of a piece of an archive."""
+MOST_FILES: Final = 1_000_000
+"""Files and folders of one workspace, where the settings say nothing else."""
 _log = structlog.get_logger(__name__)
 
 
 class Workspaces:
     """The folders of interns."""
 
-    def __init__(self, root: Path, blobs: Blobs, ids: IdSource, first_user: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        archives: Archives,
+        ids: IdSource,
+        first_user: int,
+        most_files: int = MOST_FILES,
+    ) -> None:
         """Take where they are.
 
         Args:
             root: The folder of all that belongs to interns.
-            blobs: Where archives go.
-            ids: Names this machine, and each archive.
+            archives: Where archives go.
+            ids: Names this machine.
             first_user: Where the server may choose as whom a sandbox runs, intern 1 is this user.
+            most_files: Files and folders that one may hold.
         """
         self._root = root
         self._files = root / "files"
-        self._blobs = blobs
+        self._archives = archives
         self._ids = ids
         self._first_user = first_user
+        self._most = most_files
+        self._walker = Walker()
 
     @property
     def machine(self) -> str:
@@ -74,40 +83,53 @@ class Workspaces:
         """
         await asyncio.to_thread(workspace.make, self.path(intern_id))
 
-    async def digest(self, intern_id: str) -> str:
+    async def digest(self, intern_id: str, alive: Callable[[], None]) -> str:
         """Return what equal files of a workspace have in common, in hex.
 
+        Args:
+            intern_id: Whose.
+            alive: Called while it goes on.
+
         Raises:
+            WalkRefused: They are too many, or too deep.
+            WalkBroken: Reading them ended without an end.
             OSError: They cannot be read.
         """
-        return await workspace.digest(self.path(intern_id))
+        return await self._walker.digest(self.path(intern_id), self._most, alive)
 
-    async def flush(self, intern_id: str) -> str:
+    async def flush(self, intern_id: str, alive: Callable[[], None]) -> str:
         """Make a workspace survive a power failure; return its digest.
 
+        Args:
+            intern_id: Whose.
+            alive: Called while it goes on.
+
         Raises:
+            WalkRefused: Its files are too many, or too deep.
+            WalkBroken: Reading them ended without an end.
             OSError: It cannot be read or written.
         """
-        await workspace.flush(self.path(intern_id))
-        return await self.digest(intern_id)
+        return await self._walker.digest(self.path(intern_id), self._most, alive, flush=True)
 
-    async def archive(self, intern_id: str) -> None:
+    async def archive(self, intern: Intern, alive: Callable[[], None]) -> None:
         """Store a copy of a workspace that outlives it; nothing where it has none.
 
+        Args:
+            intern: Whose.
+            alive: Called while it goes on.
+
         Raises:
+            WalkRefused: Its files are too many, or too deep.
+            WalkBroken: Reading them ended without an end.
+            ArchiveTooLarge: There is more than an archive may hold.
             BlobsUnavailable: The store fails.
             OSError: The files cannot be read.
         """
-        path = self.path(intern_id)
+        path = self.path(intern.id)
         if not path.exists():
             return
-        made = self._ids.uuid()
-        pieces = _joined(pack(path))
-        number = 0
-        while piece := await asyncio.to_thread(next, pieces, b""):
-            await self._blobs.put(f"interns/{intern_id}/{made}/{number:05}", piece)
-            number += 1
-        _log.info("intern_archived", intern=intern_id, archive=made, pieces=number)
+        async with aclosing(self._walker.pack(path, self._most, alive)) as content:
+            await self._archives.store(intern, content)
 
     async def remove(self, intern_id: str) -> None:
         """Remove a workspace with all in it; where that fails, the next start tries again."""
@@ -118,23 +140,12 @@ class Workspaces:
             _log.error("intern_workspace_not_removed", intern=intern_id)
 
     async def sweep(self, known: Collection[str]) -> None:
-        """Remove the workspaces of interns that there are no more."""
+        """Remove the workspaces of interns that there are no more, and unfinished archives."""
         found = await asyncio.to_thread(lambda: list(self._files.glob("*")))
         for path in found:
             if path.name not in known:
                 await self.remove(path.name)
-
-
-def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield pieces as fewer and larger ones."""
-    gathered = bytearray()
-    for piece in pieces:
-        gathered += piece
-        if len(gathered) >= _PIECE:
-            yield bytes(gathered)
-            gathered.clear()
-    if gathered:
-        yield bytes(gathered)
+        await self._archives.sweep(known)
 
 
 async def _run(*command: str) -> int:

@@ -42,11 +42,16 @@ class InternSettings(Section):
     disk_bytes: Whole = Field(
         default=10 * _GIB, ge=1_048_576, description="Files in one workspace, in bytes."
     )
+    files: Whole = Field(
+        default=1_000_000, ge=1_000, le=2_000_000, description="Files and folders in one workspace."
+    )
     open_files: Whole = Field(
         default=4_096, ge=64, description="Open files of one process in a sandbox."
     )
     boot_seconds: Seconds = Field(
-        default=60.0, description="How long an intern may take until it runs."
+        default=60.0,
+        description="How long an intern may take until it runs; counted anew while its files are "
+        "read.",
     )
     boots_at_once: Whole = Field(
         default=4,
@@ -54,10 +59,13 @@ class InternSettings(Section):
         description="Interns that boot at a time; the others wait, which does not count.",
     )
     suspend_seconds: Seconds = Field(
-        default=120.0, description="How long it may take until a stopped intern's files are safe."
+        default=120.0,
+        description="How long it may take until a stopped intern's files are safe; counted anew "
+        "while they are read.",
     )
     destroy_seconds: Seconds = Field(
-        default=600.0, description="How long its removal may take, its archive included."
+        default=600.0,
+        description="How long its removal may take; counted anew while its archive is made.",
     )
     stop_seconds: Seconds = Field(
         default=5.0, description="How long the programs in a sandbox have before they are killed."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.integration.interns.agency import PATIENCE
 from tollhouse.identity.types import KeyFilter, KeyKind
+from tollhouse.interns.archives import Archives
 from tollhouse.interns.doors import Doors
 from tollhouse.interns.journeys import Journeys, Paces, Tools
 from tollhouse.interns.logs import Logs
@@ -146,6 +147,8 @@ class Machine:
         self.egress = MadeUpEgress(self.folder)
         self.doors = Doors()
         egress: Any = self.egress
+        ids = self.agency.context.ids
+        archives = Archives(self.blobs, ids, self.agency.clock, 1 << 30)
         self.sandboxes = Sandboxes(self.folder / "run", egress, self.doors)
         tools = Tools(
             runtime=self.runtime,
@@ -153,7 +156,7 @@ class Machine:
             egress=egress,
             doors=self.doors,
             sandboxes=self.sandboxes,
-            workspaces=Workspaces(self.folder, self.blobs, self.agency.context.ids, 200_000),
+            workspaces=Workspaces(self.folder, archives, ids, 200_000),
             logs=self.logs,
             paces=self.paces,
         )

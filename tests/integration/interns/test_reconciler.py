@@ -20,7 +20,7 @@ from tollhouse.kernel.secret import Secret
 from tollhouse.storage.blobs.port import BlobsUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tests.integration.interns.machine import Machine
 
@@ -372,7 +372,8 @@ async def test_a_deleted_intern_is_gone_with_all_it_had(machine: Machine) -> Non
     assert machine.runtime.running == []
     assert await machine.keys() == []
     await machine.until_true(lambda: not machine.workspaces.path(intern.id).exists())
-    assert [key.rpartition("/")[2] for key in machine.blobs.blobs] == ["00000"]
+    kept = [key.rpartition("/")[2] for key in machine.blobs.blobs]
+    assert kept == ["00000", "manifest.json"]
     async with machine.agency.database.reading() as read:
         with pytest.raises(NotFound):
             await machine.agency.office.service.resolve(read, intern.id)
@@ -423,6 +424,55 @@ async def test_a_suspension_says_that_folders_are_nested_too_deep(machine: Machi
     machine.workspaces.path(intern.id).joinpath(*["d"] * 300).mkdir(parents=True)
     with pytest.raises(Exception, match="its folders are nested more than 256 deep"):
         await machine.ask(Operation.SUSPEND, intern)
+
+
+async def test_a_suspension_says_that_there_are_too_many_files(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine.workspaces, "_most", 3)
+    intern = await machine.running()
+    for number in range(4):
+        (machine.workspaces.path(intern.id) / f"file-{number}").touch()
+    with pytest.raises(Exception, match="it holds more than 3 files and folders"):
+        await machine.ask(Operation.SUSPEND, intern)
+    await machine.ask(Operation.DELETE, intern)
+    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
+    assert "it holds more than 3 files and folders" in str(failed.last_failure_message)
+
+
+async def test_a_suspension_that_goes_on_is_not_ended(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.paces = replace(machine.paces, suspend_seconds=0.2)
+    await machine.kill()
+    intern = await machine.running()
+
+    async def slowly(_: str, alive: Callable[[], None]) -> str:
+        for _ in range(20):
+            await asyncio.sleep(0.02)
+            alive()
+        return "0" * 64
+
+    monkeypatch.setattr(machine.workspaces, "flush", slowly)
+    await machine.ask(Operation.SUSPEND, intern)
+    assert (await machine.agency.get(intern.id)).state == STOPPED
+
+
+async def test_an_archive_that_goes_on_is_not_ended(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.paces = replace(machine.paces, destroy_seconds=0.2)
+    await machine.kill()
+    intern = await machine.running()
+
+    async def slowly(_: Intern, alive: Callable[[], None]) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0.02)
+            alive()
+
+    monkeypatch.setattr(machine.workspaces, "archive", slowly)
+    await machine.ask(Operation.DELETE, intern)
+    await gone(machine, intern)
 
 
 async def test_files_that_cannot_be_archived_keep_it(machine: Machine) -> None:

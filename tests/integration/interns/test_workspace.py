@@ -1,16 +1,21 @@
+import io
 import os
 import shutil
 import socket
 import stat
+import subprocess
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from backports import zstd
 
+from tollhouse.interns import workspace as workspace_module
 from tollhouse.interns.archive import ArchiveBroken, pack, unpack
-from tollhouse.interns.tree import walk
+from tollhouse.interns.holes import BLOCK, FileChanged
+from tollhouse.interns.tree import TreeTooDeep, TreeTooLarge, walk
 from tollhouse.interns.workspace import digest, flush, give, make
+from tollhouse.kernel.compression import zstd
 
 
 @pytest.fixture
@@ -69,10 +74,10 @@ def test_only_its_owner_may_enter_a_workspace(workspace: Path) -> None:
     assert stat.S_IMODE(workspace.stat().st_mode) == 0o700
 
 
-async def test_the_digest_survives_what_strangers_leave(filled: Path) -> None:
-    first = await digest(filled)
+def test_the_digest_survives_what_strangers_leave(filled: Path) -> None:
+    first = digest(filled)
     assert len(first) == 64
-    assert await digest(filled) == first
+    assert digest(filled) == first
 
 
 def _link(path: Path) -> None:
@@ -96,37 +101,37 @@ _CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", _CHANGES)
-async def test_the_digest_sees_each_change(workspace: Path, change: str) -> None:
+def test_the_digest_sees_each_change(workspace: Path, change: str) -> None:
     (workspace / "file").write_text("first")
     (workspace / "file").chmod(0o644)
-    before = await digest(workspace)
+    before = digest(workspace)
     _CHANGES[change](workspace / "file")
-    assert await digest(workspace) != before
+    assert digest(workspace) != before
 
 
-async def test_the_digest_is_of_a_link_and_not_of_what_it_leads_to(
+def test_the_digest_is_of_a_link_and_not_of_what_it_leads_to(
     workspace: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "outside").write_text("one")
     (workspace / "link").symlink_to(tmp_path / "outside")
-    before = await digest(workspace)
+    before = digest(workspace)
     (tmp_path / "outside").write_text("other")
-    assert await digest(workspace) == before
+    assert digest(workspace) == before
 
 
-async def test_a_workspace_without_a_folder_has_no_digest(tmp_path: Path) -> None:
+def test_a_workspace_without_a_folder_has_no_digest(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        await digest(tmp_path / "missing")
+        digest(tmp_path / "missing")
 
 
-async def test_all_can_be_flushed(filled: Path) -> None:
-    await flush(filled)
+def test_all_can_be_flushed(filled: Path) -> None:
+    flush(filled)
 
 
-async def test_unpacked_is_what_was_packed(filled: Path, tmp_path: Path) -> None:
+def test_unpacked_is_what_was_packed(filled: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     unpack(pack(filled), copy)
-    assert await digest(copy) == await digest(filled)
+    assert digest(copy) == digest(filled)
     assert (copy / "holes").stat().st_blocks * 512 < 5_000_000
 
 
@@ -169,12 +174,12 @@ def test_an_archive_does_not_lead_out_of_its_folder(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "workspace"]
 
 
-async def test_folders_nested_beyond_any_path_are_walked(workspace: Path, tmp_path: Path) -> None:
+def test_folders_nested_beyond_any_path_are_walked(workspace: Path, tmp_path: Path) -> None:
     nested(workspace, 100)
     try:
         assert sum(1 for _ in walk(workspace)) == 100
         unpack(pack(workspace), tmp_path / "copy")
-        assert await digest(tmp_path / "copy") == await digest(workspace)
+        assert digest(tmp_path / "copy") == digest(workspace)
     finally:  # others that look through a test's folder go by paths
         shutil.rmtree(workspace)
         shutil.rmtree(tmp_path / "copy", ignore_errors=True)
@@ -190,3 +195,172 @@ def test_all_of_a_workspace_is_given_and_nothing_that_links_lead_to(
     assert {entry.status.st_uid for entry in walk(filled)} == {200_001}
     assert filled.stat().st_uid == 200_001
     assert (tmp_path / "outside").stat().st_uid == 0
+
+
+# Files with holes, files with several names
+
+
+def sparse(path: Path, size: int, *pieces: tuple[int, bytes]) -> Path:
+    with path.open("wb") as file:
+        file.truncate(size)
+        for place, data in pieces:
+            file.seek(place)
+            file.write(data)
+    return path
+
+
+def test_the_digest_of_a_workspace_is_what_it_always_was(workspace: Path) -> None:
+    (workspace / "folder").mkdir()
+    (workspace / "folder").chmod(0o755)
+    (workspace / "folder" / "file").write_bytes(b"content" + bytes(3 * BLOCK) + b"end")
+    (workspace / "folder" / "file").chmod(0o640)
+    (workspace / "link").symlink_to("folder/file")
+    assert digest(workspace) == "ffcf17117c1c1da923e42745b17055f02a2a124eb2e6f7f855ce75232b606058"
+
+
+def test_a_hole_is_digested_as_the_zeros_that_it_holds(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for plain in (1 << 30, 3 * BLOCK, 0):
+        monkeypatch.setattr(workspace_module, "PLAIN_ZEROS", plain)
+        path = sparse(workspace / "file", 20 * BLOCK + 5, (9 * BLOCK, b"x"))
+        with_holes = digest(workspace)
+        path.write_bytes(path.read_bytes())
+        assert digest(workspace) == with_holes
+
+
+def test_zeros_that_stand_for_themselves_still_count(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace_module, "PLAIN_ZEROS", BLOCK)
+    seen = set()
+    for size, place in ((20, 9), (21, 9), (20, 10), (40, 9)):
+        sparse(workspace / "file", size * BLOCK, (place * BLOCK, b"x"))
+        seen.add(digest(workspace))
+    assert len(seen) == 4
+
+
+def test_a_terabyte_of_holes_is_soon_digested_and_packed(workspace: Path, tmp_path: Path) -> None:
+    first = sparse(workspace / "huge", 1 << 40, (1 << 39, b"middle"))
+    second = tmp_path / "copy" / "huge"
+    try:
+        packed = b"".join(pack(workspace))
+        assert len(packed) < 10_000
+        unpack([packed], tmp_path / "copy")
+        assert (second.stat().st_size, second.stat().st_blocks * 512 <= BLOCK) == (1 << 40, True)
+        assert digest(tmp_path / "copy") == digest(workspace)
+    finally:  # others that look through a test's folder read what is there
+        first.unlink()
+        second.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    "pieces", [(), ((0, b"x"),), ((5 * BLOCK - 1, b"x"),)], ids=["nowhere", "begin", "end"]
+)
+def test_a_file_with_holes_comes_back_wherever_its_data_is(
+    workspace: Path, tmp_path: Path, pieces: tuple[tuple[int, bytes], ...]
+) -> None:
+    path = sparse(workspace / "file", 5 * BLOCK, *pieces)
+    unpack(pack(workspace), tmp_path / "copy")
+    assert (tmp_path / "copy" / "file").read_bytes() == path.read_bytes()
+
+
+def test_tar_itself_reads_an_archive(filled: Path, tmp_path: Path) -> None:
+    (filled / "again").hardlink_to(filled / "run")
+    (tmp_path / "archive.tar").write_bytes(zstd.decompress(b"".join(pack(filled))))
+    (tmp_path / "copy").mkdir()
+    subprocess.run(["tar", "-xpf", "../archive.tar"], cwd=tmp_path / "copy", check=True)
+    assert digest(tmp_path / "copy") == digest(filled)
+    assert (tmp_path / "copy" / "holes").stat().st_blocks * 512 < 5_000_000
+
+
+def test_a_file_with_several_names_is_stored_once(workspace: Path, tmp_path: Path) -> None:
+    (workspace / "b").mkdir()
+    (workspace / "b" / "first").write_bytes(os.urandom(1_000_000))
+    for name in ("c", "d", "a"):
+        (workspace / name).hardlink_to(workspace / "b" / "first")
+    packed = b"".join(pack(workspace))
+    assert len(packed) < 1_100_000
+    unpack([packed], tmp_path / "copy")
+    assert (tmp_path / "copy" / "b" / "first").stat().st_nlink == 4
+    assert digest(tmp_path / "copy") == digest(workspace)
+
+
+@pytest.mark.parametrize("target", ["../outside", "/outside", "link", "missing", "folder"])
+def test_a_second_name_is_only_for_a_file_of_the_archive(
+    workspace: Path, tmp_path: Path, target: str
+) -> None:
+    (tmp_path / "outside").write_text("not yours")
+    (workspace / "folder").mkdir()
+    (workspace / "link").symlink_to(tmp_path / "outside")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(workspace / "folder", "folder")
+        archive.add(workspace / "link", "link")
+        member = tarfile.TarInfo("name")
+        member.type, member.linkname = tarfile.LNKTYPE, target
+        archive.addfile(member)
+    with pytest.raises(ArchiveBroken):
+        unpack([zstd.compress(packed.getvalue())], tmp_path / "copy")
+    assert (tmp_path / "outside").stat().st_nlink == 1
+
+
+def test_rights_to_run_as_somebody_else_and_devices_are_not_unpacked(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        member = tarfile.TarInfo("run")
+        member.mode = 0o6755
+        archive.addfile(member)
+    unpack([zstd.compress(packed.getvalue())], tmp_path / "copy")
+    assert stat.S_IMODE((tmp_path / "copy" / "run").stat().st_mode) == 0o755
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        member = tarfile.TarInfo("disk")
+        member.type = tarfile.BLKTYPE
+        archive.addfile(member)
+    with pytest.raises(ArchiveBroken):
+        unpack([zstd.compress(packed.getvalue())], tmp_path / "other")
+
+
+@pytest.mark.parametrize("told", ["2\n0\n4\n2\n4\n", "1\n9\n9\n", "1\n-1\n1\n"])
+def test_an_archive_that_contradicts_itself_is_none(
+    workspace: Path, tmp_path: Path, told: str
+) -> None:
+    sparse(workspace / "file", 2 * BLOCK)
+    tar = zstd.decompress(b"".join(pack(workspace)))
+    real = f"1\n{2 * BLOCK}\n0\n".encode()
+    assert tar.count(real) == 1
+    changed = tar.replace(real, told.encode()[: len(real)].ljust(len(real), b"\0"))
+    with pytest.raises(ArchiveBroken):
+        unpack([zstd.compress(changed)], tmp_path / "copy")
+
+
+# Bounds
+
+
+def test_a_walk_takes_so_many_names_and_not_more(workspace: Path) -> None:
+    (workspace / "folder").mkdir()
+    for number in range(4):
+        (workspace / "folder" / f"file-{number}").touch()
+    assert sum(1 for _ in walk(workspace, most=5)) == 5
+    for work in (digest, flush, pack):
+        with pytest.raises(TreeTooLarge):
+            list(work(workspace, 4) or ())
+
+
+def test_a_walk_goes_so_deep_and_not_deeper(workspace: Path) -> None:
+    nested(workspace, 300)
+    try:
+        with pytest.raises(TreeTooDeep):
+            digest(workspace)
+    finally:
+        shutil.rmtree(workspace)
+
+
+def test_a_file_that_is_written_to_while_it_is_packed_is_noticed(workspace: Path) -> None:
+    (workspace / "a").write_bytes(os.urandom(3_000_000))
+    packing = pack(workspace)
+    next(packing)
+    os.truncate(workspace / "a", 100)
+    with pytest.raises(FileChanged):
+        list(packing)

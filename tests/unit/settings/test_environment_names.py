@@ -101,6 +101,7 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_INTERNS__PROCESSES": st.integers(min_value=32, max_value=100_000),
     "TOLLHOUSE_INTERNS__CPU_PERCENT": st.integers(min_value=1, max_value=100_000),
     "TOLLHOUSE_INTERNS__DISK_BYTES": st.integers(min_value=2**20, max_value=2**50),
+    "TOLLHOUSE_INTERNS__FILES": st.integers(min_value=1_000, max_value=2_000_000),
     "TOLLHOUSE_INTERNS__OPEN_FILES": st.integers(min_value=64, max_value=1_000_000),
     "TOLLHOUSE_INTERNS__BOOT_SECONDS": _seconds,
     "TOLLHOUSE_INTERNS__BOOTS_AT_ONCE": _counts,

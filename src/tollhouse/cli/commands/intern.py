@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tollhouse.cli.client import Server
+from tollhouse.cli.commands import intern_archives
 from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.output import (
@@ -31,6 +32,7 @@ app = noun(
 
 files = noun("files", "The files of a running intern, in its workspace.")
 app.add_typer(files)
+app.add_typer(intern_archives.app)
 
 Name = Annotated[str, typer.Argument(metavar="INTERN", help="The intern's name or id.")]
 _NOT_FOUND = 404

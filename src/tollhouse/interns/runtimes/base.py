@@ -44,6 +44,8 @@ class SandboxLimits:
     """Of its workspace."""
     open_files: int
     """Of each process."""
+    files: int = 1_000_000
+    """Files and folders in its workspace."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from tollhouse.interns.runtimes.launching import (
 from tollhouse.interns.runtimes.leftovers import end_marked
 from tollhouse.interns.runtimes.limits import process_limits
 from tollhouse.interns.runtimes.problems import find_problem
-from tollhouse.interns.runtimes.quota import DiskWatch
+from tollhouse.interns.runtimes.quota import DiskWatch, Scales
 from tollhouse.interns.runtimes.sandbox import First, RunningSandbox
 from tollhouse.interns.runtimes.seccomp import filter_program
 from tollhouse.interns.workspace import give, give_all
@@ -98,6 +98,7 @@ class BubblewrapRuntime:
         self._data = data
         self._clock = clock
         self._command = command
+        self._scales = Scales()
         self._root = os.geteuid() == 0
         self._running: set[str] = set()
         self._proven = False
@@ -218,9 +219,8 @@ class BubblewrapRuntime:
         started.tell(launch, Seen(PurePosixPath(WORKSPACE), EGRESS))
         user = launch.user if self._root else None
         watch = DiskWatch(
-            launch.name,
-            launch.workspace,
-            launch.limits.disk_bytes,
+            launch,
+            self._scales.watching(launch, first.number),
             partial(run_filesize, user, first.number),
             self._clock,
         )

@@ -20,7 +20,7 @@ from tollhouse.interns.runtimes.base import RuntimeFailed
 from tollhouse.interns.runtimes.command import daemon_command, program_environment
 from tollhouse.interns.runtimes.launching import Seen, run_filesize, start_program
 from tollhouse.interns.runtimes.limits import process_limits
-from tollhouse.interns.runtimes.quota import DiskWatch
+from tollhouse.interns.runtimes.quota import DiskWatch, Scales
 from tollhouse.interns.runtimes.sandbox import RunningSandbox
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class ProcessRuntime:
         """
         self._clock = clock
         self._command = command
+        self._scales = Scales()
         self._running: set[str] = set()
         _log.warning(
             "INTERNS ARE NOT ISOLATED: what they run can read and change all that this server can,"
@@ -78,11 +79,11 @@ class ProcessRuntime:
             raise RuntimeFailed(message) from None
         self._running.add(launch.name)
         started.tell(launch, Seen(launch.workspace, launch.egress, _free_port()))
+        first = started.process.pid
         watch = DiskWatch(
-            launch.name,
-            launch.workspace,
-            launch.limits.disk_bytes,
-            lambda size: run_filesize(None, started.process.pid, size),
+            launch,
+            self._scales.watching(launch, first),
+            lambda size: run_filesize(None, first, size),
             self._clock,
         )
         sandbox = RunningSandbox(launch.name, started, None, None, watch, _KEPT)

@@ -9,43 +9,50 @@ largest size of a file becomes nothing for its processes. They can still delete,
 again when the workspace is small enough. One that keeps growing nonetheless (there are ways, such
 as empty files) is killed. What it has written stays in any case.
 
-Between two looks a sandbox can write more than its limit; how much depends on the disk's speed.
+Between two looks a sandbox can write more than its limit; how much depends on the disk's speed. So
+it does with what no look sees, see `size`; the machine's reserve is kept from that too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from tollhouse.interns.tree import TreeTooDeep, walk
+from tollhouse.interns.runtimes.filesize import below
+from tollhouse.interns.size import BEYOND, Held, measure
+from tollhouse.interns.tree import TreeTooLarge
+from tollhouse.interns.walks.walker import WalkBroken, Walker, WalkRefused
+from tollhouse.kernel.waiting import Patience
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from tollhouse.interns.runtimes.base import Launch
     from tollhouse.kernel.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS: Final = 2.0
 _WALK_SECONDS: Final = 60.0
+_STALLED_SECONDS: Final = 60.0
 _PACE: Final = 20.0
 """Between two walks passes as many times what a walk takes."""
-_BLOCK_BYTES: Final = 4096
-_STATUS_BLOCK_BYTES: Final = 512
-"""What `st_blocks` counts in, whatever the file system's blocks are; see stat(2)."""
+_FEW: Final = 2_000
+"""Names that are counted in a thread; a process of its own takes as long to start."""
+_COUNTED: Final = 2
+"""A walk counts names up to so many times their limit."""
 _RESERVE_BYTES: Final = 512 * 1024 * 1024
 """What sandboxes leave free on the machine's disk."""
 _AGAIN: Final = 0.95
 """Part of its limit below which a workspace may grow again."""
 _BEYOND: Final = 1.1
-_BEYOND_ANY: Final = 1 << 62
 _BEYOND_BYTES: Final = 64 * 1024 * 1024
+_BEYOND_NAMES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +63,16 @@ class Seen:
     """Seconds of the monotonic clock."""
     seconds: float
     """That it took."""
-    held_bytes: int
-    free_bytes: int
-    """Of the disk, when it began."""
+    held: Held
+    free: Held
+    """What the disk had left, when it began."""
+
+
+class Limits(NamedTuple):
+    """What a workspace may hold."""
+
+    disk_bytes: int
+    names: int
 
 
 def walk_is_due(
@@ -70,42 +84,69 @@ def walk_is_due(
     passed = now - seen.at
     if passed < _PACE * seen.seconds:
         return False
-    left = max(0, limit_bytes - seen.held_bytes)
-    return full or passed >= _WALK_SECONDS or seen.free_bytes - free_bytes > left // 2
+    left = max(0, limit_bytes - seen.held.disk_bytes)
+    return full or passed >= _WALK_SECONDS or seen.free.disk_bytes - free_bytes > left // 2
 
 
-def must_not_write(held_bytes: int, limit_bytes: int, free_bytes: int, *, full: bool) -> bool:
+def must_not_write(held: Held, limits: Limits, free_bytes: int, *, full: bool) -> bool:
     """Tell whether a sandbox may write no more; `full` says whether that is so already."""
-    allowed = limit_bytes * _AGAIN if full else limit_bytes
-    return held_bytes > allowed or free_bytes < _RESERVE_BYTES
+    part = _AGAIN if full else 1
+    return (
+        held.disk_bytes > limits.disk_bytes * part
+        or held.names > limits.names * part
+        or free_bytes < _RESERVE_BYTES
+    )
 
 
-def goes_on(held_bytes: int, when_stopped_bytes: int) -> bool:
-    """Tell whether a workspace has grown for long though nothing may be written."""
-    return held_bytes > when_stopped_bytes * _BEYOND + _BEYOND_BYTES
+def goes_on(held: Held, when_stopped: Held, lost: Held, limits: Limits) -> bool:
+    """Tell whether a workspace has grown for long though nothing may be written.
 
-
-def measure(folder: Path) -> int:
-    """Return how many bytes of disk a folder holds, each name in it at least a block. A walk.
-
-    Where its programs move folders meanwhile, it counts what it has seen until then. A folder that
-    is nested too deep counts as more than any limit.
+    Args:
+        held: What it holds now.
+        when_stopped: What it held when it was stopped.
+        lost: What the disk has lost since; where a workspace cannot be measured, it was that one.
+        limits: Of it.
     """
-    held = 0
-    counted: set[int] = set()
-    try:
-        for entry in walk(folder):
-            status = entry.status
-            if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
-                if status.st_ino in counted:
-                    continue
-                counted.add(status.st_ino)
-            held += max(_BLOCK_BYTES, status.st_blocks * _STATUS_BLOCK_BYTES)
-    except TreeTooDeep:
-        return _BEYOND_ANY
-    except OSError:
-        return held
-    return held
+    if held == BEYOND:
+        return lost.disk_bytes > limits.disk_bytes or lost.names > limits.names
+    return (
+        held.disk_bytes > when_stopped.disk_bytes * _BEYOND + _BEYOND_BYTES
+        or held.names > when_stopped.names * _BEYOND + _BEYOND_NAMES
+    )
+
+
+class Scales:
+    """Measures the workspaces of sandboxes."""
+
+    def __init__(self) -> None:
+        """Measure none yet."""
+        self._walker = Walker()
+
+    def watching(self, launch: Launch, first: int) -> Callable[[], Awaitable[Held]]:
+        """Return what measures the workspace of a sandbox; see `weigh`."""
+        return lambda: self.weigh(launch.workspace, first, _COUNTED * launch.limits.files)
+
+    async def weigh(self, folder: Path, first: int, most: int) -> Held:
+        """Return what a workspace holds.
+
+        Args:
+            folder: The workspace.
+            first: The process that its programs descend from.
+            most: Names that are counted; one that holds more holds `BEYOND`.
+
+        Raises:
+            WalkBroken: It could not be measured this time.
+            OSError: The same.
+        """
+        try:
+            return await asyncio.to_thread(measure, folder, min(_FEW, most), [*below(first)])
+        except TreeTooLarge:
+            pass
+        try:
+            async with Patience(_STALLED_SECONDS) as patience:
+                return await self._walker.measure(folder, most, first, patience.goes_on)
+        except WalkRefused:
+            return BEYOND
 
 
 class DiskWatch:
@@ -113,18 +154,16 @@ class DiskWatch:
 
     def __init__(
         self,
-        name: str,
-        folder: Path,
-        limit_bytes: int,
+        launch: Launch,
+        weigh: Callable[[], Awaitable[Held]],
         limit_files: Callable[[int], None],
         clock: Clock,
     ) -> None:
         """Take what is watched.
 
         Args:
-            name: Of the sandbox.
-            folder: Its workspace.
-            limit_bytes: Of it.
+            launch: Of the sandbox.
+            weigh: Measures its workspace.
             limit_files: Sets the largest size of files for its processes, in bytes; called in a
                 thread.
             clock: For how often it is looked at.
@@ -133,13 +172,15 @@ class DiskWatch:
         """Whether its processes may not write."""
         self.killed = False
         """Whether they were killed for that they did all the same."""
-        self._name = name
-        self._folder = folder
-        self._limit = limit_bytes
+        self._name = launch.name
+        self._folder = launch.workspace
+        self._limits = Limits(launch.limits.disk_bytes, launch.limits.files)
+        self._weigh = weigh
         self._limit_files = limit_files
         self._clock = clock
         self._seen: Seen | None = None
-        self._when_stopped = 0
+        self._when_stopped = Held(0, 0), Held(0, 0)
+        """What it held, and what the disk had left."""
 
     async def run(self, kill: Callable[[], None]) -> None:
         """Watch until cancelled."""
@@ -152,29 +193,48 @@ class DiskWatch:
 
     async def _must_end(self) -> bool:
         try:
-            return await asyncio.to_thread(self.look)
+            return await self.look()
         except (OSError, RuntimeError) as error:  # no process or thread to be had: look again
             _log.error("sandbox's disk not looked at", sandbox=self._name, reason=str(error))
             return False
 
-    def look(self) -> bool:
+    async def look(self) -> bool:
         """Look once; return whether the sandbox has to be killed."""
         try:
-            status = os.statvfs(self._folder)
+            status = await asyncio.to_thread(os.statvfs, self._folder)
         except OSError:
             return False
-        free = status.f_bavail * status.f_frsize
+        free = Held(status.f_bavail * status.f_frsize, status.f_ffree)
         now = self._clock.monotonic()
-        if walk_is_due(self._seen, self._limit, now, free, full=self.full):
-            held = measure(self._folder)
+        limit = self._limits.disk_bytes
+        if walk_is_due(self._seen, limit, now, free.disk_bytes, full=self.full):
+            held = await self._weighed(free)
             self._seen = Seen(now, self._clock.monotonic() - now, held, free)
-        held = 0 if self._seen is None else self._seen.held_bytes
-        full = must_not_write(held, self._limit, free, full=self.full)
+        held = Held(0, 0) if self._seen is None else self._seen.held
+        full = must_not_write(held, self._limits, free.disk_bytes, full=self.full)
         if full != self.full:
-            _log.warning("sandbox's disk", sandbox=self._name, full=full, held_bytes=held)
-            self._limit_files(0 if full else self._limit)
-            self._when_stopped = held
+            _log.warning("sandbox's disk", sandbox=self._name, full=full, **held._asdict())
+            await asyncio.to_thread(self._limit_files, 0 if full else limit)
+            self._when_stopped = held, free
             self.full = full
         elif full:
-            self._limit_files(0)
-        return full and goes_on(held, self._when_stopped)
+            await asyncio.to_thread(self._limit_files, 0)
+        held_then, free_then = self._when_stopped
+        lost = Held(free_then.disk_bytes - free.disk_bytes, free_then.names - free.names)
+        return full and goes_on(held, held_then, lost, self._limits)
+
+    async def _weighed(self, free: Held) -> Held:
+        """Return what the workspace holds.
+
+        One that cannot be measured, since its programs move folders about, is believed to have
+        taken all that the disk has lost since it was.
+        """
+        try:
+            return await self._weigh()
+        except (WalkBroken, OSError) as error:  # a TimeoutError is an OSError
+            _log.warning("sandbox not measured", sandbox=self._name, reason=repr(error))
+            seen = Seen(0, 0, Held(0, 0), free) if self._seen is None else self._seen
+            return Held(
+                seen.held.disk_bytes + max(0, seen.free.disk_bytes - free.disk_bytes),
+                seen.held.names + max(0, seen.free.names - free.names),
+            )

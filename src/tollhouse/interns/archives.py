@@ -1,0 +1,210 @@
+"""Archives of workspaces in the store of blobs: written, found, read back.
+
+    interns/<id>/<attempt>/00000, 00001, ...   the pieces of one tar.zst
+                           manifest.json       written last: without it, this is no archive
+
+An attempt that fails takes its pieces with it; what a killed server leaves goes with the next
+attempt, or at the next start once the intern is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from tollhouse.kernel.clock import iso_utc
+from tollhouse.storage.blobs.port import BlobMissing, BlobsUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
+
+    from tollhouse.interns.types import Intern
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.ids import IdSource
+    from tollhouse.storage.blobs.port import Blobs
+
+_TOP: Final = "interns"
+_MANIFEST: Final = "manifest.json"
+_PIECE: Final = 8 * 1024 * 1024
+"""Bytes of a piece."""
+_CLEAN_SECONDS: Final = 10.0
+_log = structlog.get_logger(__name__)
+
+
+class ArchiveTooLarge(Exception):
+    """It has more bytes than an archive may have."""
+
+
+class ArchiveDamaged(Exception):
+    """What is stored is not what was written."""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What is known of an archive: whose it is, and what belongs to it."""
+
+    intern_id: str
+    name: str
+    account_id: str
+    workspace_id: str
+    archived_at: str
+    pieces: int
+    bytes: int
+    sha256: str
+    """Of all pieces together."""
+    version: int = 1
+
+
+class Archive(msgspec.Struct, frozen=True):
+    """An archive that is whole."""
+
+    folder: str
+    """In the store."""
+    manifest: Manifest
+
+
+class Archives:
+    """The archives of workspaces."""
+
+    def __init__(self, blobs: Blobs, ids: IdSource, clock: Clock, most_bytes: int) -> None:
+        """Take what stores them.
+
+        Args:
+            blobs: The store.
+            ids: Names attempts.
+            clock: For when they were made.
+            most_bytes: Of one archive.
+        """
+        self._blobs = blobs
+        self._ids = ids
+        self._clock = clock
+        self._most = most_bytes
+
+    async def store(self, intern: Intern, content: AsyncIterator[bytes]) -> None:
+        """Store the archive of an intern, in the place of what was stored of it before.
+
+        Raises:
+            ArchiveTooLarge: It has too many bytes; nothing of it is left.
+            BlobsUnavailable: The store fails.
+            Exception: Whatever the content raises; nothing of it is left.
+        """
+        before = await self._attempts(f"{_TOP}/{intern.id}")
+        await self._discard(folder for folder, whole in before.items() if not whole)
+        folder = f"{_TOP}/{intern.id}/{self._ids.uuid()}"
+        try:
+            manifest = await self._put(folder, intern, content)
+        except BaseException:
+            await self._discard([folder])
+            raise
+        await self._discard(folder for folder, whole in before.items() if whole)
+        _log.info("intern_archived", intern=intern.id, pieces=manifest.pieces, size=manifest.bytes)
+
+    async def list(self) -> Sequence[Archive]:
+        """Return every archive that is whole, the oldest first.
+
+        Raises:
+            BlobsUnavailable: The store fails.
+        """
+        attempts = await self._attempts(_TOP)
+        found = [await self._archive(folder) for folder, whole in attempts.items() if whole]
+        present = [each for each in found if each is not None]
+        return sorted(present, key=lambda each: each.manifest.archived_at)
+
+    async def read(self, archive: Archive) -> AsyncGenerator[bytes]:
+        """Yield the content of an archive: a tar.zst.
+
+        Raises:
+            ArchiveDamaged: It is not what was written; what came before is not to be used.
+            BlobsUnavailable: The store fails.
+        """
+        digest = sha256()
+        for number in range(archive.manifest.pieces):
+            try:
+                async for piece in self._blobs.stream(_piece(archive.folder, number)):
+                    digest.update(piece)
+                    yield piece
+            except BlobMissing:
+                raise ArchiveDamaged from None
+        if digest.hexdigest() != archive.manifest.sha256:
+            raise ArchiveDamaged
+
+    async def sweep(self, known: Collection[str]) -> None:
+        """Remove attempts without an end, of interns that there are no more."""
+        try:
+            attempts = await self._attempts(_TOP)
+        except BlobsUnavailable as error:
+            _log.warning("intern_archives_not_swept", reason=error.reason)
+            return
+        await self._discard(
+            folder
+            for folder, whole in attempts.items()
+            if not whole and folder.split("/")[1] not in known
+        )
+
+    async def _put(self, folder: str, intern: Intern, content: AsyncIterator[bytes]) -> Manifest:
+        digest, pieces, size = sha256(), 0, 0
+        async for piece in _joined(content):
+            size += len(piece)
+            if size > self._most:
+                raise ArchiveTooLarge
+            digest.update(piece)
+            await self._blobs.put(_piece(folder, pieces), piece)
+            pieces += 1
+        manifest = Manifest(
+            intern.id,
+            intern.name,
+            intern.account_id,
+            intern.workspace_id,
+            iso_utc(self._clock.now()),
+            pieces,
+            size,
+            digest.hexdigest(),
+        )
+        await self._blobs.put(f"{folder}/{_MANIFEST}", msgspec.json.encode(manifest))
+        return manifest
+
+    async def _attempts(self, prefix: str) -> dict[str, bool]:
+        """Return the folders of attempts, and whether each has come to its end."""
+        found: dict[str, bool] = {}
+        for key in await self._blobs.list(prefix):
+            folder, _, name = key.rpartition("/")
+            found[folder] = found.get(folder, False) or name == _MANIFEST
+        return found
+
+    async def _archive(self, folder: str) -> Archive | None:
+        try:
+            content = await self._blobs.get(f"{folder}/{_MANIFEST}")
+            return Archive(folder, msgspec.json.decode(content, type=Manifest))
+        except (BlobMissing, msgspec.DecodeError):
+            _log.warning("intern_archive_unreadable", folder=folder)
+            return None
+
+    async def _discard(self, folders: Iterable[str]) -> None:
+        """Remove what nobody needs; what cannot be removed now is found again later."""
+        for folder in folders:
+            try:
+                async with asyncio.timeout(_CLEAN_SECONDS):
+                    # The marker first: half of an archive is none.
+                    await self._blobs.delete([f"{folder}/{_MANIFEST}"])
+                    await self._blobs.delete_all(folder)
+            except (BlobsUnavailable, TimeoutError):
+                _log.warning("intern_archive_not_removed", folder=folder)
+
+
+def _piece(folder: str, number: int) -> str:
+    return f"{folder}/{number:05}"
+
+
+async def _joined(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield pieces as fewer and larger ones."""
+    gathered = bytearray()
+    async for piece in pieces:
+        gathered += piece
+        if len(gathered) >= _PIECE:
+            yield bytes(gathered)
+            gathered.clear()
+    if gathered:
+        yield bytes(gathered)

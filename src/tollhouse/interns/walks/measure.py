@@ -1,0 +1,22 @@
+"""The program that measures a workspace, while its programs run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tollhouse.interns.runtimes.filesize import below
+from tollhouse.interns.size import measure
+from tollhouse.interns.walks.child import serve
+
+if TYPE_CHECKING:
+    from tollhouse.interns.walks.child import Sender
+
+
+def main(order: dict[str, Any], sender: Sender) -> dict[str, Any]:
+    """Return what it holds."""
+    held = measure(order["folder"], order["most"], below(order["first"]), sender.alive)
+    return {"disk_bytes": held.disk_bytes, "names": held.names}
+
+
+if __name__ == "__main__":
+    serve(main)

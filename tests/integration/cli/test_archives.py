@@ -1,0 +1,105 @@
+"""Archives of interns, brought back by commands that need no server."""
+
+import json
+import shutil
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tollhouse.apps.archiving import open_archives
+from tollhouse.cli.commands.intern import app
+from tollhouse.cli.failures import CommandFailed
+from tollhouse.interns.archive import pack
+from tollhouse.kernel.start import StartError
+from tollhouse.settings.loader import load
+
+_ID = "283d7485-3786-4ce7-a204-22956e9a99c5"
+
+
+class Kept:
+    """What archives ask of an intern."""
+
+    id, name, account_id, workspace_id = _ID, "ada", "account", "workspace"
+
+
+@pytest.fixture
+async def data(tmp_path: Path) -> Path:
+    """A data folder with the archive of an intern."""
+    files = tmp_path / "files"
+    (files / "notes").mkdir(parents=True)
+    (files / "notes" / "today.txt").write_text("kept")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    intern: Any = Kept()
+
+    async def content() -> AsyncIterator[bytes]:
+        for piece in pack(files):
+            yield piece
+
+    await open_archives(load(config=None, env={}, overrides={"data_dir": folder})).store(
+        intern, content()
+    )
+    return folder
+
+
+def run(data: Path, *args: str | Path) -> Result:
+    words = ["archives", *map(str, args), "--data-dir", str(data)]
+    return CliRunner().invoke(app, words, catch_exceptions=True)
+
+
+def test_archives_are_listed(data: Path) -> None:
+    (found,) = json.loads(run(data, "list", "--json").stdout)
+    assert (found["intern_id"], found["name"], found["workspace_id"]) == (_ID, "ada", "workspace")
+
+
+def test_there_may_be_none(tmp_path: Path) -> None:
+    assert run(tmp_path, "list", "--json").stdout == "[]\n"
+
+
+@pytest.mark.parametrize("reference", [_ID, "ada"])
+def test_one_becomes_a_folder_again(data: Path, tmp_path: Path, reference: str) -> None:
+    assert run(data, "unpack", reference, tmp_path / "back").exit_code == 0
+    assert (tmp_path / "back" / "notes" / "today.txt").read_text() == "kept"
+
+
+def test_one_becomes_a_file_for_its_owner_alone(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "ada.tar.zst"
+    assert run(data, "export", "ada", file).exit_code == 0
+    assert file.read_bytes() == b"".join(pack(tmp_path / "files"))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_one_goes_to_standard_output(data: Path, tmp_path: Path) -> None:
+    assert run(data, "export", "ada", "-").stdout_bytes == b"".join(pack(tmp_path / "files"))
+
+
+def test_what_is_there_already_stays(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("mine")
+    assert isinstance(run(data, "export", "ada", tmp_path / "there").exception, StartError)
+    assert isinstance(run(data, "unpack", "ada", tmp_path / "there").exception, StartError)
+    assert (tmp_path / "there").read_text() == "mine"
+    assert run(data, "export", "ada", tmp_path / "there", "--force").exit_code == 0
+
+
+def test_one_that_is_not_there_is_said_to_be_missing(data: Path, tmp_path: Path) -> None:
+    failed = run(data, "unpack", "bob", tmp_path / "back").exception
+    assert isinstance(failed, CommandFailed)
+    assert "there is no archive of bob" in str(failed)
+    assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize("command", ["export", "unpack"])
+def test_one_that_was_changed_is_not_taken_for_whole(
+    data: Path, tmp_path: Path, command: str
+) -> None:
+    (piece,) = (data / "blobs").rglob("00000")
+    shutil.rmtree(tmp_path / "files")
+    (tmp_path / "files").mkdir()
+    piece.write_bytes(b"".join(pack(tmp_path / "files")))
+    failed = run(data, command, "ada", tmp_path / "back").exception
+    assert isinstance(failed, CommandFailed)
+    assert "damaged" in str(failed)

@@ -1,0 +1,137 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.integration.interns.agency import Agency
+from tollhouse.interns.archives import ArchiveDamaged, Archives, ArchiveTooLarge
+from tollhouse.interns.types import Intern
+from tollhouse.storage.blobs.port import BlobsUnavailable
+from tollhouse.testing.memory_blobs import MemoryBlobs
+
+_PIECE = 8 * 1024 * 1024
+
+
+@pytest.fixture
+def blobs() -> MemoryBlobs:
+    return MemoryBlobs()
+
+
+@pytest.fixture
+def archives(agency: Agency, blobs: MemoryBlobs) -> Archives:
+    return Archives(blobs, agency.context.ids, agency.clock, 3 * _PIECE)
+
+
+@pytest.fixture
+async def intern(agency: Agency) -> Intern:
+    return await agency.make("ada")
+
+
+async def content(*pieces: bytes) -> AsyncIterator[bytes]:
+    for each in pieces:
+        yield each
+
+
+async def cut(*pieces: bytes) -> AsyncIterator[bytes]:
+    for each in pieces:
+        yield each
+    raise OSError(5, "Input/output error")
+
+
+async def only(archives: Archives) -> bytes:
+    (archive,) = await archives.list()
+    return b"".join([each async for each in archives.read(archive)])
+
+
+async def test_what_was_stored_is_listed_and_read_back(
+    archives: Archives, intern: Intern, agency: Agency
+) -> None:
+    await archives.store(intern, content(b"a" * _PIECE, b"b"))
+    (found,) = await archives.list()
+    assert (found.manifest.intern_id, found.manifest.name) == (intern.id, "ada")
+    assert found.manifest.workspace_id == agency.caller.workspace_id
+    assert (found.manifest.pieces, found.manifest.bytes) == (2, _PIECE + 1)
+    assert await only(archives) == b"a" * _PIECE + b"b"
+
+
+async def test_an_attempt_that_fails_leaves_nothing(
+    archives: Archives, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    with pytest.raises(OSError, match="Input/output"):
+        await archives.store(intern, cut(b"a" * _PIECE))
+    assert blobs.blobs == {}
+
+
+async def test_a_store_that_fails_at_the_end_has_no_archive(
+    archives: Archives, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    blobs.failures[1] = BlobsUnavailable("gone")
+    with pytest.raises(BlobsUnavailable):
+        await archives.store(intern, content(b"a"))
+    assert await archives.list() == []
+    assert blobs.blobs == {}
+
+
+async def test_one_that_is_too_large_is_no_archive(
+    archives: Archives, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    with pytest.raises(ArchiveTooLarge):
+        await archives.store(intern, content(*[b"a" * _PIECE] * 4))
+    assert blobs.blobs == {}
+
+
+async def test_what_a_killed_server_left_is_no_archive_and_goes_with_the_next(
+    archives: Archives, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    await blobs.put(f"interns/{intern.id}/killed/00000", b"half")
+    assert await archives.list() == []
+    await archives.store(intern, content(b"whole"))
+    assert await only(archives) == b"whole"
+    assert not any("killed" in key for key in blobs.blobs)
+
+
+async def test_what_a_killed_server_left_of_nobody_goes_at_a_start(
+    archives: Archives, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    await blobs.put(f"interns/{intern.id}/killed/00000", b"half")
+    await blobs.put("interns/gone/killed/00000", b"half")
+    await archives.sweep({intern.id})
+    assert list(blobs.blobs) == [f"interns/{intern.id}/killed/00000"]
+
+
+async def test_whole_archives_of_those_who_are_gone_stay(
+    archives: Archives, intern: Intern
+) -> None:
+    await archives.store(intern, content(b"whole"))
+    await archives.sweep(set())
+    assert await only(archives) == b"whole"
+
+
+async def test_a_second_archive_takes_the_place_of_the_first(
+    archives: Archives, intern: Intern
+) -> None:
+    await archives.store(intern, content(b"first"))
+    await archives.store(intern, content(b"second"))
+    assert await only(archives) == b"second"
+
+
+async def test_a_first_archive_stays_where_the_second_fails(
+    archives: Archives, intern: Intern
+) -> None:
+    await archives.store(intern, content(b"first"))
+    with pytest.raises(OSError, match="Input/output"):
+        await archives.store(intern, cut(b"second"))
+    assert await only(archives) == b"first"
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+async def test_an_archive_that_is_not_as_it_was_written_is_noticed(
+    damage: str, archives: Archives, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    await archives.store(intern, content(b"whole"))
+    (key,) = (key for key in blobs.blobs if key.endswith("00000"))
+    if damage == "changed":
+        blobs.blobs[key] = b"whale"
+    else:
+        del blobs.blobs[key]
+    with pytest.raises(ArchiveDamaged):
+        await only(archives)
