@@ -87,6 +87,14 @@ def test_a_whole_life_leaves_an_archive_and_no_process(
     assert [ran[pid] for pid in alive(ran)] == []
 
 
+def test_metrics_tell_what_runs_and_what_it_is_kept_to(rooms: Rooms, server: ServerProcess) -> None:
+    rooms.run()
+    metrics = httpx2.get(f"{server.origin}/metrics").text
+    assert "tollhouse_interns_running 1.0" in metrics
+    assert "tollhouse_interns_disk_full 0.0" in metrics
+    assert 'tollhouse_intern_limit_enforced{limit="disk_bytes"} 1.0' in metrics
+
+
 def test_what_an_intern_wrote_is_there_when_it_is_resumed(rooms: Rooms) -> None:
     intern = rooms.run()
     rooms.output("ada", "echo kept > note; mkdir -p a/b; echo deep > a/b/c; ln -s note link")

@@ -154,7 +154,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
     if address is not None:
         routes_out = [*FORMATS, COUNT_TOKENS, MODELS]
         egressing = build_egressing(settings, vaulting, folder, address, routes_out)
-    interning = build_interning(settings.interns, core, vaulting, egressing, folder, blobs)
+    interning = build_interning(settings.interns, core, vaulting, egressing, folder, blobs, metrics)
     metrics.in_flight.set_function(lambda: pipeline.running + batching.asker.pipeline.running)
     readiness = Readiness(core.database)
     control = control_app(

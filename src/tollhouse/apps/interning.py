@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
+
+import structlog
 
 from tollhouse.apps.archiving import build_archives
 from tollhouse.interns.context import Context, Rules
@@ -22,9 +25,12 @@ if TYPE_CHECKING:
     from tollhouse.apps.core import Core
     from tollhouse.apps.egressing import Egressing
     from tollhouse.apps.vaulting import Vaulting
+    from tollhouse.observability.metrics import Metrics
     from tollhouse.settings.hosted import InternSettings
     from tollhouse.storage.blobs.port import Blobs
     from tollhouse.storage.data_folder import DataFolder
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,22 @@ class Crew:
     reconciler: Reconciler
     doors: Doors
     seconds: float
+    tools: Tools
+    metrics: Metrics
+
+    async def begin_alone(self) -> None:
+        """Remove what a killed server has left, and say what keeps sandboxes in their limits."""
+        await self.reconciler.begin_alone()
+        runtime, limits = self.tools.runtime, self.tools.limits
+        enforced = await asyncio.to_thread(runtime.limits_enforced, limits)
+        named = [each.name for each in fields(limits)]
+        for name in named:
+            self.metrics.limited(name, enforced=name in enforced)
+        missing = [name for name in named if name not in enforced]
+        _log.info("intern_limits", enforced=sorted(enforced), not_enforced=missing)
+        sandboxes = self.tools.sandboxes
+        self.metrics.interns_running.set_function(sandboxes.count)
+        self.metrics.interns_disk_full.set_function(sandboxes.count_full)
 
     async def stop(self) -> None:
         """Take down what it runs."""
@@ -62,6 +84,7 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     egressing: Egressing | None,
     folder: DataFolder,
     blobs: Blobs,
+    metrics: Metrics,
 ) -> Interning:
     """Return interns on the gateway's own services; nothing runs yet.
 
@@ -72,6 +95,7 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         egressing: The ways out; None where it serves a single command.
         folder: The data folder.
         blobs: Where archives of workspaces are stored.
+        metrics: What operators see of sandboxes.
     """
     context = Context(
         database=core.database,
@@ -123,5 +147,5 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         away_seconds=settings.away_seconds,
         round_seconds=settings.round_seconds,
     )
-    crew = Crew(reconciler, doors, settings.stop_seconds)
+    crew = Crew(reconciler, doors, settings.stop_seconds, tools, metrics)
     return Interning(InternService(context, reconciler, logs), crew)

@@ -101,7 +101,7 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
         if core.database.dialect == "sqlite":
             await gateway.batching.sweeper.begin_alone()
         if gateway.interning.crew is not None:
-            await gateway.interning.crew.reconciler.begin_alone()
+            await gateway.interning.crew.begin_alone()
         models = [model.id for model in catalog.models]
         started = Started(ground.address, folder, first, models[0] if models else None)
         await _serve_until_stopped(settings, gateway, listener, lambda: announce(started))

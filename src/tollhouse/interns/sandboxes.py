@@ -68,6 +68,15 @@ class Sandboxes:
         """Return the interns for which something runs."""
         return tuple(self._running)
 
+    def count(self) -> int:
+        """Return how many sandboxes run."""
+        return sum(each.sandbox is not None for each in self._running.values())
+
+    def count_full(self) -> int:
+        """Return how many of them can write no more, since their disk is full."""
+        running = [each.sandbox for each in self._running.values()]
+        return sum(sandbox is not None and sandbox.disk_full for sandbox in running)
+
     def sweep(self) -> None:
         """Remove the sockets that a killed server has left."""
         for path in self._folder.glob("*.sock"):

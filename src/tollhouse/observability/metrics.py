@@ -65,6 +65,22 @@ class Metrics:
             ["invariant"],
             registry=self.registry,
         )
+        self.interns_running = Gauge(
+            "tollhouse_interns_running",
+            "Sandboxes of interns that run on this server.",
+            registry=self.registry,
+        )
+        self.interns_disk_full = Gauge(
+            "tollhouse_interns_disk_full",
+            "Of these, those that can write no more, since their workspace or the disk is full.",
+            registry=self.registry,
+        )
+        self._intern_limits = Gauge(
+            "tollhouse_intern_limit_enforced",
+            "Whether this machine makes sandboxes keep a limit: 1, or 0.",
+            ["limit"],
+            registry=self.registry,
+        )
         # `labels()` costs more than counting, and there are few statuses.
         self._by_status: dict[int, Counter] = {}
 
@@ -96,6 +112,10 @@ class Metrics:
         gauge = self._broken.labels(invariant)
         if broken:
             gauge.set(broken)
+
+    def limited(self, limit: str, *, enforced: bool) -> None:
+        """Say whether sandboxes are made to keep a limit."""
+        self._intern_limits.labels(limit).set(enforced)
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -42,6 +42,7 @@ class MadeUpSandbox:
     """Answers on the socket that it was given."""
 
     limits_enforced: frozenset[str] = frozenset()
+    disk_full = False
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -89,6 +90,10 @@ class MadeUpRuntime:
 
     def problem(self) -> str | None:
         return self.missing
+
+    def limits_enforced(self, limits: SandboxLimits) -> frozenset[str]:
+        del limits
+        return frozenset()
 
     async def start(self, launch: Launch) -> MadeUpSandbox:
         if self.held is not None:

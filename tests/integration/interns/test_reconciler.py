@@ -23,9 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tests.integration.interns.machine import Machine
+    from tollhouse.interns.types import Intern
 
 
 # Booting
+
+
+async def test_what_runs_is_counted_and_what_may_write_no_more(machine: Machine) -> None:
+    await machine.running("ada")
+    await machine.running("bob")
+    machine.runtime.running[0].disk_full = True
+    assert (machine.sandboxes.count(), machine.sandboxes.count_full()) == (2, 1)
 
 
 async def test_an_intern_that_is_provisioned_runs(machine: Machine) -> None:
@@ -443,13 +451,13 @@ async def test_a_suspension_says_that_there_are_too_many_files(
 async def test_a_suspension_that_goes_on_is_not_ended(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.paces = replace(machine.paces, suspend_seconds=0.2)
+    machine.paces = replace(machine.paces, suspend_seconds=1)
     await machine.kill()
     intern = await machine.running()
 
     async def slowly(_: str, alive: Callable[[], None]) -> str:
-        for _ in range(20):
-            await asyncio.sleep(0.02)
+        for _ in range(15):
+            await asyncio.sleep(0.1)
             alive()
         return "0" * 64
 
@@ -461,18 +469,18 @@ async def test_a_suspension_that_goes_on_is_not_ended(
 async def test_an_archive_that_goes_on_is_not_ended(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.paces = replace(machine.paces, destroy_seconds=0.2)
+    machine.paces = replace(machine.paces, destroy_seconds=1)
     await machine.kill()
     intern = await machine.running()
 
     async def slowly(_: Intern, alive: Callable[[], None]) -> None:
-        for _ in range(20):
-            await asyncio.sleep(0.02)
+        for _ in range(15):
+            await asyncio.sleep(0.1)
             alive()
 
     monkeypatch.setattr(machine.workspaces, "archive", slowly)
     await machine.ask(Operation.DELETE, intern)
-    await gone(machine, intern)
+    await machine.until_gone(intern)
 
 
 async def test_files_that_cannot_be_archived_keep_it(machine: Machine) -> None:

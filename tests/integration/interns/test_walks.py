@@ -53,7 +53,7 @@ def opened_by(process: int) -> int:
 async def test_a_walk_finds_what_this_process_would(workspace: Path, walker: Walker) -> None:
     assert await walker.digest(workspace, _MANY) == digest(workspace)
     assert await walker.digest(workspace, _MANY, flush=True) == digest(workspace)
-    assert await walker.measure(workspace, _MANY, os.getpid()) == measure(workspace, _MANY)
+    assert await walker.measure(workspace, _MANY, [os.getpid()]) == measure(workspace, _MANY)
     assert await all_of(walker.pack(workspace, _MANY)) == b"".join(pack(workspace))
 
 

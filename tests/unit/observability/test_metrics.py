@@ -46,6 +46,15 @@ def test_what_runs_goes_up_and_down() -> None:
     assert "tollhouse_generations_in_flight 1.0" in lines(metrics)
 
 
+def test_limits_of_sandboxes_are_enforced_or_not() -> None:
+    metrics = Metrics()
+    metrics.limited("cpus", enforced=False)
+    metrics.limited("disk_bytes", enforced=True)
+    rendered = lines(metrics)
+    assert 'tollhouse_intern_limit_enforced{limit="cpus"} 0.0' in rendered
+    assert 'tollhouse_intern_limit_enforced{limit="disk_bytes"} 1.0' in rendered
+
+
 def test_every_metric_is_described() -> None:
     metrics = Metrics()
     metrics.finished(200)

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from tollhouse.interns.daemon.disk import is_full
 from tollhouse.interns.daemon.errors import Refused, refusal_of, rendered
 from tollhouse.interns.daemon.files import endpoints as files
 from tollhouse.interns.daemon.terminal.endpoint import (
@@ -79,7 +80,14 @@ class App:
     def _health(self) -> Response:
         settings = self._settings
         intern = {"id": settings.intern_id, "name": settings.intern_name}
-        return JSONResponse({"status": "ok", "version": VERSION, "intern": intern})
+        told = {
+            "status": "ok",
+            "version": VERSION,
+            "intern": intern,
+            "disk_full": is_full(),
+            "limits_enforced": list(settings.limits_enforced),
+        }
+        return JSONResponse(told)
 
 
 async def _serve_socket(socket: WebSocket, sessions: Sessions) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import JSONResponse
 
+from tollhouse.interns.daemon.disk import is_full
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,6 +54,8 @@ class Refused(Exception):
 
 def refusal_of(error: OSError) -> Refused:
     """Return what the system's refusal is to a client."""
+    if error.errno == errno.EFBIG and is_full():
+        error = OSError(errno.ENOSPC, "")
     status, message = _OF_THE_SYSTEM.get(
         error.errno or 0, (500, f"The system refused: {errno.errorcode.get(error.errno or 0)}.")
     )

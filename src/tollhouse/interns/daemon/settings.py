@@ -26,6 +26,7 @@ _NAMES: Final = frozenset(
         "environment",
         "intern",
         "largest_file_bytes",
+        "limits_enforced",
     )
 )
 
@@ -54,6 +55,8 @@ class Settings:
     intern_name: str
     largest_file_bytes: int
     """What may be sent as one file."""
+    limits_enforced: tuple[str, ...]
+    """Names of the limits that the machine makes the sandbox keep."""
 
 
 def read_settings(line: bytes) -> Settings:
@@ -85,6 +88,7 @@ def read_settings(line: bytes) -> Settings:
         largest_file_bytes=_number(
             fields.get("largest_file_bytes", LARGEST_FILE), "largest_file_bytes", 2**63 - 1
         ),
+        limits_enforced=_texts(fields.get("limits_enforced", []), "limits_enforced"),
     )
 
 
@@ -104,6 +108,13 @@ def _number(value: object, name: str, largest: int) -> int:
     if type(value) is not int or not 0 <= value <= largest:
         raise BadSettings(f"{name} has to be a whole number from 0 to {largest}")
     return value
+
+
+def _texts(value: object, name: str) -> tuple[str, ...]:
+    texts = cast("list[object]", value) if isinstance(value, list) else [None]
+    if not all(isinstance(each, str) for each in texts):
+        raise BadSettings(f"{name} has to be a list of texts")
+    return tuple(map(str, texts))
 
 
 def _mapping(value: object, name: str) -> dict[str, str]:

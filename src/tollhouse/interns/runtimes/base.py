@@ -111,6 +111,13 @@ class Runtime(Protocol):
         """
         ...
 
+    def limits_enforced(self, limits: SandboxLimits) -> frozenset[str]:
+        """Return which fields of limits this machine would make a sandbox keep.
+
+        It tries, which takes a moment: call it in a thread.
+        """
+        ...
+
     async def start(self, launch: Launch) -> Sandbox:
         """Start a sandbox with a daemon in it.
 

@@ -57,7 +57,7 @@ from tollhouse.interns.workspace import give, give_all
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.interns.runtimes.base import Launch, Sandbox
+    from tollhouse.interns.runtimes.base import Launch, Sandbox, SandboxLimits
     from tollhouse.interns.runtimes.cgroups import Group
     from tollhouse.interns.runtimes.host import Host
     from tollhouse.interns.runtimes.launching import Started
@@ -73,7 +73,9 @@ _INIT: Final = 1
 """Bubblewrap's init is one of the processes that the kernel counts in a sandbox."""
 _BESIDES: Final = 2
 """The same, and the process outside of it."""
-_ALWAYS_KEPT: Final = frozenset({"processes", "open_files", "disk_bytes"})
+_ALWAYS_KEPT: Final = frozenset({"processes", "open_files", "disk_bytes", "files"})
+_TRIAL: Final = "trial"
+"""Name of a sandbox that never is; those of interns are longer."""
 
 
 class _Info(msgspec.Struct):
@@ -121,6 +123,14 @@ class BubblewrapRuntime:
         found = find_problem(self._host, as_root=self._root)
         self._proven = found is None
         return found
+
+    def limits_enforced(self, limits: SandboxLimits) -> frozenset[str]:
+        """Return which limits this machine would make a sandbox keep."""
+        group = self._cgroups.make(_TRIAL, limits)
+        try:
+            return group.limits_kept | _ALWAYS_KEPT
+        finally:
+            group.remove()
 
     async def start(self, launch: Launch) -> Sandbox:
         """Start a sandbox with a daemon in it.
@@ -216,7 +226,8 @@ class BubblewrapRuntime:
                 raise
         finally:
             ends.close()
-        started.tell(launch, Seen(PurePosixPath(WORKSPACE), EGRESS))
+        kept = group.limits_kept | _ALWAYS_KEPT
+        started.tell(launch, Seen(PurePosixPath(WORKSPACE), EGRESS, kept))
         user = launch.user if self._root else None
         watch = DiskWatch(
             launch,
@@ -224,7 +235,6 @@ class BubblewrapRuntime:
             partial(run_filesize, user, first.number),
             self._clock,
         )
-        kept = group.limits_kept | _ALWAYS_KEPT
         return RunningSandbox(launch.name, started, first, group, watch, kept)
 
     def _plan(self, launch: Launch, group: Group, passed: Passed) -> dict[str, object]:

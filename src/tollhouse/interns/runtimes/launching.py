@@ -107,6 +107,8 @@ class Seen:
     workspace: PurePath
     egress: PurePath
     """The folder with the way out."""
+    limits_enforced: frozenset[str]
+    """What it may tell of the sandbox; see `Sandbox`."""
     port: int = 3128
     """Where it is to forward from, of its own loopback."""
 
@@ -128,6 +130,7 @@ class Started:
             "workspace": str(seen.workspace),
             "egress_socket": str(seen.egress / "proxy.sock"),
             "egress_port": seen.port,
+            "limits_enforced": sorted(seen.limits_enforced),
             "environment": environment(proxy, seen.egress) | gateway_environment(),
         }
         self.stdin.write(msgspec.json.encode(told) + b"\n")

@@ -26,12 +26,12 @@ from tollhouse.interns.runtimes.sandbox import RunningSandbox
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.interns.runtimes.base import Launch, Sandbox
+    from tollhouse.interns.runtimes.base import Launch, Sandbox, SandboxLimits
     from tollhouse.kernel.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
-_KEPT: Final = frozenset({"open_files", "disk_bytes"})
+_KEPT: Final = frozenset({"open_files", "disk_bytes", "files"})
 
 
 class ProcessRuntime:
@@ -59,6 +59,10 @@ class ProcessRuntime:
         """Return why it cannot be used on this machine."""
         return None if sys.platform == "linux" else "interns need Linux"
 
+    def limits_enforced(self, limits: SandboxLimits) -> frozenset[str]:  # noqa: ARG002 - the port's
+        """Return which limits it keeps, which is the same everywhere."""
+        return _KEPT
+
     async def start(self, launch: Launch) -> Sandbox:
         """Start a daemon.
 
@@ -78,7 +82,7 @@ class ProcessRuntime:
             message = "the machine refused to start the sandbox; its operator finds more in the log"
             raise RuntimeFailed(message) from None
         self._running.add(launch.name)
-        started.tell(launch, Seen(launch.workspace, launch.egress, _free_port()))
+        started.tell(launch, Seen(launch.workspace, launch.egress, _KEPT, _free_port()))
         first = started.process.pid
         watch = DiskWatch(
             launch,

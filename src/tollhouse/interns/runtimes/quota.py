@@ -138,13 +138,14 @@ class Scales:
             WalkBroken: It could not be measured this time.
             OSError: The same.
         """
+        processes = await asyncio.to_thread(lambda: [*below(first)])
         try:
-            return await asyncio.to_thread(measure, folder, min(_FEW, most), [*below(first)])
+            return await asyncio.to_thread(measure, folder, min(_FEW, most), processes)
         except TreeTooLarge:
             pass
         try:
             async with Patience(_STALLED_SECONDS) as patience:
-                return await self._walker.measure(folder, most, first, patience.goes_on)
+                return await self._walker.measure(folder, most, processes, patience.goes_on)
         except WalkRefused:
             return BEYOND
 

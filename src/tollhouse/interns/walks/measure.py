@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tollhouse.interns.runtimes.filesize import below
 from tollhouse.interns.size import measure
 from tollhouse.interns.walks.child import serve
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 def main(order: dict[str, Any], sender: Sender) -> dict[str, Any]:
     """Return what it holds."""
-    held = measure(order["folder"], order["most"], below(order["first"]), sender.alive)
+    held = measure(order["folder"], order["most"], order["processes"], sender.alive)
     return {"disk_bytes": held.disk_bytes, "names": held.names}
 
 

@@ -25,7 +25,7 @@ from tollhouse.interns.walks.child import FAILED, FOUND, LARGEST, LENGTH_BYTES, 
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from pathlib import Path
 
 _PROGRAM: Final = "tollhouse.interns.walks"
@@ -114,14 +114,18 @@ class Walker:
         return _decoded(found, _Digest).digest
 
     async def measure(
-        self, folder: Path, most: int, first: int, alive: Callable[[], None] = _nobody
+        self,
+        folder: Path,
+        most: int,
+        processes: Sequence[int],
+        alive: Callable[[], None] = _nobody,
     ) -> Held:
         """Return what a workspace holds; see `size.measure`.
 
         Args:
             folder: The workspace.
             most: Names that it may hold.
-            first: The process that all of its programs descend from.
+            processes: Its programs.
             alive: Called while it goes on.
 
         Raises:
@@ -129,7 +133,7 @@ class Walker:
             WalkBroken: The walk ended without an end.
             OSError: It cannot be read.
         """
-        found = await self._found("measure", folder, most, alive, first=first)
+        found = await self._found("measure", folder, most, alive, processes=processes)
         size = _decoded(found, _Size)
         return Held(size.disk_bytes, size.names)
 

@@ -389,6 +389,16 @@ class TestLargeFiles:
             writer.close()
             await writer.wait_closed()
 
+    async def test_who_may_write_no_more_is_told_so(self, daemon: DaemonProcess) -> None:
+        async with daemon.client() as client:
+            await client.get("/healthz")
+            limits = (0, resource.RLIM_INFINITY)
+            resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, limits)
+            response = await client.put("/files/x", content=b"x")
+            health = await client.get("/healthz")
+        assert (response.status_code, text_of(response)) == (507, "The workspace is full.")
+        assert health.json()["disk_full"] is True
+
     async def test_a_disk_that_is_full_is_a_507_and_leaves_nothing(
         self, daemon: DaemonProcess
     ) -> None:

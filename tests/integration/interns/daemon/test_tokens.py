@@ -24,6 +24,8 @@ async def test_health_is_told_with_the_version_of_the_protocol(daemon: DaemonPro
         "status": "ok",
         "version": 1,
         "intern": {"id": "1d", "name": "ada"},
+        "disk_full": False,
+        "limits_enforced": [],
     }
 
 

@@ -180,6 +180,21 @@ async def test_many_start_and_end_side_by_side(sandboxes: Sandboxes) -> None:
     await asyncio.gather(*(each.sandbox.stop(5) for each in started))
 
 
+async def test_what_is_said_of_limits_holds_for_a_sandbox(sandboxes: Sandboxes) -> None:
+    inside = await sandboxes.run(nothing)
+    said = await asyncio.to_thread(sandboxes.runtime.limits_enforced, inside.launch.limits)
+    assert said == inside.sandbox.limits_enforced
+    assert {"open_files", "disk_bytes", "files"} <= said
+
+
+async def test_a_daemon_is_told_of_the_limits_of_its_sandbox(sandboxes: Sandboxes) -> None:
+    def limits() -> object:
+        return told["limits_enforced"]  # type: ignore[name-defined]  # noqa: F821 - of the stand-in
+
+    inside = await sandboxes.run(limits)
+    assert await inside.answer() == sorted(inside.sandbox.limits_enforced)
+
+
 async def test_open_files_are_limited_in_each_process(sandboxes: Sandboxes) -> None:
     def a_thousand_sockets() -> int:
         held = []
