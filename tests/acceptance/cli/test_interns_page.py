@@ -46,10 +46,13 @@ def is_printed(line: str) -> bool:
 
 
 @pytest.mark.sandbox
-def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
+def test_the_commands_of_the_page_print_what_it_shows(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     served, exported, *rest = commands()
     assert (served[0], exported[0]) == ("tollhouse serve", "export TOLLHOUSE_API_KEY=sk-th-v1-...")
-    with start_server(tmp_path) as server:
+    folder = tmp_path_factory.mktemp("i")  # its path leaves room for those of sockets
+    with start_server(folder) as server:
         there = {"TOLLHOUSE_API_KEY": server.api_key, "TOLLHOUSE_DATA_DIR": str(server.data_dir)}
         environment = clean_environment(there)
         environment["PATH"] = f"{TOLLHOUSE.parent}:{environment['PATH']}"
