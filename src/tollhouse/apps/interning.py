@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tollhouse.apps.archiving import build_archives
+from tollhouse.identity.intern_keys import InternKeys
 from tollhouse.interns.context import Context, Rules
 from tollhouse.interns.doors import Doors
 from tollhouse.interns.journeys import Journeys, Paces, Tools
@@ -100,6 +101,7 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     context = Context(
         database=core.database,
         identity=core.identity,
+        keys=InternKeys(core.clock, core.ids, core.authenticator),
         vaults=vaulting.service,
         audit=vaulting.audit,
         news=LocalNews(),

@@ -1,4 +1,4 @@
-"""The text of an API key: how it is made, recognised, hashed and shown.
+"""An API key and its text: how both are made, and how the text is recognised, hashed and shown.
 
 A key is `sk-th-v1-` and 256 random bits. Only its SHA-256 is stored: the text has full entropy,
 so a slow password hash would add cost to every request and no safety.
@@ -9,12 +9,41 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from tollhouse.identity.types import ApiKey, IssuedKey
+
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tollhouse.identity.types import NewKey
     from tollhouse.kernel.ids import IdSource
 
 PREFIX = "sk-th-v1-"
 _SHOWN_HEAD = 3
 _SHOWN_TAIL = 3
+
+
+def new_key(
+    ids: IdSource, account_id: str, workspace_id: str, wanted: NewKey, now: datetime
+) -> IssuedKey:
+    """Return a key of a workspace that is stored nowhere yet."""
+    text = new_key_text(ids)
+    digest = hash_key(text)
+    key = ApiKey(
+        hash=digest,
+        kind=wanted.kind,
+        operator=wanted.operator,
+        account_id=account_id,
+        workspace_id=workspace_id,
+        creator_user_id=wanted.creator_user_id,
+        intern_id=wanted.intern_id,
+        name=wanted.name,
+        label=mask_key(text),
+        disabled=False,
+        expires_at=wanted.expires_at,
+        created_at=now,
+        secret_hash=digest,
+    )
+    return IssuedKey(key, text)
 
 
 def new_key_text(ids: IdSource) -> str:

@@ -24,7 +24,7 @@ from tollhouse.storage.transaction import Write
 from tollhouse.storage.upsert import insert
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from tollhouse.identity.types import KeyFilter, PolicyScope
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tollhouse.storage.transaction import Read
 
 T = TypeVar("T")
+W = TypeVar("W", "sa.Select[Any]", sa.Update)
+"""A statement that may be narrowed."""
 
 
 async def add_account(write: Write, account: Account) -> None:
@@ -169,6 +171,36 @@ async def get_key(read: Read, key_hash: str) -> ApiKey | None:
     """Return a key that is not deleted, or None."""
     query = sa.select(api_keys).where(api_keys.c.hash == key_hash, api_keys.c.deleted_at.is_(None))
     return await _one(read, query, _key)
+
+
+async def key_with_text(read: Read, secret_hash: str) -> ApiKey | None:
+    """Return the key whose present text has a hash, unless it is deleted."""
+    query = sa.select(api_keys).where(
+        api_keys.c.secret_hash == secret_hash, api_keys.c.deleted_at.is_(None)
+    )
+    return await _one(read, query, _key)
+
+
+async def key_of_intern(read: Read, intern_id: str) -> ApiKey | None:
+    """Return the first key of an intern that is not deleted, or None."""
+    query = _of_intern(sa.select(api_keys), intern_id)
+    return await _one(read, query.order_by(api_keys.c.created_at, api_keys.c.hash).limit(1), _key)
+
+
+async def take_texts(write: Write, intern_id: str, now: datetime) -> Sequence[str]:
+    """Forget the texts of an intern's keys; return the keys."""
+    taken = _of_intern(sa.update(api_keys), intern_id).values(secret_hash=None, updated_at=now)
+    return (await write.execute(taken.returning(api_keys.c.hash))).scalars().all()
+
+
+async def delete_keys_of_intern(write: Write, intern_id: str, now: datetime) -> Sequence[str]:
+    """Mark the keys of an intern as deleted; return them."""
+    gone = _of_intern(sa.update(api_keys), intern_id).values(deleted_at=now)
+    return (await write.execute(gone.returning(api_keys.c.hash))).scalars().all()
+
+
+def _of_intern(statement: W, intern_id: str) -> W:
+    return statement.where(api_keys.c.intern_id == intern_id, api_keys.c.deleted_at.is_(None))
 
 
 async def get_key_ever(read: Read, key_hash: str) -> ApiKey | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tollhouse.identity import repository
-from tollhouse.identity.keys import hash_key, mask_key, new_key_text
+from tollhouse.identity.keys import new_key
 from tollhouse.identity.policy import (
     account_for,
     check_guardrails,
@@ -22,8 +22,6 @@ from tollhouse.identity.types import (
     AccessPolicy,
     Account,
     AccountType,
-    ApiKey,
-    IssuedKey,
     KeyFilter,
     KeyKind,
     Switches,
@@ -38,7 +36,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tollhouse.identity.auth import Authenticator
-    from tollhouse.identity.types import Manager, NewKey, PolicyScope, Subject
+    from tollhouse.identity.types import (
+        ApiKey,
+        IssuedKey,
+        Manager,
+        NewKey,
+        PolicyScope,
+        Subject,
+    )
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
     from tollhouse.kernel.pages import Page
@@ -378,23 +383,9 @@ class IdentityService:
         workspace = await self._workspace_for_key(write, account_id, wanted.workspace_id)
         if wanted.creator_user_id is not None:
             await self._check_creator(write, account_id, wanted.creator_user_id)
-        text = new_key_text(self._ids)
-        key = ApiKey(
-            hash=hash_key(text),
-            kind=wanted.kind,
-            operator=wanted.operator,
-            account_id=account_id,
-            workspace_id=workspace.id,
-            creator_user_id=wanted.creator_user_id,
-            intern_id=wanted.intern_id,
-            name=wanted.name,
-            label=mask_key(text),
-            disabled=False,
-            expires_at=wanted.expires_at,
-            created_at=now,
-        )
-        await repository.add_key(write, key)
-        return IssuedKey(key, text)
+        issued = new_key(self._ids, account_id, workspace.id, wanted, now)
+        await repository.add_key(write, issued.key)
+        return issued
 
     async def key(self, read: Read, who: Manager, key_hash: str) -> ApiKey:
         """Return a key that the manager may see.

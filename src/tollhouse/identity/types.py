@@ -134,9 +134,10 @@ class AccessPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as it is stored: its hash, never its text."""
+    """A key as it is stored: hashes, never its text."""
 
     hash: str
+    """Names it for ever."""
     kind: KeyKind
     operator: bool
     account_id: str
@@ -149,11 +150,13 @@ class ApiKey:
     expires_at: datetime | None
     created_at: datetime
     updated_at: datetime | None = None
+    secret_hash: str | None = None
+    """SHA-256 of its text, by which a caller is known; None while it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedKey:
-    """A new key together with its text, which is shown this once."""
+    """A key together with its new text, which is shown this once."""
 
     key: ApiKey
     text: str = field(repr=False)

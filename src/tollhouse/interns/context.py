@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tollhouse.audit.service import AuditService
+    from tollhouse.identity.intern_keys import InternKeys
     from tollhouse.identity.service import IdentityService
     from tollhouse.interns.ports import News
     from tollhouse.kernel.clock import Clock
@@ -29,6 +30,7 @@ class Context:
 
     database: Database
     identity: IdentityService
+    keys: InternKeys
     vaults: VaultService
     audit: AuditService
     news: News

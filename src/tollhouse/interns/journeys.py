@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tollhouse.identity.types import KeyKind, Manager, NewKey
+from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.interns import policy, repository
 from tollhouse.interns.health import until_healthy
 from tollhouse.interns.lifecycle import (
@@ -32,7 +32,7 @@ from tollhouse.interns.runtimes.base import Launch, RuntimeFailed
 from tollhouse.interns.service import DAEMON_TOKEN
 from tollhouse.interns.types import Run
 from tollhouse.interns.walks.walker import WalkRefused
-from tollhouse.kernel.errors import NotFound, TollhouseError
+from tollhouse.kernel.errors import TollhouseError
 from tollhouse.kernel.secret import Secret
 from tollhouse.kernel.start import StartError
 from tollhouse.kernel.waiting import Patience
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from tollhouse.storage.transaction import Write
     from tollhouse.vault.egress.service import Egress
 
-_OPERATOR: Final = Manager(account_id=None, workspace_id=None, operator=True)
 _ACTOR: Final = "operator"
 _NO_MODEL: Final = (
     "it has no model: give it one, or the workspace a default "
@@ -188,7 +187,7 @@ class Journeys:
     async def _open_way_out(
         self, held: Lease, running: Running, intern: Intern
     ) -> tuple[Intern, Secret]:
-        """Give an intern its key and its daemon's token, both new, and the way out."""
+        """Give an intern a new text of its key, a new token of its daemon, and the way out."""
         ids, vaults = self._context.ids, self._context.vaults
         async with self._context.database.reading() as read:
             workspace = await self._context.identity.workspace(
@@ -198,16 +197,14 @@ class Journeys:
         token = Secret(ids.key_material())
         sealed = await vaults.seal_beside(str(intern.vault_id), DAEMON_TOKEN, token)
         async with self._context.database.writing() as write:
-            await self._revoke(write, intern)
             wanted = NewKey(
                 f"intern {intern.name}",
                 kind=KeyKind.INTERN,
-                workspace_id=intern.workspace_id,
                 creator_user_id=intern.creator or None,
                 intern_id=intern.id,
             )
-            issued = await self._context.identity.create_key(
-                write, _OPERATOR, intern.account_id, wanted
+            issued = await self._context.keys.issue(
+                write, intern.account_id, intern.workspace_id, wanted
             )
             port = None if intern.run is None else intern.run.port
             token_hash = sha256(token.reveal().encode()).hexdigest()
@@ -287,7 +284,7 @@ class Journeys:
             await tools.sandboxes.take_down(intern.id, 0)
             return await self._fail(held, FAILED, f"Suspending: {error}")
         async with self._context.database.writing() as write:
-            await self._revoke(write, intern)
+            await self._context.keys.withdraw(write, intern.id)
             return await self._arrive_in(
                 write, held, STOPPED, workspace_digest=digest, **repository.NO_RUN
             )
@@ -341,7 +338,7 @@ class Journeys:
     async def _forget(self, held: Lease) -> None:
         intern = held.intern
         async with self._context.database.writing() as write:
-            await self._revoke(write, intern)
+            await self._context.keys.delete(write, intern.id)
             if not await repository.remove(write, held):
                 raise LeaseLost
             await self._context.vaults.forget_subject(write, intern.id, _ACTOR)
@@ -377,10 +374,7 @@ class Journeys:
     async def _fail(self, held: Lease, target: State, message: str) -> Intern:
         _log.warning("intern_failed", intern=held.intern.id, reason=message)
         async with self._context.database.writing() as write:
-            latest = await repository.get(write, held.intern.id)
-            if latest is None:
-                raise LeaseLost
-            await self._revoke(write, latest)
+            await self._context.keys.withdraw(write, held.intern.id)
             return await self._arrive_in(
                 write,
                 held,
@@ -417,15 +411,6 @@ class Journeys:
             intern.id, in_words(intern.state, intern.step, intern.last_failure_message)
         )
         self._context.news.ring(intern.id)
-
-    async def _revoke(self, write: Write, intern: Intern) -> None:
-        """Revoke the key that an intern had."""
-        if intern.run is None:
-            return
-        try:
-            await self._context.identity.delete_key(write, _OPERATOR, intern.run.key_hash)
-        except NotFound:
-            return  # somebody did that already
 
     @asynccontextmanager
     async def _deadline(self, seconds: float) -> AsyncGenerator[Callable[[], None]]:

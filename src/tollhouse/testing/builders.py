@@ -77,6 +77,7 @@ def api_key(**fields: Any) -> ApiKey:  # noqa: ANN401 - any field of the key
         disabled=False,
         expires_at=None,
         created_at=START,
+        secret_hash="a" * 64,
     )
     return replace(plain, **fields)
 

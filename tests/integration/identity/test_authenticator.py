@@ -46,9 +46,9 @@ class Reads:
         self.go_on = asyncio.Event()
         self.go_on.set()
 
-    async def get_key(self, read: Read, key_hash: str) -> ApiKey | None:
+    async def key_with_text(self, read: Read, secret_hash: str) -> ApiKey | None:
         self.count += 1
-        key = await repository.get_key(read, key_hash)
+        key = await repository.key_with_text(read, secret_hash)
         self.done.set()
         await self.go_on.wait()
         return key

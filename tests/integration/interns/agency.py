@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tests.integration.vault.office import Office
+from tollhouse.identity.intern_keys import InternKeys
 from tollhouse.interns import repository
 from tollhouse.interns.context import Context, Rules
 from tollhouse.interns.logs import Logs
@@ -78,6 +79,7 @@ class Agency:
         self.context = Context(
             database=database,
             identity=self.office.identity,
+            keys=InternKeys(clock, ids, self.office.authenticator),
             vaults=self.office.service,
             audit=self.office.audit,
             news=self.news,

@@ -22,6 +22,7 @@ from tollhouse.interns.sandboxes import Sandboxes
 from tollhouse.interns.service import InternService
 from tollhouse.interns.types import Operation, State, Status
 from tollhouse.interns.workspaces import Workspaces
+from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.kernel.pages import Window
 from tollhouse.testing.memory_blobs import MemoryBlobs
 
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.interns.agency import Agency
+    from tollhouse.identity.types import ApiKey
     from tollhouse.interns.types import Intern
+    from tollhouse.kernel.secret import Secret
     from tollhouse.vault.egress.service import Wanted
 
 AWAY = 120.0
@@ -248,10 +251,28 @@ class Machine:
         return await self.until_status(intern, Status.RUNNING)
 
     async def keys(self) -> list[str]:
-        """Return the hashes of the keys of interns."""
+        """Return the hashes of those keys of interns that let somebody in."""
+        return [each.hash for each in await self.kept_keys() if each.secret_hash is not None]
+
+    async def kept_keys(self) -> list[ApiKey]:
+        """Return all keys of interns, as a manager sees them."""
         agency = self.agency
         account = agency.caller.account_id
         wanted = KeyFilter(account, None, include_disabled=True, unexpired_at=None)
         async with agency.database.reading() as read:
             page = await agency.office.identity.keys(read, wanted, Window(0, 100))
-        return [each.hash for each in page.items if each.kind is KeyKind.INTERN]
+        return [each for each in page.items if each.kind is KeyKind.INTERN]
+
+    async def opens(self, text: Secret) -> bool:
+        """Tell whether a key's text lets anybody in."""
+        try:
+            await self.agency.office.authenticator.authenticate(text.reveal())
+        except Unauthenticated:
+            return False
+        return True
+
+    def text(self, intern: Intern) -> Secret:
+        """Return the text of a running intern's key, which its proxy has."""
+        found = self.egress.open_for[intern.id].key
+        assert found is not None
+        return found

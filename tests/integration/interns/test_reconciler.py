@@ -18,6 +18,7 @@ from tollhouse.interns.types import Desired, Operation, State, Status
 from tollhouse.kernel.errors import NotFound, Unavailable
 from tollhouse.kernel.secret import Secret
 from tollhouse.storage.blobs.port import BlobsUnavailable
+from tollhouse.testing.builders import OPERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,11 +90,9 @@ async def test_its_key_is_its_own_and_known_to_the_proxy_alone(machine: Machine)
     intern = await machine.running()
     assert intern.run is not None
     assert await machine.keys() == [intern.run.key_hash]
-    wanted = machine.egress.open_for[intern.id]
-    assert wanted.key is not None
-    assert wanted.who.intern_id == intern.id
+    assert machine.egress.open_for[intern.id].who.intern_id == intern.id
     settings = str(machine.runtime.running[0].launch.settings)
-    assert wanted.key.reveal() not in settings
+    assert machine.text(intern).reveal() not in settings
 
 
 async def test_an_intern_without_a_model_says_how_to_give_it_one(machine: Machine) -> None:
@@ -314,15 +313,60 @@ async def test_a_suspended_intern_leaves_its_files_alone(machine: Machine) -> No
     assert (machine.workspaces.path(intern.id) / "note").read_text() == "kept"
 
 
-async def test_it_runs_again_with_another_token_and_key_at_the_same_port(machine: Machine) -> None:
+async def test_it_runs_again_with_another_token_and_another_text_of_its_key(
+    machine: Machine,
+) -> None:
     intern = await machine.running()
+    text = machine.text(intern)
+    assert await machine.opens(text)
     await machine.ask(Operation.SUSPEND, intern)
+    assert not await machine.opens(text)
     await machine.ask(Operation.PROVISION, intern)
     again = await machine.until_state(intern, RUNS)
     assert intern.run is not None
     assert again.run is not None
     assert again.run.token_hash != intern.run.token_hash
-    assert again.run.key_hash != intern.run.key_hash
+    assert again.run.key_hash == intern.run.key_hash
+    assert not await machine.opens(text)
+    assert await machine.opens(machine.text(intern))
+
+
+async def test_it_has_one_key_however_often_it_boots(machine: Machine) -> None:
+    intern = await machine.running()
+    [first] = await machine.kept_keys()
+    for _ in range(2):
+        await machine.ask(Operation.SUSPEND, intern)
+        assert [key.hash for key in await machine.kept_keys()] == [first.hash]
+        await machine.ask(Operation.PROVISION, intern)
+        await machine.until_state(intern, RUNS)
+    assert [key.hash for key in await machine.kept_keys()] == [first.hash]
+
+
+async def test_a_key_that_a_manager_disabled_stays_so_at_the_next_boot(machine: Machine) -> None:
+    intern = await machine.running()
+    [key] = await machine.kept_keys()
+    agency = machine.agency
+    async with agency.database.writing() as write:
+        await agency.office.identity.change_key(write, OPERATOR, key.hash, disabled=True)
+    await machine.ask(Operation.SUSPEND, intern)
+    await machine.ask(Operation.PROVISION, intern)
+    await machine.until_state(intern, RUNS)
+    assert not await machine.opens(machine.text(intern))
+
+
+async def test_a_key_that_a_manager_deleted_is_made_anew_at_the_next_boot(machine: Machine) -> None:
+    intern = await machine.running()
+    [key] = await machine.kept_keys()
+    agency = machine.agency
+    async with agency.database.writing() as write:
+        await agency.office.identity.delete_key(write, OPERATOR, key.hash)
+    assert not await machine.opens(machine.text(intern))
+    await machine.ask(Operation.SUSPEND, intern)
+    await machine.ask(Operation.PROVISION, intern)
+    await machine.until_state(intern, RUNS)
+    assert await machine.opens(machine.text(intern))
+    [made] = await machine.kept_keys()
+    assert made.hash != key.hash
 
 
 async def test_what_a_sandbox_wrote_before_a_kill_is_no_change_from_elsewhere(

@@ -64,8 +64,9 @@ class Office:
         self.kek = new_key()
         self.keys = keys or SymmetricKeys([self.kek])
         self.changed: list[str] = []
+        self.authenticator = Authenticator(database, clock, None)
         self.identity = IdentityService(
-            clock, ids, Authenticator(database, clock, None), workspace_leaves=self._leaves
+            clock, ids, self.authenticator, workspace_leaves=self._leaves
         )
         self.audit = AuditService(clock)
         self.restart(self.keys)

@@ -70,6 +70,7 @@ api_keys = sa.Table(
     "api_keys",
     METADATA,
     sa.Column("hash", text(), primary_key=True),
+    sa.Column("secret_hash", text()),
     sa.Column("kind", text(), nullable=False),
     sa.Column("operator", sa.Boolean, nullable=False),
     sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False),
@@ -87,4 +88,8 @@ api_keys = sa.Table(
     sa.CheckConstraint("(kind = 'intern') = (intern_id IS NOT NULL)", name="intern"),
     sa.CheckConstraint("kind = 'management' OR NOT operator", name="operator"),
 )
+"""`hash` names a key for ever. `secret_hash` is that of its present text: the same for all but
+interns' keys, whose text changes, and which have none while nothing runs with them."""
+sa.Index("uq_api_keys_secret_hash", api_keys.c.secret_hash, unique=True)
+sa.Index("ix_api_keys_intern", api_keys.c.intern_id)
 sa.Index("ix_api_keys_workspace_created", api_keys.c.workspace_id, api_keys.c.created_at)

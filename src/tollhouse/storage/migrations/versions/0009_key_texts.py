@@ -1,0 +1,22 @@
+"""Keys whose text may change: an intern has one for its life.
+
+Revision ID: 0009
+Revises: 0008
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0009"
+down_revision = "0008"
+
+
+def upgrade() -> None:
+    """Add the column, and fill it: every key there is has the text that it was made with."""
+    text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+    op.add_column("api_keys", sa.Column("secret_hash", text))
+    op.execute("UPDATE api_keys SET secret_hash = hash")
+    op.create_index("uq_api_keys_secret_hash", "api_keys", ["secret_hash"], unique=True)
+    op.create_index("ix_api_keys_intern", "api_keys", ["intern_id"])

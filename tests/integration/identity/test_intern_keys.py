@@ -1,0 +1,128 @@
+"""An intern's own key: one for its life, with another text each time that it is issued."""
+
+import pytest
+
+from tollhouse.identity.auth import Authenticator
+from tollhouse.identity.intern_keys import InternKeys
+from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import IssuedKey, KeyKind, NewKey, Subject
+from tollhouse.kernel.errors import NotFound, Unauthenticated
+from tollhouse.storage.database import Database
+from tollhouse.testing.builders import OPERATOR, Tenant
+from tollhouse.testing.clock import FakeClock
+from tollhouse.testing.ids import SequentialIds
+
+WANTED = NewKey("intern ada", kind=KeyKind.INTERN, intern_id="ada")
+
+
+class Ada:
+    """An intern, as far as keys go."""
+
+    def __init__(
+        self, database: Database, acme: Tenant, keys: InternKeys, authenticator: Authenticator
+    ) -> None:
+        self.database = database
+        self.acme = acme
+        self.keys = keys
+        self.authenticator = authenticator
+
+    async def issue(self) -> IssuedKey:
+        async with self.database.writing() as write:
+            return await self.keys.issue(
+                write, self.acme.account.id, self.acme.workspace.id, WANTED
+            )
+
+    async def withdraw(self) -> None:
+        async with self.database.writing() as write:
+            await self.keys.withdraw(write, "ada")
+
+    async def delete(self) -> None:
+        async with self.database.writing() as write:
+            await self.keys.delete(write, "ada")
+
+    async def who(self, text: str) -> Subject | None:
+        try:
+            return await self.authenticator.authenticate(text)
+        except Unauthenticated:
+            return None
+
+
+@pytest.fixture
+def ada(
+    database: Database,
+    acme: Tenant,
+    clock: FakeClock,
+    ids: SequentialIds,
+    authenticator: Authenticator,
+) -> Ada:
+    return Ada(database, acme, InternKeys(clock, ids, authenticator), authenticator)
+
+
+async def test_its_first_text_is_one_of_an_intern(ada: Ada) -> None:
+    issued = await ada.issue()
+    found = await ada.who(issued.text)
+    assert found is not None
+    assert (found.kind, found.intern_id) == (KeyKind.INTERN, "ada")
+    assert found.key_hash == issued.key.hash
+
+
+async def test_a_new_text_is_the_same_key_and_the_old_one_none(ada: Ada) -> None:
+    first = await ada.issue()
+    before = await ada.who(first.text)
+    second = await ada.issue()
+    after = await ada.who(second.text)
+    assert before is not None
+    assert after is not None
+    assert before.key_hash == after.key_hash
+    assert await ada.who(first.text) is None
+
+
+async def test_a_text_opens_nothing_once_it_was_withdrawn(ada: Ada) -> None:
+    await ada.issue()
+    second = await ada.issue()
+    assert await ada.who(second.text) is not None
+    await ada.withdraw()
+    assert await ada.who(second.text) is None
+    third = await ada.issue()
+    assert await ada.who(second.text) is None
+    assert await ada.who(third.text) is not None
+
+
+async def test_a_key_that_has_another_text_now_is_disabled_at_once(
+    ada: Ada, service: IdentityService
+) -> None:
+    await ada.issue()
+    second = await ada.issue()
+    assert await ada.who(second.text) is not None
+    async with ada.database.writing() as write:
+        await service.change_key(write, OPERATOR, second.key.hash, disabled=True)
+    assert await ada.who(second.text) is None
+
+
+async def test_its_key_goes_with_it(ada: Ada, service: IdentityService) -> None:
+    issued = await ada.issue()
+    await ada.delete()
+    assert await ada.who(issued.text) is None
+    async with ada.database.reading() as read:
+        with pytest.raises(NotFound):
+            await service.key(read, OPERATOR, issued.key.hash)
+
+
+async def test_a_text_that_another_process_withdrew_is_refused_after_its_greatest_age(
+    ada: Ada, clock: FakeClock
+) -> None:
+    elsewhere = Authenticator(ada.database, clock, max_age_seconds=2)
+    issued = await ada.issue()
+    await elsewhere.authenticate(issued.text)
+    await ada.issue()
+    clock.advance(2.1)
+    with pytest.raises(Unauthenticated):
+        await elsewhere.authenticate(issued.text)
+
+
+async def test_what_is_remembered_of_texts_goes_with_them(ada: Ada) -> None:
+    for _ in range(3):
+        issued = await ada.issue()
+        assert await ada.who(issued.text) is not None
+    await ada.withdraw()
+    assert ada.authenticator.remembered == 0
