@@ -96,7 +96,7 @@ def test_a_402_looks_the_same_in_every_format(payers: Payers, form: str, *, stre
         "service_credits",
         "service_in_flight_budget",
     ]
-    keys = {"limit_source", "limit", "used", "held", "remaining", "resets_at"}
+    keys = {"limit_source", "payer", "limit", "used", "held", "remaining", "resets_at"}
     assert all(set(each) == keys for each in shown["limits"])
     assert "retry-after" not in reply.headers
 

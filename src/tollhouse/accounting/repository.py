@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, fields
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -162,21 +163,23 @@ async def account_type(read: Read, account_id: str) -> AccountType:
     return AccountType((await read.execute(query)).scalar_one())
 
 
-async def reserved_by_keys(read: Read, account_id: str) -> dict[str, int]:
-    """Return what is reserved of an account's credits, for each key that reserved some."""
-    return await _reserved(read, reservations.c.account_id == account_id)
+async def reserved_of_account(read: Read, account_id: str) -> int:
+    """Return what is reserved of an account's credits."""
+    total = sa.func.sum(reservations.c.amount_nano)
+    query = sa.select(total).where(reservations.c.account_id == account_id)
+    # PostgreSQL's sums of whole numbers are decimals.
+    return int((await read.execute(query)).scalar_one() or 0)
 
 
 async def reserved_of_keys(read: Read, key_hashes: Collection[str]) -> dict[str, int]:
-    """Return what is reserved with keys, of those that reserved something."""
-    return await _reserved(read, reservations.c.key_hash.in_(key_hashes))
-
-
-async def _reserved(read: Read, which: sa.ColumnElement[bool]) -> dict[str, int]:
-    key_hash, total = reservations.c.key_hash, sa.func.sum(reservations.c.amount_nano)
-    query = sa.select(key_hash, total.label("nano")).where(which).group_by(key_hash)
-    # PostgreSQL's sums of whole numbers are decimals.
-    return {row.key_hash: int(row.nano) for row in await read.execute(query)}
+    """Return what is reserved with keys, or answered for by them; of those that have any."""
+    found: Counter[str] = Counter()
+    for key in (reservations.c.key_hash, reservations.c.payer_hash):
+        total = sa.func.sum(reservations.c.amount_nano)
+        query = sa.select(key.label("key"), total.label("nano")).where(key.in_(key_hashes))
+        for row in await read.execute(query.group_by(key)):
+            found[row.key] += int(row.nano)
+    return dict(found)
 
 
 async def add_reservation(write: Write, reservation: Reservation) -> None:
@@ -276,6 +279,7 @@ def _generation(row: sa.Row[Any]) -> GenerationRecord:
         created_at=row.created_at,
         images=row.images,
         free_limited=row.free_limited,
+        payer_hash=row.payer_hash,
     )
 
 

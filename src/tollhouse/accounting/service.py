@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tollhouse.accounting import repository
 from tollhouse.accounting.admission.refusals import payment_required
-from tollhouse.accounting.admission.reserve import Means, caps, refusal
+from tollhouse.accounting.admission.reserve import Means, caps, key_means, refusal
 from tollhouse.accounting.budgets import key_standing
 from tollhouse.accounting.policy import (
     change_of_credits,
@@ -148,15 +148,22 @@ class AccountingService:
         """
         await repository.alone_with(write, account_id)
 
-    async def reserve(
-        self, write: Write, reservation_id: str, account_id: str, key_hash: str, amount_nano: int
+    async def reserve(  # noqa: PLR0913 - each is a fact of the reservation
+        self,
+        write: Write,
+        reservation_id: str,
+        account_id: str,
+        key_hash: str,
+        amount_nano: int,
+        *,
+        payer_hash: str | None = None,
     ) -> None:
         """Set credits aside for as long as something lasts: a batch.
 
-        They lower the account's available balance and what is left of the key's limit until they
-        are lowered or ended. Charges on their way to the books are not seen: have the settler
-        bring them there first. Whoever also books or ends reservations in the same transaction
-        reserves first.
+        They lower the account's available balance and what is left of the limits of the key and of
+        its payer until they are lowered or ended. Charges on their way to the books are not seen:
+        have the settler bring them there first. Whoever also books or ends reservations in the same
+        transaction reserves first.
 
         Args:
             write: The transaction. Others that reserve of this account wait for its end.
@@ -164,13 +171,14 @@ class AccountingService:
             account_id: An account that exists.
             key_hash: The key whose limit it counts towards.
             amount_nano: Nano-credits, 0 or more. Nothing is refused by a negative balance alone.
+            payer_hash: The key that answers for it, if another one does: its limit counts, too.
 
         Raises:
-            PaymentRequired: The credits, or the key's limit, do not suffice.
+            PaymentRequired: The credits, or a key's limit, do not suffice.
             Invalid: More would be reserved than can be counted.
         """
         await repository.alone_with(write, account_id)
-        means = await self._means(write, account_id, key_hash)
+        means = await self._means(write, account_id, key_hash, payer_hash)
         refused = refusal(amount_nano, means)
         if refused is not None:
             raise payment_required(refused, caps(means, refused), self._rules.source_prefix)
@@ -179,20 +187,24 @@ class AccountingService:
             raise Invalid(message)
         await repository.add_reservation(
             write,
-            Reservation(reservation_id, account_id, key_hash, amount_nano, self._clock.now()),
+            Reservation(
+                reservation_id, account_id, key_hash, amount_nano, self._clock.now(), payer_hash
+            ),
         )
         write.after_commit(partial(self._stale, account_id))
 
-    async def _means(self, read: Read, account_id: str, key_hash: str) -> Means:
-        reserved = await repository.reserved_by_keys(read, account_id)
+    async def _means(
+        self, read: Read, account_id: str, key_hash: str, payer_hash: str | None
+    ) -> Means:
         standing = await self.key_standing(read, key_hash)
+        payer = None if payer_hash is None else await self.key_standing(read, payer_hash)
         kind = await repository.account_type(read, account_id)
         return Means(
             credits=await repository.credits_of(read, account_id),
             needs_credits=kind.needs_credits,
-            reserved_nano=sum(reserved.values()),
-            key_limit=standing.own_budget,
-            key_reserved_nano=standing.reserved_nano,
+            reserved_nano=await repository.reserved_of_account(read, account_id),
+            key=key_means(standing),
+            payer=None if payer is None else key_means(payer),
         )
 
     async def lower_reservation(self, write: Write, reservation_id: str, by_nano: int) -> None:

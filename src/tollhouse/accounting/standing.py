@@ -61,14 +61,14 @@ class BooksStanding:
             )
             limits = await repository.key_limits_of(read, [key_hash])
             days = await repository.key_days_of(read, [key_hash], first)
-            reserved = await repository.reserved_by_keys(read, account_id)
+            reserved = await repository.reserved_of_keys(read, [key_hash])
             return (
                 AccountFacts(
                     account.type,
                     account.free_limits_exempt,
                     await repository.credits_of(read, account_id),
                     await repository.free_requests_since(read, account_id, first),
-                    sum(reserved.values()),
+                    await repository.reserved_of_account(read, account_id),
                 ),
                 KeyFacts(
                     limits.get(key_hash, KeyLimit()),

@@ -231,6 +231,14 @@ class GenerationRecord:
     """How many images the request held; None where nothing is charged for them."""
     free_limited: bool = False
     """Whether it counts towards the account's limits of free models."""
+    payer_hash: str | None = None
+    """The key that answered for the one that it was asked with; it counts to both."""
+
+    @property
+    def key_hashes(self) -> tuple[str, ...]:
+        """The keys whose counters it raises, its own first."""
+        own, payer = self.key_hash, self.payer_hash
+        return (own,) if payer is None else (own, payer)
 
 
 class PostingKind(StrEnum):
@@ -273,6 +281,8 @@ class Reservation:
     key_hash: str
     amount_nano: int
     created_at: datetime
+    payer_hash: str | None = None
+    """The key that answers for `key_hash`; it counts towards both limits."""
 
 
 @dataclass(frozen=True, slots=True)

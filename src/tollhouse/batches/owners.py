@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tollhouse.batches.types import Batch
     from tollhouse.identity.service import IdentityService
     from tollhouse.identity.types import Subject
     from tollhouse.storage.database import Database
@@ -18,7 +19,7 @@ class KeyOwners:
         self._identity = identity
         self._database = database
 
-    async def owner(self, key_hash: str) -> Subject:
-        """Return the subject of a key; see `Owners.owner`."""
+    async def owner(self, batch: Batch) -> Subject:
+        """Return the subject of a batch's key; see `Owners.owner`."""
         async with self._database.reading() as read:
-            return await self._identity.owner(read, key_hash)
+            return await self._identity.owner(read, batch.key_hash, batch.payer_hash)

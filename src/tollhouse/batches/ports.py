@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.batches.types import Batch
     from tollhouse.identity.types import Subject
     from tollhouse.inference.call import Call
     from tollhouse.kernel.errors import TollhouseError
@@ -35,8 +36,11 @@ class Asker(Protocol):
 class Owners(Protocol):
     """Knows whose requests the items of a batch are."""
 
-    async def owner(self, key_hash: str) -> Subject:
-        """Return the subject of a key with its policies as they are now, also if it is revoked."""
+    async def owner(self, batch: Batch) -> Subject:
+        """Return the subject of a batch's key, also if that is revoked.
+
+        The policies are those of now; the key that answers for it is the one of then.
+        """
         ...
 
 

@@ -172,6 +172,7 @@ class BatchService:
             attribution=sender.attribution,
             digest=received.digest,
             idempotency_key=sender.idempotency_key,
+            payer_hash=subject.payer_hash,
         )
         await self._settled()
         async with self._database.writing() as write:
@@ -185,7 +186,12 @@ class BatchService:
                 message = "The batch took too long to arrive."
                 raise Unavailable(message)
             await self._accounting.reserve(
-                write, batch_id, subject.account_id, subject.key_hash, estimate
+                write,
+                batch_id,
+                subject.account_id,
+                subject.key_hash,
+                estimate,
+                payer_hash=subject.payer_hash,
             )
             await repository.add(write, batch, received.chunks)
         return batch

@@ -110,6 +110,8 @@ class Batch:
     digest: str = ""
     """SHA-256 of what was submitted."""
     idempotency_key: str | None = None
+    payer_hash: str | None = None
+    """The key that answered for `key_hash` when it was submitted, if another one did."""
 
 
 class StoredChunk(NamedTuple):

@@ -1,7 +1,8 @@
 """Authentication: from the text of a key to a subject, in memory on the hot path.
 
     authenticate(text) -> Subject          a dict lookup once the key is known
-    forget(hash)                           a revocation: effective before it is answered
+    forget(hash)                           a revocation: effective before it is answered, also for
+                                           the interns' keys that the key answers for
     forget_all()                           the same for a policy
 
 Keys are looked up by the SHA-256 of their text, so the time of a lookup tells nothing about a
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tollhouse.identity import repository
 from tollhouse.identity.keys import PREFIX, hash_key
-from tollhouse.identity.policy import policy_owners, subject_of, usable
+from tollhouse.identity.policy import answered_for, subject_of, usable
 from tollhouse.kernel.errors import Unauthenticated
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class _Known:
         """The keys with which it is forgotten, beside what it is remembered under."""
         if self.key.hash != self.key.secret_hash:
             yield self.key.hash
+        if self.key.payer_hash is not None:
+            yield self.key.payer_hash
 
 
 class Authenticator:
@@ -63,14 +66,16 @@ class Authenticator:
         self._known: dict[str, _Known] = {}
         """By the hashes of texts."""
         self._renamed: dict[str, set[str]] = {}
-        """Keys to what is remembered of them under other hashes than theirs."""
+        """Keys to what is remembered of them, or of those that they answer for, under other
+        hashes than theirs."""
         self._generation = 0
 
     async def authenticate(self, text: str) -> Subject:
         """Return the subject of a key.
 
         Raises:
-            Unauthenticated: There is no such key, or it is disabled, expired or deleted.
+            Unauthenticated: There is no such key, or it is disabled, expired or deleted, or the
+                key is that answers for it.
         """
         if not text.startswith(PREFIX) or len(text) > _LONGEST_KEY:
             raise Unauthenticated(INVALID_KEY)
@@ -110,7 +115,10 @@ class Authenticator:
             if key is None:
                 self._drop(secret_hash)
                 return None
-            policies = await repository.get_policies(read, policy_owners(key))
+            policies = await repository.policies_for(read, key)
+            if key.payer_hash is not None:
+                payer = await repository.get_key(read, key.payer_hash)
+                key = answered_for(key, payer)
         known = _Known(key, policies, read_at)
         if generation == self._generation:
             self._remember(secret_hash, known)

@@ -52,7 +52,7 @@ class InternKeys:
             write: The transaction.
             account_id: Whose intern it is.
             workspace_id: Where it is; a key that it has already stays where it is.
-            wanted: What its first key is to be; a later call changes the name alone.
+            wanted: What its first key is to be; a later call changes name and payer alone.
         """
         now = self._clock.now()
         known = await repository.key_of_intern(write, str(wanted.intern_id))
@@ -66,6 +66,7 @@ class InternKeys:
             name=wanted.name,
             label=mask_key(text),
             secret_hash=hash_key(text),
+            payer_hash=wanted.payer_hash,
             updated_at=now,
         )
         await repository.save_key(write, renewed)

@@ -42,6 +42,7 @@ def new_key(
         expires_at=wanted.expires_at,
         created_at=now,
         secret_hash=digest,
+        payer_hash=wanted.payer_hash,
     )
     return IssuedKey(key, text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tollhouse.identity.types import KeyKind, LocalOperator, Manager, Subject
@@ -20,6 +21,19 @@ MANAGEMENT_ONLY = "This operation needs a management key."
 def usable(key: ApiKey, now: datetime) -> bool:
     """Tell whether a stored key authenticates anybody at this instant."""
     return not key.disabled and (key.expires_at is None or now < key.expires_at)
+
+
+def answered_for(key: ApiKey, payer: ApiKey | None) -> ApiKey:
+    """Return a key as it is usable: no more and no longer than the one that answers for it.
+
+    Args:
+        key: A key that has a payer.
+        payer: That one; None where it is deleted.
+    """
+    if payer is None:
+        return replace(key, disabled=True)
+    ends = [each.expires_at for each in (key, payer) if each.expires_at is not None]
+    return replace(key, disabled=key.disabled or payer.disabled, expires_at=min(ends, default=None))
 
 
 def policy_owners(key: ApiKey) -> Mapping[PolicyScope, str]:
@@ -57,6 +71,7 @@ def subject_of(key: ApiKey, policies: tuple[AccessPolicy, ...] = ()) -> Subject:
         intern_id=key.intern_id,
         label=key.label,
         policies=policies,
+        payer_hash=key.payer_hash,
     )
 
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from tollhouse.identity.policy import policy_owners
 from tollhouse.identity.types import (
     AccessPolicy,
     Account,
     AccountType,
     ApiKey,
     KeyKind,
+    PayerPolicy,
     Switches,
     User,
     Workspace,
@@ -247,6 +249,15 @@ async def get_policies(read: Read, owners: Mapping[PolicyScope, str]) -> tuple[A
     rows = (await read.execute(sa.select(table).where(sa.or_(*named)))).mappings()
     found = {row["scope"]: _policy(row) for row in rows}
     return tuple(found[scope] for scope in owners if scope in found)
+
+
+async def policies_for(read: Read, key: ApiKey) -> tuple[AccessPolicy, ...]:
+    """Return the policies that hold for a key's requests, its payer's last."""
+    own = await get_policies(read, policy_owners(key))
+    if key.payer_hash is None:
+        return own
+    payers = await get_policies(read, {"key": key.payer_hash})
+    return (*own, *(PayerPolicy(**asdict(each)) for each in payers))
 
 
 async def save_policy(

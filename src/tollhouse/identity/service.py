@@ -14,7 +14,6 @@ from tollhouse.identity.keys import new_key
 from tollhouse.identity.policy import (
     account_for,
     check_guardrails,
-    policy_owners,
     sees_account,
     subject_of,
 )
@@ -411,10 +410,10 @@ class IdentityService:
             raise NotFound(message)
         return found
 
-    async def owner(self, read: Read, key_hash: str) -> Subject:
+    async def owner(self, read: Read, key_hash: str, payer_hash: str | None = None) -> Subject:
         """Return the subject of a key with its policies as they are now, also if it is revoked.
 
-        What was begun with a key goes on under it.
+        What was begun with a key goes on under it, and under the one that answered for it then.
 
         Raises:
             NotFound: There never was such a key.
@@ -423,8 +422,8 @@ class IdentityService:
         if found is None:
             message = "No such key."
             raise NotFound(message)
-        policies = await repository.get_policies(read, policy_owners(found))
-        return subject_of(found, policies)
+        found = replace(found, payer_hash=payer_hash)
+        return subject_of(found, await repository.policies_for(read, found))
 
     async def keys(self, read: Read, wanted: KeyFilter, window: Window) -> Page[ApiKey]:
         """Return keys, newest first."""

@@ -131,6 +131,21 @@ class AccessPolicy:
     guardrails: tuple[str, ...] = ()
     """Slugs of the guardrails that must let every request pass."""
 
+    @property
+    def whose(self) -> str:
+        """What it is called in a refusal."""
+        return f"The {self.scope}'s policy"
+
+
+@dataclass(frozen=True, slots=True)
+class PayerPolicy(AccessPolicy):
+    """The policy of a key that answers for an intern, as it holds for the intern's key."""
+
+    @property
+    def whose(self) -> str:
+        """What it is called in a refusal."""
+        return "The policy of the key that answers for this intern"
+
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
@@ -152,6 +167,8 @@ class ApiKey:
     updated_at: datetime | None = None
     secret_hash: str | None = None
     """SHA-256 of its text, by which a caller is known; None while it has none."""
+    payer_hash: str | None = None
+    """The key that answers for this one, an intern's; None where it answers for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +192,9 @@ class Subject:
     intern_id: str | None
     label: str
     policies: tuple[AccessPolicy, ...] = ()
-    """Of its account, its workspace and itself: each must allow what is asked."""
+    """Of its account, its workspace, itself and its payer: each must allow what is asked."""
+    payer_hash: str | None = None
+    """The key that answers for it: its limit holds, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +234,8 @@ class NewKey:
     creator_user_id: str | None = None
     intern_id: str | None = None
     expires_at: datetime | None = None
+    payer_hash: str | None = None
+    """The key that answers for it; for an intern's alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,11 +94,11 @@ def _objections(policy: AccessPolicy, model_id: str, endpoint: Endpoint) -> Iter
     )
     for kind, name, allowed, blocked in names:
         if allowed is not None and not _listed(name, allowed):
-            yield f"The {policy.scope}'s policy does not allow the {kind} {name}."
+            yield f"{policy.whose} does not allow the {kind} {name}."
         if _listed(name, blocked):
-            yield f"The {policy.scope}'s policy blocks the {kind} {name}."
+            yield f"{policy.whose} blocks the {kind} {name}."
     if policy.data_collection == "deny" and endpoint.keeps_data:
-        yield f"The {policy.scope}'s policy denies data collection; {endpoint.provider} keeps data."
+        yield f"{policy.whose} denies data collection; {endpoint.provider} keeps data."
 
 
 def _listed(name: str, patterns: Iterable[str]) -> bool:

@@ -33,6 +33,7 @@ def claim_of(generation_id: str, call: Call, ways: Sequence[Way], rules: Rules) 
     """
     subject = call.subject
     claim = Claim(generation_id, subject.account_id, subject.key_hash, call.received_at)
+    claim.payer_hash = subject.payer_hash
     # A free model behind a paid one counts, too: the paid one may be there to be refused.
     claim.rate = _rate(ways[0], rules)
     if claim.rate is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tollhouse.accounting.admission.types import limit_source
 from tollhouse.inference.endpoints.model_wire import pricing_reply
 from tollhouse.kernel.clock import iso_utc
 from tollhouse.kernel.envelope import error_object
@@ -91,6 +92,7 @@ def _limits(meets: Admissibility, prefix: str) -> Iterator[Shown]:
 def _of_requests(cap: RequestCap) -> Shown:
     return {
         "name": cap.bucket,
+        "payer": False,
         "unit": "requests",
         "limit": cap.limit,
         "used": cap.used,
@@ -103,7 +105,8 @@ def _of_requests(cap: RequestCap) -> Shown:
 
 def _of_credits(cap: Cap, prefix: str, *, fits: bool) -> Shown:
     return {
-        "name": prefix + cap.source,
+        "name": limit_source(cap.source, prefix),
+        "payer": cap.is_payers,
         "unit": "credits",
         **cap.amounts(),
         "resets_at": _time(cap.resets_at),

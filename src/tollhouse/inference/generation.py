@@ -415,6 +415,7 @@ class Generation:
             account_id=subject.account_id,
             workspace_id=subject.workspace_id,
             key_hash=subject.key_hash,
+            payer_hash=subject.payer_hash,
             api_type=self._call.request.api_type,
             model=self._models[0].id if way is None else way.model.id,
             provider=self._attempts[-1].provider if self._attempts else None,

@@ -202,6 +202,7 @@ class Journeys:
                 kind=KeyKind.INTERN,
                 creator_user_id=intern.creator or None,
                 intern_id=intern.id,
+                payer_hash=intern.payer_hash,
             )
             issued = await self._context.keys.issue(
                 write, intern.account_id, intern.workspace_id, wanted

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tollhouse.identity.types import KeyKind
 from tollhouse.interns.lifecycle import refusal
 from tollhouse.interns.types import Operation, Status
 from tollhouse.kernel.clock import iso_utc
@@ -101,6 +102,11 @@ def check_model(model: str) -> str:
         message = "model: must have the form author/slug, such as simulated/echo."
         raise Invalid(message)
     return model
+
+
+def payer(caller: Subject) -> dict[str, object]:
+    """Return who answers for an intern that a caller has run; an intern never for itself."""
+    return {} if caller.kind is KeyKind.INTERN else {"payer_hash": caller.key_hash}
 
 
 def check_workspace(caller: Subject, workspace_id: str | None) -> None:

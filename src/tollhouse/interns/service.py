@@ -256,7 +256,8 @@ class InternService:
                 except Unavailable as error:
                     raise policy.no_vault(error) from error
                 if wish.new.provision:
-                    await self._move(write, intern, Operation.PROVISION)
+                    payer = policy.payer(wish.caller)
+                    await self._move(write, intern, Operation.PROVISION, **payer)
         if not is_lent:
             raise policy.not_attachable()
         return True
@@ -296,13 +297,15 @@ class InternService:
     async def provision(self, caller: Subject, intern_id: str) -> None:
         """Have an intern run: for the first time, again, or anew after it failed.
 
+        From then on the caller's key answers for what the intern spends.
+
         Raises:
             NotFound: There is no such intern in the caller's workspace.
             InternBusy: Its state does not allow it.
             ServiceUnreachable: Nobody would do it.
         """
         self._crew.expect_boot()
-        await self._ask(caller, intern_id, Operation.PROVISION)
+        await self._ask(caller, intern_id, Operation.PROVISION, **policy.payer(caller))
 
     async def suspend(self, caller: Subject, intern_id: str) -> None:
         """Stop an intern, and wait until its files are safe; that goes on if nobody waits.

@@ -105,6 +105,8 @@ class Intern:
     """The one that has its files; None until it first boots."""
     created_at: datetime
     updated_at: datetime
+    payer_hash: str | None = None
+    """The key that asked for its latest boot, and answers for what it spends; None before that."""
     run: Run | None = None
 
 

@@ -53,6 +53,13 @@ class Totals:
     days: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
     """Key and UTC day to usage, usage with own provider keys, and requests."""
 
+    def count(self, key_hash: str, date: str, usage: int, own: int, at: int) -> None:
+        """Count a generation to a key."""
+        key = self.keys.get(key_hash, (0, 0, 0))
+        self.keys[key_hash] = (key[0] + usage, key[1] + own, max(key[2], at))
+        day = self.days.get((key_hash, date), (0, 0, 0))
+        self.days[key_hash, date] = (day[0] + usage, day[1] + own, day[2] + 1)
+
 
 class Books:
     """Reads what is booked."""
@@ -110,11 +117,9 @@ class Books:
             usage = 0 if row.is_byok else row.cost_nano
             own = (row.provider_cost_nano or 0) if row.is_byok else 0
             at = int(row.created_at.timestamp() * 1000)
-            key = found.keys.get(row.key_hash, (0, 0, 0))
-            found.keys[row.key_hash] = (key[0] + usage, key[1] + own, max(key[2], at))
-            name = (row.key_hash, row.created_at.astimezone(UTC).date().isoformat())
-            day = found.days.get(name, (0, 0, 0))
-            found.days[name] = (day[0] + usage, day[1] + own, day[2] + 1)
+            date = row.created_at.astimezone(UTC).date().isoformat()
+            for key_hash in filter(None, (row.key_hash, row.payer_hash)):
+                found.count(key_hash, date, usage, own, at)
         return found
 
 
@@ -132,9 +137,6 @@ def expected_totals(records: Iterable[GenerationRecord]) -> Totals:
         usage = 0 if record.is_byok else cost
         own = (record.charge.provider_cost_nano or 0) if record.is_byok else 0
         at = int(record.created_at.timestamp() * 1000)
-        key = found.keys.get(record.key_hash, (0, 0, 0))
-        found.keys[record.key_hash] = (key[0] + usage, key[1] + own, max(key[2], at))
-        name = (record.key_hash, record.created_at.date().isoformat())
-        day = found.days.get(name, (0, 0, 0))
-        found.days[name] = (day[0] + usage, day[1] + own, day[2] + 1)
+        for key_hash in filter(None, (record.key_hash, record.payer_hash)):
+            found.count(key_hash, record.created_at.date().isoformat(), usage, own, at)
     return found

@@ -25,7 +25,7 @@ from tollhouse.accounting.types import (
     Usage,
 )
 from tollhouse.storage.database import Database
-from tollhouse.storage.tables.accounting import postings
+from tollhouse.storage.tables.accounting import postings, usage_days
 from tollhouse.testing.builders import Tenant, charge
 from tollhouse.testing.clock import START
 
@@ -53,6 +53,29 @@ class TestSettling:
         for number in range(20):
             await settle(settler, record_of(acme, number))
             assert len(await books.ids()) == number + 1
+
+    async def test_counts_a_generation_to_the_key_that_answers_for_its_own_too(
+        self, acme: Tenant, settler: Settler, books: Books
+    ) -> None:
+        await settle(
+            settler,
+            record_of(acme, 1, cost_nano=25, key_hash="intern", payer_hash=acme.key.hash),
+            record_of(acme, 2, cost_nano=3),
+        )
+        totals = await books.totals()
+        assert {key: sums[0] for key, sums in totals.keys.items()} == {
+            "intern": 25,
+            acme.key.hash: 28,
+        }
+        assert {key: sums[2] for (key, _), sums in totals.days.items()} == {
+            "intern": 1,
+            acme.key.hash: 2,
+        }
+        assert {row.key_hash: row.usage_nano for row in await books.rows(usage_days)} == {
+            "intern": 25,
+            acme.key.hash: 3,
+        }
+        assert await books.balances() == {f"customer:{acme.account.id}": -28, "revenue": 28}
 
     async def test_twice_changes_nothing(
         self, acme: Tenant, settler: Settler, books: Books
@@ -190,6 +213,7 @@ def invented(tenants: Sequence[Tenant], dice: random.Random) -> list[GenerationR
             tenant := dice.choice(tenants),
             number,
             key_hash=dice.choice([tenant.key.hash, f"{tenant.account.id}-second"]),
+            payer_hash=dice.choice([None, f"{tenant.account.id}-payer"]),
             is_byok=dice.random() < 0.2,
             charge=invented_charge(dice),
             created_at=START + timedelta(minutes=dice.randrange(-5_000, 5_000)),

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.integration.accounting.books import Books, charge_writer
-from tests.unit.accounting.admission.money_machine import KEYS, MoneyMachine, System
+from tests.unit.accounting.admission.money_machine import MoneyMachine, System
+from tests.unit.accounting.admission.money_model import KEYS, PAYERS
 from tests.unit.accounting.admission.test_money_machine import (
     claim_of,
     counters_of,
@@ -147,7 +148,10 @@ class OnDisk:
         async def reserve() -> None:
             async with self.database.writing() as write:
                 account_id = self.tenant.account.id
-                await self.accounting.reserve(write, batch, account_id, key, amount)
+                payer = PAYERS.get(key)
+                await self.accounting.reserve(
+                    write, batch, account_id, key, amount, payer_hash=payer
+                )
 
         try:
             self._run(reserve())

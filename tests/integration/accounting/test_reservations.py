@@ -60,11 +60,17 @@ class Bank:
             )
 
     async def reserve(
-        self, tenant: Tenant, nano: int, id_: str = "batch-1", key_hash: str | None = None
+        self,
+        tenant: Tenant,
+        nano: int,
+        id_: str = "batch-1",
+        key_hash: str | None = None,
+        payer_hash: str | None = None,
     ) -> None:
+        account_id, key_hash = tenant.account.id, key_hash or tenant.key.hash
         async with self.writing() as write:
             await self.service.reserve(
-                write, id_, tenant.account.id, key_hash or tenant.key.hash, nano
+                write, id_, account_id, key_hash, nano, payer_hash=payer_hash
             )
 
     async def refused(self, tenant: Tenant, nano: int, **fields: Any) -> PaymentRequired:
@@ -106,6 +112,40 @@ class TestReserving:
         assert error.metadata["limit_source"] == "service_credits"
         await bank.reserve(acme, 3, "batch-2")
         assert await amounts(books) == {"batch-1": 7, "batch-2": 3}
+
+    async def test_takes_what_is_left_of_the_payers_limit_and_no_more(
+        self, acme: Tenant, bank: Bank
+    ) -> None:
+        await bank.credit(acme, 100)
+        await bank.limit(acme, KeyLimit(10))
+        intern = {"key_hash": "intern", "payer_hash": acme.key.hash}
+        await bank.reserve(acme, 7, **intern)
+        error = await bank.refused(acme, 4, **intern)
+        assert error.metadata["reason"] == "batch_exceeds_key_limit"
+        assert "the key that answers for this intern" in error.message
+        assert (await bank.refused(acme, 4)).metadata["reason"] == "batch_exceeds_key_limit"
+        await bank.reserve(acme, 3, "batch-2")
+        async with bank.database.reading() as read:
+            standings = await bank.service.key_standings(read, ["intern", acme.key.hash])
+            means = await bank.service.credits(read, acme.account.id)
+        assert {key: each.reserved_nano for key, each in standings.items()} == {
+            "intern": 7,
+            acme.key.hash: 10,
+        }
+        assert means.balance_nano == 100
+
+    async def test_at_once_for_two_interns_cannot_take_the_same_rest(
+        self, acme: Tenant, bank: Bank
+    ) -> None:
+        await bank.credit(acme, 100)
+        await bank.limit(acme, KeyLimit(10))
+        asked = (
+            bank.reserve(acme, 5, f"batch-{n}", key_hash=f"intern-{n}", payer_hash=acme.key.hash)
+            for n in range(6)
+        )
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [each for each in found if each is None] == [None, None]
+        assert sum(isinstance(each, PaymentRequired) for each in found) == 4
 
     async def test_takes_what_is_left_of_the_keys_limit_and_no_more(
         self, acme: Tenant, bank: Bank, writer: ChargeWriter

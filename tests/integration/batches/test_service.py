@@ -148,6 +148,16 @@ async def test_what_a_batch_may_cost_is_reserved_once_the_books_are_up_to_date(
     assert office.settled == 1
 
 
+async def test_who_answers_for_its_key_then_is_noted_and_reserved_of(office: Office) -> None:
+    office.subject = replace(office.subject, payer_hash="payer")
+    made = await office.submit()
+    assert (await office.get(made.id)).payer_hash == "payer"
+    desk = office.desk
+    async with desk.database.reading() as read:
+        reserved = (await desk.accounting.key_standing(read, "payer")).reserved_nano
+    assert reserved == await desk.reserved_nano()
+
+
 @pytest.mark.parametrize(
     ("sent", "refusal"),
     [

@@ -53,7 +53,8 @@ class Reads:
         await self.go_on.wait()
         return key
 
-    get_policies = staticmethod(repository.get_policies)
+    get_key = staticmethod(repository.get_key)
+    policies_for = staticmethod(repository.policies_for)
 
 
 @pytest.fixture

@@ -1,11 +1,22 @@
 """An intern's own key: one for its life, with another text each time that it is issued."""
 
+from dataclasses import asdict, replace
+from datetime import timedelta
+
 import pytest
 
 from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.intern_keys import InternKeys
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import IssuedKey, KeyKind, NewKey, Subject
+from tollhouse.identity.types import (
+    AccessPolicy,
+    ApiKey,
+    IssuedKey,
+    KeyKind,
+    NewKey,
+    PayerPolicy,
+    Subject,
+)
 from tollhouse.kernel.errors import NotFound, Unauthenticated
 from tollhouse.storage.database import Database
 from tollhouse.testing.builders import OPERATOR, Tenant
@@ -13,6 +24,7 @@ from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
 
 WANTED = NewKey("intern ada", kind=KeyKind.INTERN, intern_id="ada")
+CHEAP = AccessPolicy("key", allowed_models=("acme/small",))
 
 
 class Ada:
@@ -26,10 +38,11 @@ class Ada:
         self.keys = keys
         self.authenticator = authenticator
 
-    async def issue(self) -> IssuedKey:
+    async def issue(self, payer: ApiKey | None = None) -> IssuedKey:
+        wanted = WANTED if payer is None else replace(WANTED, payer_hash=payer.hash)
         async with self.database.writing() as write:
             return await self.keys.issue(
-                write, self.acme.account.id, self.acme.workspace.id, WANTED
+                write, self.acme.account.id, self.acme.workspace.id, wanted
             )
 
     async def withdraw(self) -> None:
@@ -126,3 +139,86 @@ async def test_what_is_remembered_of_texts_goes_with_them(ada: Ada) -> None:
         assert await ada.who(issued.text) is not None
     await ada.withdraw()
     assert ada.authenticator.remembered == 0
+
+
+class TestPayer:
+    """The key that answers for an intern's."""
+
+    @pytest.fixture
+    async def payer(self, ada: Ada, service: IdentityService, clock: FakeClock) -> ApiKey:
+        wanted = NewKey("payer", expires_at=clock.now() + timedelta(hours=1))
+        async with ada.database.writing() as write:
+            return (await service.create_key(write, OPERATOR, ada.acme.account.id, wanted)).key
+
+    async def test_is_known_with_its_intern(self, ada: Ada, payer: ApiKey) -> None:
+        found = await ada.who((await ada.issue(payer)).text)
+        assert found is not None
+        assert (found.intern_id, found.payer_hash) == ("ada", payer.hash)
+
+    async def test_is_another_one_when_the_key_is_issued_for_another(
+        self, ada: Ada, payer: ApiKey
+    ) -> None:
+        await ada.issue(payer)
+        found = await ada.who((await ada.issue(ada.acme.key)).text)
+        assert found is not None
+        assert found.payer_hash == ada.acme.key.hash
+
+    async def test_that_is_disabled_stops_its_intern_at_once_and_until_it_is_enabled(
+        self, ada: Ada, payer: ApiKey, service: IdentityService
+    ) -> None:
+        await ada.issue(payer)
+        issued = await ada.issue(payer)
+        for disabled in (True, False):
+            async with ada.database.writing() as write:
+                await service.change_key(write, OPERATOR, payer.hash, disabled=disabled)
+            assert (await ada.who(issued.text) is None) == disabled
+
+    async def test_that_is_deleted_stops_its_intern_at_once(
+        self, ada: Ada, payer: ApiKey, service: IdentityService
+    ) -> None:
+        issued = await ada.issue(payer)
+        assert await ada.who(issued.text) is not None
+        async with ada.database.writing() as write:
+            await service.delete_key(write, OPERATOR, payer.hash)
+        assert await ada.who(issued.text) is None
+
+    async def test_that_expires_stops_its_intern(
+        self, ada: Ada, payer: ApiKey, clock: FakeClock
+    ) -> None:
+        issued = await ada.issue(payer)
+        assert await ada.who(issued.text) is not None
+        clock.advance(3_600)
+        assert await ada.who(issued.text) is None
+
+    async def test_gives_its_policy_on_to_its_intern(
+        self, ada: Ada, payer: ApiKey, service: IdentityService
+    ) -> None:
+        issued = await ada.issue(payer)
+        before = await ada.who(issued.text)
+        own = AccessPolicy("key", blocked_models=("acme/large",))
+        async with ada.database.writing() as write:
+            await service.set_policy(write, OPERATOR, payer.hash, CHEAP)
+            await service.set_policy(write, OPERATOR, issued.key.hash, own)
+        after = await ada.who(issued.text)
+        assert before is not None
+        assert after is not None
+        assert before.policies == ()
+        assert after.policies == (own, PayerPolicy(**asdict(CHEAP)))
+
+    async def test_is_who_answered_when_something_was_begun(
+        self, ada: Ada, payer: ApiKey, service: IdentityService
+    ) -> None:
+        issued = await ada.issue(payer)
+        await ada.issue(ada.acme.key)
+        async with ada.database.reading() as read:
+            owner = await service.owner(read, issued.key.hash, payer.hash)
+        assert owner.payer_hash == payer.hash
+
+    async def test_leaves_nothing_remembered(
+        self, ada: Ada, payer: ApiKey, service: IdentityService
+    ) -> None:
+        for _ in range(3):
+            assert await ada.who((await ada.issue(payer)).text) is not None
+        async with ada.database.writing() as write:
+            await service.delete_key(write, OPERATOR, payer.hash)
+        assert ada.authenticator.remembered == 0

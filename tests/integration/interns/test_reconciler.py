@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.interns.agency import PATIENCE, happened
+from tollhouse.identity.policy import subject_of
+from tollhouse.identity.types import NewKey
 from tollhouse.interns import repository
 from tollhouse.interns.health import is_healthy
 from tollhouse.interns.lifecycle import BEGUN, FAILED, QUEUED, RUNS, STOPPED
@@ -367,6 +369,49 @@ async def test_a_key_that_a_manager_deleted_is_made_anew_at_the_next_boot(machin
     assert await machine.opens(machine.text(intern))
     [made] = await machine.kept_keys()
     assert made.hash != key.hash
+
+
+async def payer_of(machine: Machine, intern: Intern) -> str | None:
+    """Return who answers for what the intern's key is used for."""
+    text = machine.text(intern)
+    return (await machine.agency.office.authenticator.authenticate(text.reveal())).payer_hash
+
+
+async def test_who_had_it_run_answers_for_it(machine: Machine) -> None:
+    intern = await machine.running()
+    assert await payer_of(machine, intern) == machine.agency.caller.key_hash
+
+
+async def test_who_has_it_run_again_answers_for_it_then(machine: Machine) -> None:
+    intern = await machine.running()
+    await machine.ask(Operation.SUSPEND, intern)
+    agency = machine.agency
+    async with agency.database.writing() as write:
+        made = await agency.office.identity.create_key(
+            write, OPERATOR, agency.caller.account_id, NewKey("other")
+        )
+    await machine.service.provision(subject_of(made.key), intern.id)
+    await machine.until_state(intern, RUNS)
+    assert await payer_of(machine, intern) == made.key.hash
+
+
+async def test_an_intern_that_has_itself_run_does_not_answer_for_itself(machine: Machine) -> None:
+    intern = await machine.running()
+    own = await machine.agency.office.authenticator.authenticate(machine.text(intern).reveal())
+    await machine.ask(Operation.SUSPEND, intern)
+    await machine.service.provision(own, intern.id)
+    await machine.until_state(intern, RUNS)
+    assert await payer_of(machine, intern) == machine.agency.caller.key_hash
+
+
+async def test_who_answers_for_it_stays_after_a_kill_and_a_restart(machine: Machine) -> None:
+    intern = await machine.running()
+    await machine.kill()
+    await machine.until_state(intern, RUNS)
+    assert await payer_of(machine, intern) == machine.agency.caller.key_hash
+    machine.runtime.running[0].end("a bug")
+    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNS)
+    assert await payer_of(machine, intern) == machine.agency.caller.key_hash
 
 
 async def test_what_a_sandbox_wrote_before_a_kill_is_no_change_from_elsewhere(

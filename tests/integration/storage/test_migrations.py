@@ -137,6 +137,27 @@ class TestUpgrade:
         kept = sa.text("SELECT id FROM accounts")
         assert inside(empty_url, lambda c: c.execute(kept).scalars().all()) == ["a"]
 
+    def test_leaves_every_key_the_text_that_it_has(self, empty_url: sa.URL, tmp_path: Path) -> None:
+        before = shutil.copytree(MIGRATIONS, tmp_path / "migrations")
+        for later in (before / "versions").glob("0*.py"):
+            if later.name >= "0009":
+                later.unlink()
+        upgrade(empty_url, before)
+        execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
+        execute(
+            empty_url,
+            "INSERT INTO workspaces (id, account_id, is_default, name, slug, preferences, "
+            "created_at) VALUES ('w', 'a', TRUE, 'W', 'w', '{}', 0)",
+        )
+        execute(
+            empty_url,
+            "INSERT INTO api_keys (hash, kind, operator, account_id, workspace_id, name, label, "
+            "disabled, created_at) VALUES ('k', 'api', FALSE, 'a', 'w', 'K', 'l', FALSE, 0)",
+        )
+        upgrade(empty_url)
+        query = sa.text("SELECT hash, secret_hash, payer_hash FROM api_keys")
+        assert inside(empty_url, lambda c: list(c.execute(query))) == [("k", "k", None)]
+
     async def test_may_be_started_twice_at_once(self, empty_url: sa.URL) -> None:
         await asyncio.gather(*(upgrade_in_child(empty_url) for _ in range(2)))
         await required(empty_url)

@@ -351,6 +351,18 @@ async def killed_with(folder: Path, *ids: str) -> None:
     left.close()
 
 
+async def test_what_the_release_before_left_is_booked(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    facts = msgspec.to_builtins(generation_record(id="a"))
+    del facts["payer_hash"]
+    left = Journal(folder)
+    left.append(msgspec.json.encode(facts))
+    left.close()
+    assert await settler.recover() == Recovered(charges=1, damaged=0)
+    assert writer.groups == [["a"]]
+
+
 async def test_what_a_killed_process_left_is_booked_and_forgotten(
     settler: Settler, writer: Writer, folder: Path
 ) -> None:

@@ -142,8 +142,8 @@ class FakeProvider:
 
 
 class _Owners:
-    async def owner(self, key_hash: str) -> Subject:
-        del key_hash
+    async def owner(self, batch: Batch) -> Subject:
+        del batch
         return SUBJECT
 
 

@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 class Hold:
     """What one request under way holds."""
 
-    __slots__ = ("account", "behind", "claim", "expires", "free", "key", "key_nano")
+    __slots__ = (
+        "account",
+        "behind",
+        "claim",
+        "expires",
+        "free",
+        "key",
+        "key_nano",
+        "payer",
+        "payer_nano",
+    )
 
     def __init__(  # noqa: PLR0913 - each is a fact of the hold
         self,
@@ -39,12 +49,16 @@ class Hold:
         free: bool,
         behind: bool,
         expires: float,
+        payer: KeyState | None = None,
+        payer_nano: int = 0,
     ) -> None:
         """Take what was decided."""
         self.account = account
         self.key = key
         self.claim = claim
         self.key_nano = key_nano
+        self.payer = payer
+        self.payer_nano = payer_nano
         self.free = free
         """Whether it holds one of the day's free requests."""
         self.behind = behind

@@ -1,6 +1,6 @@
 """Whether a request may begin for its credits: pure, apart from the state that it looks at.
 
-    key limit         what the key used, holds, and would hold
+    key limits        what the key used, holds, and would hold; then the same of its payer
     balance           credits that are there at all
     in-flight budget  a part of the balance, for all requests at once
 
@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tollhouse.accounting.admission.types import Cap, Refusal
+from tollhouse.accounting.admission.types import Cap, Refusal, Source
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.money import format_credits
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.admission.account import AccountState
     from tollhouse.accounting.admission.key import KeyState
-    from tollhouse.accounting.admission.types import Claim, Source
+    from tollhouse.accounting.admission.types import Claim
     from tollhouse.accounting.rules import Rules
 
 _OR_BATCHES = ", or wait for batches to end"
@@ -46,6 +46,19 @@ class Case:
     """Seconds of a clock that never jumps."""
     behind: bool = False
     """Whether the request came on a day that has passed."""
+    payer: KeyState | None = None
+    """The key that answers for `key`, where another one does: both limits hold."""
+
+
+class _Whose(NamedTuple):
+    """How a key's limit is called."""
+
+    source: Source
+    limit: str
+
+
+_OWN: Final = _Whose("key_limit", "the key's limit")
+_PAYERS: Final = _Whose("payer_limit", "the limit of the key that answers for this intern")
 
 
 def refusal(case: Case) -> Refusal | None:
@@ -64,7 +77,9 @@ def too_small(case: Case) -> Collection[Source]:
     """Return the limits of credits in which a request does not fit now, whichever refuses it."""
     budget = budget_nano(case) if has_budget(case) else None
     refusals: Mapping[Source, Refusal | None] = {
-        "key_limit": _spent_key(case) or _held_key(case),
+        "key_limit": _spent(case, case.key, _OWN) or _held(case, case.key, _OWN),
+        "payer_limit": case.payer
+        and (_spent(case, case.payer, _PAYERS) or _held(case, case.payer, _PAYERS)),
         "credits": _no_credits(case),
         "in_flight_budget": _heavier_than_budget(case, budget) or _held_budget(case, budget),
     }
@@ -77,6 +92,8 @@ def caps(case: Case, refused: Refusal | None = None) -> Sequence[Cap]:
     found: list[Cap] = []
     if (limit := case.key.cap(account.today)) is not None:
         found.append(limit)
+    if case.payer and (limit := case.payer.cap(account.today, _PAYERS.source)) is not None:
+        found.append(limit)
     if account.facts.type.needs_credits:
         owned, held = account.credits, account.in_flight.running_nano + account.facts.reserved_nano
         found.append(Cap("credits", owned.total_nano, owned.used_nano, held))
@@ -87,16 +104,16 @@ def caps(case: Case, refused: Refusal | None = None) -> Sequence[Cap]:
     return sorted(found, key=lambda cap: refused is None or cap.source != refused.source)
 
 
-def key_weight_nano(case: Case) -> int:
-    """Return what a request holds of its key's limit.
+def key_weight_nano(case: Case, key: KeyState) -> int:
+    """Return what a request holds of the limit of its key, or of its payer.
 
     One that names no limit of its output may take all that is left, and holds that.
     """
-    if not _counts(case):
+    if not _counts(case, key):
         return 0
-    claim, limit = case.claim, case.key.limit.limit_nano
+    claim, limit = case.claim, key.limit.limit_nano
     if limit is not None and claim.open_ended:
-        return max(0, min(claim.estimate_nano, _left_of_key(case, limit)))
+        return max(0, min(claim.estimate_nano, _left_of_key(case, key, limit)))
     return claim.estimate_nano
 
 
@@ -126,12 +143,20 @@ def has_budget(case: Case) -> bool:
 
 def competes(case: Case) -> bool:
     """Tell whether a request wants something that others may hold."""
-    return has_budget(case) or (case.key.limit.limit_nano is not None and _counts(case))
+    return (
+        has_budget(case)
+        or (case.key.limit.limit_nano is not None and _counts(case, case.key))
+        or (
+            case.payer is not None
+            and case.payer.limit.limit_nano is not None
+            and _counts(case, case.payer)
+        )
+    )
 
 
-def _counts(case: Case) -> bool:
-    """Tell whether a request can use up the key's limit."""
-    return case.key.limit.include_byok if case.claim.own_key else case.claim.paid
+def _counts(case: Case, key: KeyState) -> bool:
+    """Tell whether a request can use up a key's limit."""
+    return key.limit.include_byok if case.claim.own_key else case.claim.paid
 
 
 def negative_balance(balance_nano: int) -> Refusal:
@@ -145,9 +170,8 @@ def negative_balance(balance_nano: int) -> Refusal:
     )
 
 
-def _left_of_key(case: Case, limit_nano: int) -> int:
-    """Return what is left of the key's limit for requests, those under way included."""
-    key = case.key
+def _left_of_key(case: Case, key: KeyState, limit_nano: int) -> int:
+    """Return what is left of a key's limit for requests, those under way included."""
     return limit_nano - key.used_nano(case.account.today) - key.reserved_nano
 
 
@@ -162,36 +186,43 @@ def _batches(reserved_nano: int) -> str:
 
 
 def _spent_key(case: Case) -> Refusal | None:
-    limit = case.key.limit.limit_nano
-    if limit is None or not _counts(case):
+    refused = _spent(case, case.key, _OWN)
+    if refused is None and case.payer is not None:
+        refused = _spent(case, case.payer, _PAYERS)
+    return refused
+
+
+def _spent(case: Case, key: KeyState, whose: _Whose) -> Refusal | None:
+    limit = key.limit.limit_nano
+    if limit is None or not _counts(case, key):
         return None
-    left, weight = _left_of_key(case, limit), key_weight_nano(case)
-    batches = _batches(case.key.reserved_nano)
+    left, weight = _left_of_key(case, key, limit), key_weight_nano(case, key)
+    batches = _batches(key.reserved_nano)
     if left <= 0:
         return Refusal(
             "key_limit_exhausted",
-            "key_limit",
-            f"The key's limit of {format_credits(limit)} credits is used up "
-            f"({format_credits(case.key.used_nano(case.account.today))} used){batches}.",
-            f"Raise the key's limit{_or_wait(case)}.",
+            whose.source,
+            f"T{whose.limit[1:]} of {format_credits(limit)} credits is used up "
+            f"({format_credits(key.used_nano(case.account.today))} used){batches}.",
+            f"Raise {whose.limit}{_or_wait(case, key)}.",
         )
     if weight > left:
         return Refusal(
             "weight_exceeds_key_limit",
-            "key_limit",
+            whose.source,
             f"The request may cost {format_credits(weight)} credits; "
-            f"{format_credits(left)} are left of the key's limit{batches}.",
-            f"Lower max_tokens or the prompt's size, or raise the key's limit{_or_wait(case)}.",
+            f"{format_credits(left)} are left of {whose.limit}{batches}.",
+            f"Lower max_tokens or the prompt's size, or raise {whose.limit}{_or_wait(case, key)}.",
         )
     return None
 
 
-def _or_wait(case: Case) -> str:
+def _or_wait(case: Case, key: KeyState) -> str:
     """Return what a person may wait for to have more of a key's limit."""
-    cap = case.key.cap(case.account.today)
+    cap = key.cap(case.account.today)
     reset = None if cap is None else cap.resets_at
     return (f", or wait for its reset at {iso_utc_seconds(reset)}" if reset else "") + (
-        _OR_BATCHES if case.key.reserved_nano else ""
+        _OR_BATCHES if key.reserved_nano else ""
     )
 
 
@@ -231,18 +262,25 @@ def _heavier_than_budget(case: Case, budget: int | None) -> Refusal | None:
 
 
 def _held_key(case: Case) -> Refusal | None:
-    key, limit = case.key, case.key.limit.limit_nano
-    if limit is None or not key.held_nano or not _counts(case):
+    refused = _held(case, case.key, _OWN)
+    if refused is None and case.payer is not None:
+        refused = _held(case, case.payer, _PAYERS)
+    return refused
+
+
+def _held(case: Case, key: KeyState, whose: _Whose) -> Refusal | None:
+    limit = key.limit.limit_nano
+    if limit is None or not key.held_nano or not _counts(case, key):
         return None
-    left = _left_of_key(case, limit) - key.held_nano
-    if left > 0 and key_weight_nano(case) <= left:
+    left = _left_of_key(case, key, limit) - key.held_nano
+    if left > 0 and key_weight_nano(case, key) <= left:
         return None
     return Refusal(
         "key_limit_held",
-        "key_limit",
-        f"Requests under way hold {format_credits(key.held_nano)} credits of the key's limit; "
+        whose.source,
+        f"Requests under way hold {format_credits(key.held_nano)} credits of {whose.limit}; "
         f"{format_credits(max(0, left))} are left{_batches(key.reserved_nano)}.",
-        "Wait for them and send the request again, or raise the key's limit.",
+        f"Wait for them and send the request again, or raise {whose.limit}.",
         retry_after=max(1.0, case.rules.settlement_seconds),
     )
 

@@ -121,7 +121,7 @@ class Desk:
             caps=decide.caps(case, refused),
             too_small=decide.too_small(case),
             requests=free.caps(case, self._clock.now()),
-            key_nano=decide.key_weight_nano(case),
+            key_nano=decide.key_weight_nano(case, case.key),
             may_use_free=may_use_free,
             error=error,
         )
@@ -152,7 +152,8 @@ class Desk:
     def _case(self, account: AccountState, claim: Claim) -> Case:
         behind = account.sees(claim.now.date())
         key, now = account.key(claim.key_hash), self._clock.monotonic()
-        return Case(account, key, claim, self._rules, now, behind)
+        payer = None if claim.payer_hash is None else account.key(claim.payer_hash)
+        return Case(account, key, claim, self._rules, now, behind, payer)
 
     def _verdict(self, case: Case) -> tuple[bool, Refusal | None]:
         """Tell whether a request may use free models, and why it may not begin for its credits.
@@ -172,7 +173,7 @@ class Desk:
             account,
             case.key,
             claim,
-            key_nano=decide.key_weight_nano(case),
+            key_nano=decide.key_weight_nano(case, case.key),
             free=may_use_free and free.is_gated(account, claim),
             behind=case.behind,
             expires=case.now + self._rules.hold_seconds,
@@ -180,6 +181,9 @@ class Desk:
         free.take(case, may_use_free=may_use_free)
         account.in_flight.begin(claim.estimate_nano)
         case.key.held_nano += hold.key_nano
+        if case.payer is not None:
+            hold.payer, hold.payer_nano = case.payer, decide.key_weight_nano(case, case.payer)
+            case.payer.held_nano += hold.payer_nano
         account.free_held += hold.free
         self._holds[claim.generation_id] = hold
         return may_use_free
@@ -189,6 +193,8 @@ class Desk:
         now, window = self._clock.monotonic(), self._rules.settlement_seconds
         account.in_flight.end(claim.estimate_nano, actual_nano, now, window)
         hold.key.held_nano -= hold.key_nano
+        if hold.payer is not None:
+            hold.payer.held_nano -= hold.payer_nano
         account.free_held -= hold.free
         self._wake(claim.account_id)
 
@@ -210,9 +216,21 @@ class Desk:
 
     async def _account(self, claim: Claim) -> AccountState:
         known = self._roster.known(claim.account_id, claim.key_hash)
-        if known is not None:
-            return known
-        return await self._roster.fresh(claim.account_id, claim.key_hash)
+        if known is None:
+            known = await self._roster.fresh(claim.account_id, claim.key_hash)
+        return known if claim.payer_hash is None else await self._with_payer(claim)
+
+    async def _with_payer(self, claim: Claim) -> AccountState:
+        """Return an account of which both keys of a claim are fresh."""
+        roster, account_id = self._roster, claim.account_id
+        while True:
+            # What waiting for one has made stale of the other is read again.
+            for key_hash in (claim.payer_hash, claim.key_hash):
+                if key_hash is not None and roster.known(account_id, key_hash) is None:
+                    await roster.fresh(account_id, key_hash)
+            known = roster.known(account_id, claim.key_hash)
+            if known is not None and roster.known(account_id, str(claim.payer_hash)) is not None:
+                return known
 
     async def _queued(self, claim: Claim) -> bool:
         """Wait in the account's queue for what others hold."""

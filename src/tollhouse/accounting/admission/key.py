@@ -1,6 +1,7 @@
 """A key's limit, in memory: what is booked, what is on its way to the books, what is held.
 
-What its batches have reserved counts beside that, in whichever window.
+What its batches have reserved counts beside that, in whichever window. What interns use whose key
+it answers for counts as its own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from tollhouse.accounting.windows import resets_at, window_start
 
 if TYPE_CHECKING:
     from datetime import date
+
+    from tollhouse.accounting.admission.types import Source
 
 
 class KeyState:
@@ -70,12 +73,12 @@ class KeyState:
             self._used = self._counted(start)
         return self._used
 
-    def cap(self, today: date) -> Cap | None:
+    def cap(self, today: date, source: Source = "key_limit") -> Cap | None:
         """Return the limit as it stands; None where there is none."""
         if self.limit.limit_nano is None:
             return None
         return Cap(
-            "key_limit",
+            source,
             self.limit.limit_nano,
             self.used_nano(today),
             self.held_nano + self.reserved_nano,

@@ -9,7 +9,7 @@ from datetime import timedelta
 from math import ceil
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.admission.types import FREE_PER_DAY
+from tollhouse.accounting.admission.types import FREE_PER_DAY, limit_source
 from tollhouse.accounting.types import Reset
 from tollhouse.accounting.windows import resets_at
 from tollhouse.kernel.clock import iso_utc_seconds
@@ -35,7 +35,7 @@ def payment_required(refusal: Refusal, caps: Sequence[Cap], prefix: str) -> Paym
         metadata={
             "error_type": PaymentRequired.code,
             "reason": refusal.reason,
-            "limit_source": prefix + refusal.source,
+            "limit_source": limit_source(refusal.source, prefix),
             "remedy_hint": refusal.remedy,
             "limits": [shown(cap, prefix) for cap in caps],
         },
@@ -46,7 +46,8 @@ def payment_required(refusal: Refusal, caps: Sequence[Cap], prefix: str) -> Paym
 def shown(cap: Cap, prefix: str) -> dict[str, object]:
     """Return a limit in credits, as metadata shows it."""
     return {
-        "limit_source": prefix + cap.source,
+        "limit_source": limit_source(cap.source, prefix),
+        "payer": cap.is_payers,
         **cap.amounts(),
         "resets_at": None if cap.resets_at is None else iso_utc_seconds(cap.resets_at),
     }

@@ -1,6 +1,7 @@
 """Whether credits can be reserved for a batch: pure.
 
-    key limit    what is left of its window, without what the key's batches have reserved
+    key limits   what is left of their windows, without what is reserved of them: the key's own,
+                 then that of the key that answers for it
     balance      what is left of the credits, without what the account's batches have reserved
 
 What requests under way hold is not looked at: they are over long before a batch is.
@@ -9,7 +10,7 @@ What requests under way hold is not looked at: they are over long before a batch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tollhouse.accounting.admission.decide import negative_balance
 from tollhouse.accounting.admission.types import Cap, Refusal
@@ -17,9 +18,20 @@ from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tollhouse.accounting.types import Budget, Credits
+    from tollhouse.accounting.admission.types import Source
+    from tollhouse.accounting.types import Budget, Credits, KeyStanding
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMeans:
+    """What a key may still use."""
+
+    limit: Budget | None = None
+    """None where it has no limit."""
+    reserved_nano: int = 0
+    """By its batches, and by those that it answers for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +43,14 @@ class Means:
     """Whether the account is refused where its credits do not suffice."""
     reserved_nano: int = 0
     """By the account's batches."""
-    key_limit: Budget | None = None
-    """None where the key has no limit."""
-    key_reserved_nano: int = 0
-    """By the key's batches."""
+    key: KeyMeans = KeyMeans()
+    payer: KeyMeans | None = None
+    """Of the key that answers for it; None where none does."""
+
+
+def key_means(standing: KeyStanding) -> KeyMeans:
+    """Return what a key may still use."""
+    return KeyMeans(standing.own_budget, standing.reserved_nano)
 
 
 def refusal(amount_nano: int, means: Means) -> Refusal | None:
@@ -45,30 +61,42 @@ def refusal(amount_nano: int, means: Means) -> Refusal | None:
     if not amount_nano:
         balance = means.credits.balance_nano
         return negative_balance(balance) if means.needs_credits and balance < 0 else None
-    return _beyond_key(amount_nano, means) or _beyond_credits(amount_nano, means)
+    beyond_keys = (_beyond_key(amount_nano, each) for each in _keys(means))
+    return next(filter(None, beyond_keys), None) or _beyond_credits(amount_nano, means)
 
 
 def caps(means: Means, refused: Refusal) -> Sequence[Cap]:
     """Return every limit of credits that holds for a batch; the one that refuses it first."""
     found: list[Cap] = []
-    if (limit := means.key_limit) is not None:
-        found.append(
-            Cap(
-                "key_limit",
-                limit.limit_nano,
-                limit.spend_nano,
-                means.key_reserved_nano,
-                limit.resets_at,
+    for each in _keys(means):
+        if (limit := each.means.limit) is not None:
+            reserved = each.means.reserved_nano
+            found.append(
+                Cap(each.source, limit.limit_nano, limit.spend_nano, reserved, limit.resets_at)
             )
-        )
     if means.needs_credits:
         owned = means.credits
         found.append(Cap("credits", owned.total_nano, owned.used_nano, means.reserved_nano))
     return sorted(found, key=lambda cap: cap.source != refused.source)
 
 
-def _beyond_key(amount_nano: int, means: Means) -> Refusal | None:
-    limit, reserved = means.key_limit, means.key_reserved_nano
+class _Key(NamedTuple):
+    """One of the keys whose limits hold."""
+
+    source: Source
+    named: str
+    means: KeyMeans
+
+
+def _keys(means: Means) -> Iterator[_Key]:
+    yield _Key("key_limit", "the key's limit", means.key)
+    if means.payer is not None:
+        named = "the limit of the key that answers for this intern"
+        yield _Key("payer_limit", named, means.payer)
+
+
+def _beyond_key(amount_nano: int, key: _Key) -> Refusal | None:
+    limit, reserved = key.means.limit, key.means.reserved_nano
     if limit is None or amount_nano <= limit.remaining_nano - reserved:
         return None
     left = max(0, limit.remaining_nano - reserved)
@@ -76,12 +104,12 @@ def _beyond_key(amount_nano: int, means: Means) -> Refusal | None:
     wait = "" if reset is None else f", or wait for its reset at {iso_utc_seconds(reset)}"
     return Refusal(
         "batch_exceeds_key_limit",
-        "key_limit",
+        key.source,
         f"The batch may cost {format_credits(amount_nano)} credits; {format_credits(left)} are "
-        f"left of the key's limit of {format_credits(limit.limit_nano)} "
+        f"left of {key.named} of {format_credits(limit.limit_nano)} "
         f"({format_credits(limit.spend_nano)} used, {format_credits(reserved)} reserved for "
         "batches).",
-        f"Make it smaller, lower max_tokens, or raise the key's limit{wait}.",
+        f"Make it smaller, lower max_tokens, or raise {key.named}{wait}.",
     )
 
 

@@ -132,7 +132,8 @@ class Roster:
         state = self._entry(record.account_id).state
         free_day = day if record.free_limited else None
         state.taken(record.charge.cost_nano, free_day=free_day, behind=behind)
-        state.key(record.key_hash).taken(day, spend_of(record), state.today, behind=behind)
+        for key_hash in record.key_hashes:
+            state.key(key_hash).taken(day, spend_of(record), state.today, behind=behind)
 
     def booked(self, records: Sequence[GenerationRecord]) -> None:
         """Learn that charges are in the database."""
@@ -143,7 +144,8 @@ class Roster:
             state, day = entry.state, utc_day(record)
             free_day = day if record.free_limited else None
             state.booked(record.charge.cost_nano, free_day=free_day)
-            state.key(record.key_hash).booked(day, spend_of(record))
+            for key_hash in record.key_hashes:
+                state.key(key_hash).booked(day, spend_of(record))
 
     def stale(self, account_id: str) -> None:
         """Have an account read again before its next request."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from tollhouse.kernel.errors import TollhouseError
 
-Source = Literal["key_limit", "credits", "in_flight_budget"]
-"""Which limit of credits refuses; on the wire with a prefix, `service_` unless set."""
+Source = Literal["key_limit", "payer_limit", "credits", "in_flight_budget"]
+"""Which limit of credits refuses; `payer_limit` is that of the key that answers for the caller."""
 
 FREE_PER_MINUTE = "free-models-per-min"
 FREE_PER_DAY = "free-models-per-day"
@@ -46,6 +46,8 @@ class Claim:
     """Whether all of them are: without room there it is refused."""
     rate: Rate | None = None
     """The requests that its model takes in a minute, where that is limited."""
+    payer_hash: str | None = None
+    """The key that answers for `key_hash`, where another one does: the limits of both hold."""
 
 
 class Rate(NamedTuple):
@@ -80,7 +82,7 @@ class KeyFacts:
     days: Mapping[date, Spend] = field(default_factory=dict[Any, Spend])
     """Its use of each UTC day, as far back as a week or a month reaches."""
     reserved_nano: int = 0
-    """What its batches have reserved of its limit."""
+    """What its batches, and those that it answers for, have reserved of its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,11 @@ class Cap:
     def remaining_nano(self) -> int:
         """What is left; never negative."""
         return max(0, self.limit_nano - self.used_nano - self.held_nano)
+
+    @property
+    def is_payers(self) -> bool:
+        """Whether it is the limit of the key that answers for the caller's."""
+        return self.source == "payer_limit"
 
     def amounts(self) -> dict[str, float]:
         """Return its amounts in credits, by the names that the wire has for them."""
@@ -146,6 +153,16 @@ class Preview:
     """Whether there is room for it at free models."""
     error: TollhouseError | None
     """Its refusal; None where it may begin."""
+
+
+def limit_source(source: Source, prefix: str) -> str:
+    """Return what a limit of credits is called on the wire: a key's limit is one, whosever it is.
+
+    Args:
+        source: The limit.
+        prefix: What every name begins with; `service_` unless set.
+    """
+    return prefix + ("key_limit" if source == "payer_limit" else source)
 
 
 class Refusal(NamedTuple):

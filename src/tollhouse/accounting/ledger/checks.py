@@ -88,7 +88,12 @@ def counters(dialect: str, scope: Scope) -> Iterator[Counters]:
     yield Counters(
         account_days, ("account_id", "day"), _of(account_days, scope), _account_days(booked)
     )
-    yield Counters(key_days, ("key_hash", "day"), _of_keys(key_days, scope), _key_days(booked))
+    yield Counters(
+        key_days,
+        ("key_hash", "day"),
+        _of_keys(key_days, scope),
+        _key_days(_of_both_keys(scope, day)),
+    )
     yield Counters(usage_days, _PLACE, _of(usage_days, scope), _usage_days(booked))
 
 
@@ -276,16 +281,25 @@ def _totals(scope: Scope) -> Query:
     )
 
 
-def _key_totals(scope: Scope) -> Query:
-    return (
-        sa.select(
-            generations.c.key_hash,
-            *_spend(generations),
-            sa.func.max(_plain(generations.c.created_at)).label("last_used_at"),
-        )
-        .where(*_booked(generations, scope))
-        .group_by(generations.c.key_hash)
+def _of_both_keys(scope: Scope, at: sa.ColumnElement[Any]) -> sa.Subquery:
+    """Return generations as the counters of keys have them: one with a payer counts for both."""
+    costs = ("is_byok", "cost_nano", "provider_cost_nano")
+    facts = (at, *(generations.c[name] for name in costs))
+    own, payer = (
+        sa.select(key.label("key_hash"), *facts).where(*_booked(generations, scope))
+        for key in (generations.c.key_hash, generations.c.payer_hash)
     )
+    answered_for = payer.where(generations.c.payer_hash.is_not(None))
+    return sa.union_all(own, answered_for).subquery("of_keys")
+
+
+def _key_totals(scope: Scope) -> Query:
+    of_keys = _of_both_keys(scope, _plain(generations.c.created_at).label("created_at"))
+    return sa.select(
+        of_keys.c.key_hash,
+        *_spend(of_keys),
+        sa.func.max(of_keys.c.created_at).label("last_used_at"),
+    ).group_by(of_keys.c.key_hash)
 
 
 def _account_days(booked: sa.Subquery) -> Query:
@@ -296,10 +310,10 @@ def _account_days(booked: sa.Subquery) -> Query:
     )
 
 
-def _key_days(booked: sa.Subquery) -> Query:
+def _key_days(of_keys: sa.Subquery) -> Query:
     return sa.select(
-        booked.c.key_hash, booked.c.day, *_spend(booked), sa.func.count().label("requests")
-    ).group_by(booked.c.key_hash, booked.c.day)
+        of_keys.c.key_hash, of_keys.c.day, *_spend(of_keys), sa.func.count().label("requests")
+    ).group_by(of_keys.c.key_hash, of_keys.c.day)
 
 
 def _usage_days(booked: sa.Subquery) -> Query:
@@ -361,7 +375,10 @@ def _of_keys(table: sa.Table, scope: Scope) -> list[Condition]:
         return _since(table, scope)
     made = sa.select(api_keys.c.hash).where(api_keys.c.account_id.in_(scope.account_ids))
     used = sa.select(generations.c.key_hash).where(*_booked(generations, scope))
-    return [table.c.key_hash.in_(sa.union(made, used)), *_since(table, scope)]
+    answered_for = sa.select(generations.c.payer_hash).where(
+        generations.c.payer_hash.is_not(None), *_booked(generations, scope)
+    )
+    return [table.c.key_hash.in_(sa.union(made, used, answered_for)), *_since(table, scope)]
 
 
 def _since(table: sa.Table, scope: Scope) -> list[Condition]:

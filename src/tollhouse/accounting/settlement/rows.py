@@ -40,6 +40,7 @@ def generation_row(record: GenerationRecord) -> Row:
         "account_id": record.account_id,
         "workspace_id": record.workspace_id,
         "key_hash": record.key_hash,
+        "payer_hash": record.payer_hash,
         "api_type": record.api_type,
         "model": record.model,
         "provider": record.provider,
@@ -122,9 +123,11 @@ def booking(records: Sequence[GenerationRecord], new_ids: Collection[str]) -> Bo
         day = utc_day(record).isoformat()
         accounts[record.account_id] += record.charge.cost_nano
         free[record.account_id, day] += record.free_limited
-        days[record.key_hash, day] += spend_of(record)
-        requests[record.key_hash, day] += 1
-        last_used[record.key_hash] = max(at, last_used.get(record.key_hash, 0))
+        spend = spend_of(record)
+        for key in record.key_hashes:
+            days[key, day] += spend
+            requests[key, day] += 1
+            last_used[key] = max(at, last_used.get(key, 0))
     return Booking(
         postings=[_posting(record) for record in fresh if record.charge.cost_nano],
         account_totals=[

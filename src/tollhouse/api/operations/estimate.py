@@ -125,6 +125,10 @@ _LIMIT: Final = _closed(
         "free-models-per-min, free-models-per-day, requests-per-min, or what `limit_source` says "
         "in a 402."
     ),
+    payer={
+        **_FLAG,
+        "description": "Whether it is that of the key which answers for the intern that asks.",
+    },
     unit={"type": "string", "enum": ["requests", "credits"], "description": "What it counts."},
     limit={**_AMOUNT, "description": "The limit."},
     used={"type": "number", "description": "What is used of it."},

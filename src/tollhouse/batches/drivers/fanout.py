@@ -88,7 +88,7 @@ class Fanout:
     async def run(self, leased: Leased) -> None:
         """Work on a chunk; see `Driver.run`."""
         batch = leased.batch
-        subject = await self._tools.owners.owner(batch.key_hash)
+        subject = await self._tools.owners.owner(batch)
         run = _Run(leased, subject, self._tools)
         self._runs.add(run)
         if self._stopping:

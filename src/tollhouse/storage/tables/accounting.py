@@ -3,7 +3,8 @@
 `generations` has one row for each reply that a caller was owed; `postings` move an amount from
 one ledger account to another in a single row, so that a one-sided entry cannot be written down.
 `account_totals`, `key_totals` and the counters of days change in the transaction that writes the
-rows they sum up, and can be recomputed from them.
+rows they sum up, and can be recomputed from them. `key_totals` and `key_days` count a row with a
+`payer_hash` to both of its keys; all other counters count it once.
 
 `reservations` are credits set aside for what goes on for long: no posting, since nothing has moved.
 """
@@ -56,6 +57,7 @@ generations = sa.Table(
     sa.Column("account_id", text(), nullable=False),
     sa.Column("workspace_id", text(), nullable=False),
     sa.Column("key_hash", text(), nullable=False),
+    sa.Column("payer_hash", text()),
     sa.Column("api_type", text(), nullable=False),
     sa.Column("model", text(), nullable=False),
     sa.Column("provider", text()),
@@ -98,6 +100,12 @@ sa.Index(
     generations.c.created_at,
     sqlite_where=generations.c.cost_state == "unknown",
     postgresql_where=generations.c.cost_state == "unknown",
+)
+sa.Index(
+    "ix_generations_payer",
+    generations.c.payer_hash,
+    sqlite_where=generations.c.payer_hash.is_not(None),
+    postgresql_where=generations.c.payer_hash.is_not(None),
 )
 
 account_totals = sa.Table(
@@ -176,6 +184,7 @@ reservations = sa.Table(
     sa.Column("id", text(), primary_key=True),
     sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False, index=True),
     sa.Column("key_hash", text(), nullable=False, index=True),
+    sa.Column("payer_hash", text(), index=True),
     sa.Column("amount_nano", sa.BigInteger, nullable=False),
     sa.Column("created_at", Instant, nullable=False),
     sa.CheckConstraint("amount_nano >= 0", name="amount"),

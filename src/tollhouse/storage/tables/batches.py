@@ -27,6 +27,7 @@ batches = sa.Table(
     sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False),
     sa.Column("workspace_id", text(), nullable=False),
     sa.Column("key_hash", text(), nullable=False),
+    sa.Column("payer_hash", text()),
     sa.Column("endpoint", text(), nullable=False),
     sa.Column("model", text(), nullable=False),
     sa.Column("only_providers", sa.JSON(none_as_null=True)),

@@ -77,6 +77,7 @@ api_keys = sa.Table(
     sa.Column("workspace_id", text(), sa.ForeignKey("workspaces.id"), nullable=False),
     sa.Column("creator_user_id", text(), sa.ForeignKey("users.id")),
     sa.Column("intern_id", text()),
+    sa.Column("payer_hash", text()),
     sa.Column("name", text(), nullable=False),
     sa.Column("label", text(), nullable=False),
     sa.Column("disabled", sa.Boolean, nullable=False),
@@ -89,7 +90,8 @@ api_keys = sa.Table(
     sa.CheckConstraint("kind = 'management' OR NOT operator", name="operator"),
 )
 """`hash` names a key for ever. `secret_hash` is that of its present text: the same for all but
-interns' keys, whose text changes, and which have none while nothing runs with them."""
+interns' keys, whose text changes, and which have none while nothing runs with them. `payer_hash` is
+the key that answers for an intern's; no foreign key, since it may be gone."""
 sa.Index("uq_api_keys_secret_hash", api_keys.c.secret_hash, unique=True)
 sa.Index("ix_api_keys_intern", api_keys.c.intern_id)
 sa.Index("ix_api_keys_workspace_created", api_keys.c.workspace_id, api_keys.c.created_at)

@@ -46,6 +46,7 @@ interns = sa.Table(
     sa.Column("request_digest", text(), nullable=False),
     sa.Column("loss_acknowledged", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("workspace_digest", text()),
+    sa.Column("payer_hash", text()),
     sa.Column("restarts", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("run_model", text()),
     sa.Column("run_key_hash", text()),

@@ -24,7 +24,14 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tests.unit.accounting.admission.money_model import CREDIT, Ended, Model, Request
+from tests.unit.accounting.admission.money_model import (
+    CREDIT,
+    KEYS,
+    PAYERS,
+    Ended,
+    Model,
+    Request,
+)
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import KeyLimit, Reset
 from tollhouse.testing.clock import START
@@ -32,7 +39,7 @@ from tollhouse.testing.clock import START
 if TYPE_CHECKING:
     from datetime import datetime
 
-KEYS = ("k" * 64, "o" * 64)
+ALL_KEYS = (*KEYS, *PAYERS)
 AMOUNTS = st.one_of(
     st.integers(0, 20), st.integers(0, 8).map(lambda n: n * CREDIT // 2), st.just(CREDIT)
 )
@@ -97,7 +104,7 @@ class System(Protocol):
 
 
 class MoneyMachine(RuleBasedStateMachine):
-    """One account, two keys, any number of requests and batches."""
+    """One account, two keys, one of which answers for two interns; any number of requests."""
 
     requests = Bundle("requests")
     expired = Bundle("expired")
@@ -147,7 +154,7 @@ class MoneyMachine(RuleBasedStateMachine):
 
     @rule(
         target=requests,
-        key=st.sampled_from(KEYS),
+        key=st.sampled_from(ALL_KEYS),
         estimate=AMOUNTS,
         free=st.sampled_from([False, False, False, True]),
         open_ended=st.booleans(),
@@ -211,7 +218,7 @@ class MoneyMachine(RuleBasedStateMachine):
             self.model.granted += amount
 
     @rule(
-        key=st.sampled_from(KEYS),
+        key=st.sampled_from(ALL_KEYS),
         nano=st.none() | AMOUNTS,
         reset=st.none() | st.sampled_from(Reset),
     )
@@ -220,7 +227,7 @@ class MoneyMachine(RuleBasedStateMachine):
         self.model.limits[key] = limit
         self.under_test.limit(key, limit)
 
-    @rule(target=batches, key=st.sampled_from(KEYS), amount=AMOUNTS)
+    @rule(target=batches, key=st.sampled_from(ALL_KEYS), amount=AMOUNTS)
     def reserve(self, key: str, amount: int) -> object:
         # Whoever reserves waits for the charges before.
         self.under_test.book()

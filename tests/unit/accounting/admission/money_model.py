@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from tollhouse.accounting.rules import Rules
 
 CREDIT = NANO_PER_CREDIT
+KEYS = ("k" * 64, "o" * 64)
+PAYERS = {"i" * 64: KEYS[0], "j" * 64: KEYS[0]}
+"""Keys of interns, and who answers for them."""
+
+
+def keys_of(key: str) -> tuple[str, ...]:
+    """Return the keys whose limits hold for a request, its own first."""
+    return (key, PAYERS[key]) if key in PAYERS else (key,)
 
 
 @dataclass
@@ -27,7 +35,8 @@ class Request:
     id: str
     key: str
     estimate: int
-    key_weight: int
+    weights: dict[str, int]
+    """What it holds of the limit of each of its keys."""
     free: bool
     day: date
     began: float
@@ -88,7 +97,7 @@ class Model:
         return sum(each.amount for each in self.batches.values())
 
     def key_reserved(self, key: str) -> int:
-        return sum(each.amount for each in self.batches.values() if each.key == key)
+        return sum(each.amount for each in self.batches.values() if key in keys_of(each.key))
 
     @property
     def available(self) -> int:
@@ -115,10 +124,12 @@ class Model:
         return max(0, min(part, self.rules.ceiling_nano))
 
     def key_used(self, key: str) -> int:
-        return sum(each.cost for each in self.ended if each.key == key and self._in_window(each))
+        reset = self.limits.get(key, KeyLimit()).reset
+        mine = (each for each in self.ended if key in keys_of(each.key))
+        return sum(each.cost for each in mine if self._in_window(each, reset))
 
-    def _in_window(self, each: Ended) -> bool:
-        match self.limits.get(each.key, KeyLimit()).reset:
+    def _in_window(self, each: Ended, reset: Reset | None) -> bool:
+        match reset:
             case None:
                 return True
             case Reset.DAILY:
@@ -129,7 +140,7 @@ class Model:
                 return (each.day.year, each.day.month) == (self.today.year, self.today.month)
 
     def key_held(self, key: str) -> int:
-        return sum(each.key_weight for each in self.running.values() if each.key == key)
+        return sum(each.weights.get(key, 0) for each in self.running.values())
 
     @property
     def free_today(self) -> int:
@@ -150,9 +161,12 @@ class Model:
         reason = self._free() if free else None
         reason = reason or self._credits(key, estimate, free=free, open_ended=open_ended)
         if reason is None:
-            weight = 0 if free else self._weight(key, estimate, open_ended=open_ended)
+            weights = {
+                each: 0 if free else self._weight(each, estimate, open_ended=open_ended)
+                for each in keys_of(key)
+            }
             self.running[id_] = Request(
-                id_, key, estimate, weight, free, self.today, self.monotonic
+                id_, key, estimate, weights, free, self.today, self.monotonic
             )
             if free:
                 self.minute.append(self.monotonic)
@@ -173,26 +187,35 @@ class Model:
     def _credits(  # noqa: PLR0911 - one for each reason
         self, key: str, estimate: int, *, free: bool, open_ended: bool
     ) -> str | None:
-        limit = self.limits.get(key, KeyLimit()).limit_nano
         if free:
             return "negative_balance" if self.balance < 0 else None
-        weight = self._weight(key, estimate, open_ended=open_ended)
-        used = self.key_used(key) + self.key_reserved(key)
         has_budget = estimate > 0 and self.available < self.rules.threshold_nano
-        if limit is not None and used >= limit:
-            return "key_limit_exhausted"
-        if limit is not None and used + weight > limit:
-            return "weight_exceeds_key_limit"
+        for each in keys_of(key):
+            spent = self._spent(each, self._weight(each, estimate, open_ended=open_ended))
+            if spent is not None:
+                return spent
         if self.available <= 0:
             return "insufficient_credits"
         if has_budget and estimate > self.budget:
             return "weight_exceeds_budget"
-        held = self.key_held(key)
-        if limit is not None and held and (used + held >= limit or used + held + weight > limit):
-            return "key_limit_held"
+        for each in keys_of(key):
+            if self._is_held(each, self._weight(each, estimate, open_ended=open_ended)):
+                return "key_limit_held"
         if has_budget and self.held + estimate > self.budget:
             return "in_flight_budget_exhausted"
         return None
+
+    def _spent(self, key: str, weight: int) -> str | None:
+        limit = self.limits.get(key, KeyLimit()).limit_nano
+        used = self.key_used(key) + self.key_reserved(key)
+        if limit is not None and used >= limit:
+            return "key_limit_exhausted"
+        return "weight_exceeds_key_limit" if limit is not None and used + weight > limit else None
+
+    def _is_held(self, key: str, weight: int) -> bool:
+        limit, held = self.limits.get(key, KeyLimit()).limit_nano, self.key_held(key)
+        used = self.key_used(key) + self.key_reserved(key) + held
+        return limit is not None and held > 0 and (used >= limit or used + weight > limit)
 
     def settle(self, id_: str, cost: int) -> Ended:
         """End a request with a charge, whether it still holds something or not."""
@@ -209,12 +232,12 @@ class Model:
 
     def reserve(self, id_: str, key: str, amount: int) -> str | None:
         """Return why an amount cannot be reserved; None where it is."""
-        limit = self.limits.get(key, KeyLimit()).limit_nano
         if not amount and self.balance < 0:
             return "negative_balance"
-        if amount and limit is not None:
-            left = limit - self.key_used(key) - self.key_reserved(key)
-            if amount > left:
+        for each in keys_of(key):
+            limit = self.limits.get(each, KeyLimit()).limit_nano
+            used = self.key_used(each) + self.key_reserved(each)
+            if amount and limit is not None and amount > limit - used:
                 return "batch_exceeds_key_limit"
         if amount and amount > self.available:
             return "batch_exceeds_credits"

@@ -188,6 +188,7 @@ async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
     assert limits(error) == [
         {
             "limit_source": "service_in_flight_budget",
+            "payer": False,
             "limit": 4.5,
             "used": 1.0,
             "held": 2.0,
@@ -196,6 +197,7 @@ async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
         },
         {
             "limit_source": "service_credits",
+            "payer": False,
             "limit": 10.0,
             "used": 1.0,
             "held": 2.0,

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.unit.accounting.admission.front_desk import ACCOUNT, FakeStanding
-from tests.unit.accounting.admission.money_machine import KEYS, MoneyMachine, System
+from tests.unit.accounting.admission.money_machine import ALL_KEYS, MoneyMachine, System
+from tests.unit.accounting.admission.money_model import PAYERS, keys_of
 from tollhouse.accounting.admission.desk import Desk
-from tollhouse.accounting.admission.reserve import Means, refusal
+from tollhouse.accounting.admission.reserve import KeyMeans, Means, refusal
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
     FREE_PER_MINUTE,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from tests.unit.accounting.admission.money_model import Ended, Model
+    from tollhouse.accounting.admission.account import Hold
 
 STEPS = 200
 EXAMPLES_IN_TEST = 25
@@ -56,6 +58,7 @@ def claim_of(
         free=free,
         only_free=free,
         rate=rate,
+        payer_hash=PAYERS.get(key),
     )
 
 
@@ -96,6 +99,7 @@ def record_of(ended: Ended, arrived: datetime, account_id: str = ACCOUNT) -> Gen
         id=ended.id,
         account_id=account_id,
         key_hash=ended.key,
+        payer_hash=PAYERS.get(ended.key),
         charge=charge(ended.cost),
         free_limited=ended.free,
         created_at=arrived,
@@ -150,10 +154,11 @@ class InMemory:
         self.standing.account = replace(
             account, credits=_with(account.credits, used=cost), free_requests=free
         )
-        key = self.standing.keys.get(record.key_hash, KeyFacts())
-        days = dict(key.days)
-        days[day] = days.get(day, Spend()) + Spend(cost)
-        self.standing.keys[record.key_hash] = replace(key, total=key.total + Spend(cost), days=days)
+        for key_hash in keys_of(record.key_hash):
+            key = self.standing.keys.get(key_hash, KeyFacts())
+            days = dict(key.days)
+            days[day] = days.get(day, Spend()) + Spend(cost)
+            self.standing.keys[key_hash] = replace(key, total=key.total + Spend(cost), days=days)
 
     def kill(self) -> None:
         group, self.pending = self.pending, []
@@ -173,14 +178,13 @@ class InMemory:
         self.desk.stale(ACCOUNT)
 
     def reserve(self, batch: str, key: str, amount: int) -> str | None:
-        now, known = self.clock.now(), self.standing.keys.get(key, KeyFacts())
-        usage = key_usage(known.total, known.days, now, None)
+        payer = PAYERS.get(key)
         means = Means(
             self.standing.account.credits,
             needs_credits=True,
             reserved_nano=sum(amount for _, amount in self.batches.values()),
-            key_limit=key_budget(known.limit, usage, now.date()),
-            key_reserved_nano=known.reserved_nano,
+            key=self._means(key),
+            payer=None if payer is None else self._means(payer),
         )
         refused = refusal(amount, means)
         if refused is not None:
@@ -188,6 +192,11 @@ class InMemory:
         self.batches[batch] = (key, amount)
         self._reserved()
         return None
+
+    def _means(self, key: str) -> KeyMeans:
+        now, known = self.clock.now(), self.standing.keys.get(key, KeyFacts())
+        usage = key_usage(known.total, known.days, now, None)
+        return KeyMeans(key_budget(known.limit, usage, now.date()), known.reserved_nano)
 
     def charge(self, batch: str, ended: Ended, arrived: datetime, by: int) -> None:
         key, amount = self.batches[batch]
@@ -203,9 +212,9 @@ class InMemory:
         """Write what is reserved into the books."""
         total = sum(amount for _, amount in self.batches.values())
         self.standing.account = replace(self.standing.account, reserved_nano=total)
-        for key in KEYS:
+        for key in ALL_KEYS:
             known = self.standing.keys.get(key, KeyFacts())
-            own = sum(amount for owner, amount in self.batches.values() if owner == key)
+            own = sum(amount for owner, amount in self.batches.values() if key in keys_of(owner))
             self.standing.keys[key] = replace(known, reserved_nano=own)
         self.desk.stale(ACCOUNT)
 
@@ -249,11 +258,26 @@ class ForgetfulDesk(Desk):
             super().release(generation_id)
 
 
-class ForgetfulMachine(MoneyMachine):
-    """A desk with a fault that was put there."""
+class StingyDesk(Desk):
+    """Counts what an intern used to its own key alone, until the books are read again."""
 
-    def open(self, model: Model) -> System:
-        return InMemory(model, ForgetfulDesk)
+    def taken(self, record: GenerationRecord) -> None:
+        super().taken(replace(record, payer_hash=None))
+
+
+class ClingingDesk(Desk):
+    """Never ends what an intern's request holds of its payer's limit."""
+
+    def _end(self, hold: Hold, actual_nano: int) -> None:
+        hold.payer = None
+        super()._end(hold, actual_nano)
+
+
+class CarelessDesk(Desk):
+    """Looks at an intern's own limit alone."""
+
+    async def admit(self, claim: Claim) -> bool:
+        return await super().admit(replace(claim, payer_hash=None))
 
 
 def lives(examples: int) -> settings:
@@ -280,6 +304,11 @@ def quick() -> settings:
     return settings(lives(EXAMPLES_IN_SOAK), phases=[Phase.generate], derandomize=True)
 
 
-def test_the_machine_finds_a_fault_that_was_put_there(quick: settings) -> None:
+@pytest.mark.parametrize("desk", [ForgetfulDesk, StingyDesk, ClingingDesk, CarelessDesk])
+def test_the_machine_finds_a_fault_that_was_put_there(quick: settings, desk: type[Desk]) -> None:
+    class FaultyMachine(MoneyMachine):
+        def open(self, model: Model) -> System:
+            return InMemory(model, desk)
+
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(ForgetfulMachine, settings=quick)
+        run_state_machine_as_test(FaultyMachine, settings=quick)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.accounting.admission.refusals import payment_required
-from tollhouse.accounting.admission.reserve import Means, caps, refusal
+from tollhouse.accounting.admission.reserve import KeyMeans, Means, caps, refusal
 from tollhouse.accounting.admission.types import Refusal
 from tollhouse.accounting.types import Budget, BudgetScope, Credits, Reset
 from tollhouse.kernel.money import NANO_PER_CREDIT as CREDIT
@@ -21,13 +21,19 @@ means = st.builds(
     st.builds(Credits, purchased_nano=amounts, used_nano=amounts),
     st.booleans(),
     amounts,
-    key_limits,
-    amounts,
+    st.builds(KeyMeans, key_limits, amounts),
+    st.none() | st.builds(KeyMeans, key_limits, amounts),
 )
 
 
 def means_of(balance: int = 10 * CREDIT, **fields: Any) -> Means:
     return Means(credits=Credits(purchased_nano=balance), needs_credits=True, **fields)
+
+
+def limited_keys(of: Means) -> list[KeyMeans]:
+    """Return what is left of those keys that have a limit."""
+    keys = (of.key, of.payer)
+    return [key for key in keys if key is not None and key.limit is not None]
 
 
 def refused(amount_nano: int, of: Means) -> Refusal:
@@ -39,8 +45,9 @@ def refused(amount_nano: int, of: Means) -> Refusal:
 @given(st.integers(1, 9), means)
 def test_an_amount_fits_where_it_is_left_everywhere(amount: int, of: Means) -> None:
     left = [of.credits.balance_nano - of.reserved_nano] if of.needs_credits else []
-    if of.key_limit is not None:
-        left.append(of.key_limit.limit_nano - of.key_limit.spend_nano - of.key_reserved_nano)
+    left += [
+        key.limit.limit_nano - key.limit.spend_nano - key.reserved_nano for key in limited_keys(of)
+    ]
     assert (refusal(amount, of) is None) == all(amount <= each for each in left)
 
 
@@ -55,7 +62,7 @@ def test_every_limit_is_shown_and_the_one_that_refuses_first(amount: int, of: Me
     if found is not None:
         shown = caps(of, found)
         assert shown[0].source == found.source
-        assert len(shown) == of.needs_credits + (of.key_limit is not None)
+        assert len(shown) == of.needs_credits + len(limited_keys(of))
         assert not found.retry_after
 
 
@@ -76,6 +83,7 @@ def test_the_refusal_for_want_of_credits_says_why_and_what_helps() -> None:
         "limits": [
             {
                 "limit_source": "acme_credits",
+                "payer": False,
                 "limit": 10,
                 "used": 0,
                 "held": 7,
@@ -100,7 +108,7 @@ def test_the_refusal_of_a_keys_limit_says_why_and_what_helps(
 ) -> None:
     reset = None if resets_at is None else Reset.DAILY
     limit = Budget(BudgetScope.KEY_LIMIT, 9 * CREDIT, 2 * CREDIT, reset, resets_at)
-    of = means_of(key_limit=limit, key_reserved_nano=3 * CREDIT)
+    of = means_of(key=KeyMeans(limit, 3 * CREDIT))
     found = refused(5 * CREDIT, of)
     assert found.message == (
         "The batch may cost 5 credits; 4 are left of the key's limit of 9 (2 used, 3 reserved for "
@@ -113,8 +121,21 @@ def test_the_refusal_of_a_keys_limit_says_why_and_what_helps(
 
 
 def test_a_keys_limit_that_is_used_up_has_nothing_left() -> None:
-    limit = Budget(BudgetScope.KEY_LIMIT, CREDIT, 2 * CREDIT)
-    assert "; 0 are left of the key's limit of 1" in refused(1, means_of(key_limit=limit)).message
+    of = means_of(key=KeyMeans(Budget(BudgetScope.KEY_LIMIT, CREDIT, 2 * CREDIT)))
+    assert "; 0 are left of the key's limit of 1" in refused(1, of).message
+
+
+def test_the_refusal_of_the_payers_limit_says_whose_it_is() -> None:
+    own, payers = (Budget(BudgetScope.KEY_LIMIT, limit * CREDIT, 2 * CREDIT) for limit in (100, 9))
+    of = means_of(100 * CREDIT, key=KeyMeans(own), payer=KeyMeans(payers, 3 * CREDIT))
+    found = refused(5 * CREDIT, of)
+    assert found.message == (
+        "The batch may cost 5 credits; 4 are left of the limit of the key that answers for this "
+        "intern of 9 (2 used, 3 reserved for batches)."
+    )
+    assert found.remedy.endswith("or raise the limit of the key that answers for this intern.")
+    assert [cap.source for cap in caps(of, found)] == ["payer_limit", "key_limit", "credits"]
+    assert payment_required(found, caps(of, found), "x_").metadata["limit_source"] == "x_key_limit"
 
 
 def test_nothing_is_refused_by_a_negative_balance_in_the_words_for_free_models() -> None:

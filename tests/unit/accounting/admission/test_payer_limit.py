@@ -1,0 +1,160 @@
+"""The limit of the key that answers for an intern: it holds beside that of the intern's own key."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.unit.accounting.admission.front_desk import CREDIT, KEY, FrontDesk, limits
+from tollhouse.accounting.admission.types import KeyFacts
+from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.types import KeyLimit, Spend
+from tollhouse.kernel.clock import SystemClock
+from tollhouse.kernel.errors import PaymentRequired
+
+RICH = 1_000 * CREDIT
+ADA, BOB = "a" * 64, "b" * 64
+"""Keys of two interns; `KEY` answers for both."""
+
+
+def front_desk(
+    payers: int | None, own: int | None = None, *, reserved: int = 0, rules: Rules | None = None
+) -> FrontDesk:
+    """Return a desk at which the payer and Ada's own key have limits."""
+    clock = None if rules is None else SystemClock()
+    front = FrontDesk(balance=RICH, limit=KeyLimit(payers), rules=rules, clock=clock)
+    front.standing.keys[KEY] = KeyFacts(KeyLimit(payers), reserved_nano=reserved)
+    front.standing.keys[ADA] = KeyFacts(KeyLimit(own))
+    return front
+
+
+async def admit(front: FrontDesk, key: str, estimate: int = 1, **fields: Any) -> str:
+    return await front.admit(estimate, key_hash=key, payer_hash=KEY, **fields)
+
+
+async def refused(front: FrontDesk, key: str, estimate: int = 1, **fields: Any) -> PaymentRequired:
+    with pytest.raises(PaymentRequired) as caught:
+        await admit(front, key, estimate, **fields)
+    return caught.value
+
+
+def settle(front: FrontDesk, id_: str, key: str, cost: int) -> Any:
+    record = front.record(id_, cost, key_hash=key, payer_hash=KEY)
+    front.desk.taken(record)
+    return record
+
+
+async def test_what_an_intern_used_is_used_of_its_payers_limit() -> None:
+    front = front_desk(10)
+    settle(front, await admit(front, ADA, 10), ADA, 10)
+    error = await refused(front, BOB)
+    assert error.metadata["reason"] == "key_limit_exhausted"
+    assert error.metadata["limit_source"] == "service_key_limit"
+    assert error.message.startswith("The limit of the key that answers for this intern of ")
+    with pytest.raises(PaymentRequired):
+        await front.admit(1)
+
+
+async def test_what_the_payer_itself_used_counts_for_its_interns() -> None:
+    front = front_desk(10)
+    front.settle(await front.admit(10), 10)
+    assert (await refused(front, ADA)).metadata["reason"] == "key_limit_exhausted"
+
+
+async def test_two_interns_at_once_cannot_spend_the_same_rest() -> None:
+    front = front_desk(10)
+    await admit(front, ADA, 5)
+    await admit(front, BOB, 5)
+    for key in (ADA, BOB):
+        error = await refused(front, key, 5)
+        assert error.metadata["reason"] == "key_limit_held"
+        assert error.message == (
+            "Requests under way hold 0.00000001 credits of the limit of the key that answers for "
+            "this intern; 0 are left."
+        )
+
+
+async def test_a_request_that_ends_gives_back_what_it_held_of_both() -> None:
+    front = front_desk(10, own=10)
+    front.desk.release(await admit(front, ADA, 10))
+    settle(front, await admit(front, ADA, 10), ADA, 4)
+    front.desk.release(await front.admit(6))
+    await admit(front, ADA, 6)
+
+
+async def test_each_limit_refuses_what_the_other_would_allow() -> None:
+    error = await refused(front_desk(10, own=3), ADA, 5)
+    assert "of the key's limit" in error.message
+    error = await refused(front_desk(3, own=10), ADA, 5)
+    assert "left of the limit of the key that answers for this intern" in error.message
+
+
+async def test_its_own_limit_is_looked_at_first() -> None:
+    error = await refused(front_desk(0, own=0), ADA)
+    assert error.message.startswith("The key's limit of 0 credits")
+    assert [each["payer"] for each in limits(error)] == [False, True, False]
+
+
+async def test_the_binding_limit_comes_first_and_says_whose_it_is() -> None:
+    error = await refused(front_desk(3, own=10), ADA, 5)
+    assert [(each["limit_source"], each["payer"]) for each in limits(error)] == [
+        ("service_key_limit", True),
+        ("service_key_limit", False),
+        ("service_credits", False),
+    ]
+
+
+async def test_a_request_without_a_limit_of_its_output_holds_what_is_left_of_each() -> None:
+    front = front_desk(10, own=30)
+    await admit(front, ADA, 20, open_ended=True)
+    seen = await front.desk.preview(front.claim(1, key_hash=ADA, payer_hash=KEY))
+    held = {cap.source: cap.held_nano for cap in seen.caps if "limit" in cap.source}
+    assert held == {"key_limit": 20, "payer_limit": 10}
+    assert seen.too_small == {"payer_limit"}
+
+
+async def test_what_batches_have_reserved_of_the_payers_limit_is_not_left() -> None:
+    error = await refused(front_desk(10, reserved=6), ADA, 5)
+    assert error.metadata["reason"] == "weight_exceeds_key_limit"
+    assert "batches have reserved" in error.message
+
+
+async def test_nothing_is_counted_twice_against_the_account() -> None:
+    front = FrontDesk(balance=100, limit=KeyLimit(None))
+    id_ = await admit(front, ADA, 20)
+    seen = await front.desk.preview(front.claim(1))
+    held = {cap.source: cap.held_nano for cap in seen.caps}
+    assert (held["credits"], held["in_flight_budget"]) == (20, 20)
+    settle(front, id_, ADA, 20)
+    seen = await front.desk.preview(front.claim(1))
+    assert next(cap.used_nano for cap in seen.caps if cap.source == "credits") == 20
+
+
+async def test_what_is_booked_is_counted_once() -> None:
+    front = front_desk(10)
+    record = settle(front, await admit(front, ADA, 4), ADA, 4)
+    front.standing.keys[KEY] = KeyFacts(KeyLimit(10), Spend(4))
+    front.standing.keys[ADA] = KeyFacts(KeyLimit(None), Spend(4))
+    front.desk.booked([record])
+    front.desk.stale("account")
+    await admit(front, BOB, 6)
+
+
+async def test_a_payers_limit_that_is_changed_holds_at_once() -> None:
+    front = front_desk(10)
+    await admit(front, ADA, 1)
+    front.standing.keys[KEY] = KeyFacts(KeyLimit(0))
+    front.desk.stale("account")
+    await refused(front, ADA)
+
+
+async def test_what_others_hold_of_the_payers_limit_is_waited_for() -> None:
+    front = front_desk(10, rules=Rules(wait_seconds=30, settlement_seconds=0))
+    first = await admit(front, ADA, 10)
+    second = asyncio.create_task(admit(front, BOB, 5))
+    await asyncio.sleep(0.01)
+    assert not second.done()
+    front.desk.release(first)
+    await second
