@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 
+from tests.acceptance.intern_keys import new_own_key
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.raw_client import Answer, post_chat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.faults.books import Books
@@ -53,8 +55,9 @@ BODY = json.dumps(
 class Bank:
     """The management of a server's money."""
 
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: ServerProcess, database: str | None = None) -> None:
         self.server = server
+        self._database = database
         self._http = httpx2.Client(
             base_url=server.base_url, headers={"authorization": f"Bearer {server.management_key}"}
         )
@@ -68,9 +71,21 @@ class Bank:
         data = self._http.get("/credits").raise_for_status().json()["data"]
         return round(data["total_credits"] - data["total_usage"], 9)
 
-    def limit_key(self, limit: float | None) -> None:
+    @property
+    def key_hash(self) -> str:
+        """The hash of the one API key."""
         [key] = [each for each in self._http.get("/keys").json()["data"] if each["kind"] == "api"]
-        self._http.patch(f"/keys/{key['hash']}", json={"limit": limit}).raise_for_status()
+        return str(key["hash"])
+
+    def limit_key(self, limit: float | None) -> None:
+        self._http.patch(f"/keys/{self.key_hash}", json={"limit": limit}).raise_for_status()
+
+    async def own_key(self, intern: str) -> str:
+        """Make a key of an intern that the API key answers for; return its text."""
+        workspace = self.server.announced["workspace_id"]
+        return await new_own_key(
+            self.server, workspace, intern, payer_hash=self.key_hash, database=self._database
+        )
 
     def close(self) -> None:
         self._http.close()
@@ -82,7 +97,7 @@ def bank(request: pytest.FixtureRequest, tmp_path: Path, books: Books) -> Iterat
     limits, model = request.param
     config = CONFIG.format(limits=limits, model=model)
     with start_server(tmp_path, config=config, env=books.env) as server:
-        made = Bank(server)
+        made = Bank(server, books.env.get("TOLLHOUSE_DATABASE_URL"))
         yield made
         made.close()
 
@@ -98,10 +113,11 @@ on_postgresql_in_soak = pytest.mark.parametrize(
 )
 
 
-async def spend(bank: Bank) -> list[Answer]:
-    """Send a request from every client at once."""
+async def spend(bank: Bank, keys: Sequence[str] = ()) -> list[Answer]:
+    """Send a request from every client at once, with the API key or in turn with some others."""
     server = bank.server
-    asked = (post_chat(server.base_url, server.api_key, BODY) for _ in range(CLIENTS))
+    turns = cycle(keys or [server.api_key])
+    asked = (post_chat(server.base_url, next(turns), BODY) for _ in range(CLIENTS))
     answers = list(await asyncio.gather(*asked))
     assert {answer.status for answer in answers} <= {200, 402}
     return answers
@@ -138,6 +154,16 @@ async def test_a_keys_limit_of_ten_requests_serves_ten_of_sixty_four(bank: Bank)
         assert served(await spend(bank)) == FIT
     bank.limit_key(None)
     assert served(await spend(bank)) == CLIENTS
+
+
+@exact()
+async def test_a_keys_limit_of_ten_requests_serves_ten_of_it_and_its_interns(bank: Bank) -> None:
+    bank.add(1_000)
+    keys = [bank.server.api_key, await bank.own_key("ada"), await bank.own_key("bob")]
+    for number in range(1, ROUNDS_IN_TEST + 1):
+        bank.limit_key(round(number * FIT * COST, 9))
+        assert served(await spend(bank, keys)) == FIT
+    assert bank.balance == round(1_000 - ROUNDS_IN_TEST * FIT * COST, 9)
 
 
 @on_postgresql_in_soak

@@ -51,7 +51,7 @@ class InternKeys:
         Args:
             write: The transaction.
             account_id: Whose intern it is.
-            workspace_id: Where it is; a key that it has already stays where it is.
+            workspace_id: Where the intern is, and its key from now on.
             wanted: What its first key is to be; a later call changes name and payer alone.
         """
         now = self._clock.now()
@@ -63,6 +63,7 @@ class InternKeys:
         text = new_key_text(self._ids)
         renewed = replace(
             known,
+            workspace_id=workspace_id,
             name=wanted.name,
             label=mask_key(text),
             secret_hash=hash_key(text),

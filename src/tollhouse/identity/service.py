@@ -315,10 +315,11 @@ class IdentityService:
                 "This is the default workspace; confirm with confirm_default_workspace_deletion."
             )
             raise Invalid(message)
+        # Its interns come first: their keys go with them.
+        await self._workspace_leaves(write, found, who)
         if await repository.has_keys(write, found.id):
             message = "The workspace still has API keys; delete them first."
             raise Invalid(message)
-        await self._workspace_leaves(write, found, who)
         await repository.delete_workspace(write, found.id)
 
     # Users

@@ -112,6 +112,19 @@ async def test_a_key_that_has_another_text_now_is_disabled_at_once(
     assert await ada.who(second.text) is None
 
 
+async def test_a_new_text_brings_its_key_back_to_where_it_is(
+    ada: Ada, service: IdentityService
+) -> None:
+    issued = await ada.issue()
+    async with ada.database.writing() as write:
+        facts = {"name": "Second", "slug": "second"}
+        second = await service.create_workspace(write, ada.acme.account.id, facts, None)
+        await service.change_key(write, OPERATOR, issued.key.hash, workspace_id=second.id)
+    found = await ada.who((await ada.issue()).text)
+    assert found is not None
+    assert found.workspace_id == ada.acme.workspace.id
+
+
 async def test_its_key_goes_with_it(ada: Ada, service: IdentityService) -> None:
     issued = await ada.issue()
     await ada.delete()

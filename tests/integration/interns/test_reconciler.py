@@ -17,7 +17,7 @@ from tollhouse.interns.health import is_healthy
 from tollhouse.interns.lifecycle import BEGUN, FAILED, QUEUED, RUNS, STOPPED
 from tollhouse.interns.reconciler import MOST_RESTARTS
 from tollhouse.interns.types import Desired, Operation, State, Status
-from tollhouse.kernel.errors import NotFound, Unavailable
+from tollhouse.kernel.errors import Invalid, NotFound, Unavailable
 from tollhouse.kernel.secret import Secret
 from tollhouse.storage.blobs.port import BlobsUnavailable
 from tollhouse.testing.builders import OPERATOR
@@ -369,6 +369,18 @@ async def test_a_key_that_a_manager_deleted_is_made_anew_at_the_next_boot(machin
     assert await machine.opens(machine.text(intern))
     [made] = await machine.kept_keys()
     assert made.hash != key.hash
+
+
+async def test_its_key_is_not_what_keeps_its_workspace(machine: Machine) -> None:
+    intern = await machine.running()
+    await machine.ask(Operation.SUSPEND, intern)
+    agency = machine.agency
+    identity, account = agency.office.identity, agency.caller.account_id
+    with pytest.raises(Invalid, match="still has interns"):
+        async with agency.database.writing() as write:
+            await identity.delete_workspace(
+                write, OPERATOR, account, intern.workspace_id, default_confirmed=True
+            )
 
 
 async def payer_of(machine: Machine, intern: Intern) -> str | None:
