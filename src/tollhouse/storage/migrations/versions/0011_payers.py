@@ -1,7 +1,7 @@
 """Who answers for an intern: the key that had it run.
 
-Revision ID: 0010
-Revises: 0009
+Revision ID: 0011
+Revises: 0010
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0010"
-down_revision = "0009"
+revision = "0011"
+down_revision = "0010"
 
 _TABLES = ("api_keys", "interns", "generations", "reservations", "batches")
 
