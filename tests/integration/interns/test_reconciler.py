@@ -25,7 +25,8 @@ from tollhouse.testing.builders import OPERATOR
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.integration.interns.machine import Machine
+    from tests.integration.interns.machine import Machine, MadeUpSandbox
+    from tollhouse.interns.runtimes.base import Launch
     from tollhouse.interns.types import Intern
 
 
@@ -265,19 +266,26 @@ async def test_what_others_have_given_up_is_taken_down(machine: Machine) -> None
 # Taking turns
 
 
-async def test_who_waits_for_its_turn_to_boot_has_its_whole_time_after_it(machine: Machine) -> None:
+async def test_who_waits_for_its_turn_to_boot_has_its_whole_time_after_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = machine.runtime.start
+    begun: list[str] = []
+
+    async def the_first_hangs(launch: Launch) -> MadeUpSandbox:
+        begun.append(launch.name)
+        if len(begun) == 1:
+            await asyncio.Event().wait()
+        return await start(launch)
+
+    monkeypatch.setattr(machine.runtime, "start", the_first_hangs)
     machine.boots_at_once = 1
-    machine.paces = replace(machine.paces, boot_seconds=1)
     await machine.kill()
-    machine.runtime.held = asyncio.Event()
-    first, second = [await machine.agency.make(name, provision=True) for name in ("aa", "bb")]
-    booting = await machine.until(first, lambda found: found.step == 3)
-    waiting = await machine.agency.get(second.id)
-    if booting.state != BEGUN:  # the other one was first
-        first, second = second, first
-    assert waiting.state == QUEUED
+    made = [await machine.agency.make(name, provision=True) for name in ("aa", "bb")]
+    await machine.until_true(lambda: bool(begun))
+    first, second = sorted(made, key=lambda intern: intern.id != begun[0])
+    assert (await machine.agency.get(second.id)).state == QUEUED
     await machine.until_state(first, FAILED)
-    machine.runtime.held.set()
     await machine.until_state(second, RUNS)
 
 
