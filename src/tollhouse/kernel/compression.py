@@ -1,6 +1,6 @@
 """Zstandard: the standard library's from Python 3.14 on, before that its twin of another name.
 
-Source: PEP 784, https://pypi.org/project/backports.zstd
+Source: PEP 784; RFC 8878 for the format.
 """
 
 from __future__ import annotations
