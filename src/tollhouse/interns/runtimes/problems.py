@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from tollhouse.interns.runtimes.calls import MACHINES
 from tollhouse.interns.runtimes.host import unreadable
 from tollhouse.interns.runtimes.launching import own_program
+from tollhouse.interns.syscalls.numbers import MACHINES
 
 if TYPE_CHECKING:
     from tollhouse.interns.runtimes.host import Host

@@ -21,7 +21,7 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.runtimes.bpf import (
+from tollhouse.interns.syscalls.bpf import (
     ARCHITECTURE,
     NUMBER,
     Instruction,
@@ -37,7 +37,7 @@ from tollhouse.interns.runtimes.bpf import (
     refuse,
     unless_equal,
 )
-from tollhouse.interns.runtimes.calls import LAST_KNOWN, MACHINES
+from tollhouse.interns.syscalls.numbers import LAST_KNOWN, MACHINES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,69 @@
+"""The agent's process: `python -I -m tollhouse.interns.agent`.
+
+standard input    lines of JSON from the daemon; their end is the agent's
+standard output   lines of JSON to the daemon
+standard error    the daemon's log
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+from typing import Final
+
+from tollhouse.interns.agent.orders import Input, Order, Setup
+from tollhouse.interns.agent.pipes import Pipes, open_pipes
+from tollhouse.interns.agent.runs import Runs
+
+_PR_SET_DUMPABLE: Final = 4
+
+
+def main() -> int:
+    """Serve until the daemon closes its end; return the exit code."""
+    # No command of a manual run can take this process over, whose network it has not: proc(5).
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    reads, writes = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
+    try:
+        asyncio.run(_serve(reads, writes))
+    except (OSError, KeyboardInterrupt):
+        return 1  # the daemon is gone
+    return 0
+
+
+def _own(number: int, how: int) -> int:
+    """Return a standard descriptor as one that no program inherits, and nothing prints to."""
+    ours = os.dup(number)
+    if how == os.O_WRONLY:
+        os.dup2(2, number)
+    else:
+        nothing = os.open(os.devnull, how)
+        os.dup2(nothing, number)
+        os.close(nothing)
+    return ours
+
+
+async def _serve(reads: int, writes: int) -> None:
+    pipes = await open_pipes(reads, writes)
+    first = await pipes.read()
+    if first is None:
+        return
+    runs = Runs(Setup.read(first), pipes.send)
+    try:
+        await _obey(pipes, runs)
+    finally:
+        await runs.close()
+
+
+async def _obey(pipes: Pipes, runs: Runs) -> None:
+    while (line := await pipes.read()) is not None:
+        match line["type"]:
+            case "run":
+                runs.begin(Order.read(line))
+            case "steer":
+                runs.steer(Input.read(line["input"]))
+            case "cancel":
+                runs.cancel()
+            case _:
+                sys.stderr.write("error tollhouse.interns.agent: an unknown order\n")

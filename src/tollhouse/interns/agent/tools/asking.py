@@ -1,0 +1,50 @@
+"""Questions to people."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, Field
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import CallDeferred
+
+from tollhouse.interns.agent.tools.work import Work
+
+MOST_FIELDS: Final = 20
+_LONGEST: Final = 4000
+
+
+class AskedField(BaseModel):
+    """Something that an answer holds."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    type: Literal["string", "number", "integer", "boolean"] = "string"
+    required: bool = True
+    options: Annotated[list[str], Field(max_length=100)] | None = None
+    """Of a string: what may be chosen."""
+
+
+async def ask_user(
+    ctx: RunContext[Work],  # noqa: ARG001 - the library's
+    message: Annotated[str, Field(min_length=1, max_length=_LONGEST)],
+    fields: Annotated[list[AskedField], Field(max_length=MOST_FIELDS)] | None = None,
+) -> str:
+    """Ask the user something that you cannot find out, and wait for the answer.
+
+    Args:
+        ctx: Of the call.
+        message: The question.
+        fields: What the answer holds; without, it is a text.
+    """
+    asked = fields or [AskedField(name="answer")]
+    raise CallDeferred(metadata=elicitation(message, asked), kind="question")
+
+
+def elicitation(message: str, fields: list[AskedField]) -> dict[str, Any]:
+    """Return a question as the daemon asks it."""
+    return {
+        "message": message,
+        "fields": [
+            field.model_dump(exclude=None if field.options else {"options"}) for field in fields
+        ],
+    }

@@ -1,0 +1,38 @@
+"""Asking before something is done, where that has to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
+
+from tollhouse.interns.agent.permits import Verdict, question
+
+if TYPE_CHECKING:
+    from pydantic_ai import RunContext
+
+    from tollhouse.interns.agent.tools.work import Work
+
+
+def need_consent(ctx: RunContext[Work], scope: str, operation: str) -> None:
+    """Return where an operation may be done.
+
+    Args:
+        ctx: Of the call.
+        scope: See `permits.question`.
+        operation: The same.
+
+    Raises:
+        ApprovalRequired: Somebody has to be asked; the run ends here, and goes on with the answer.
+        ToolFailed: Operations of this scope were rejected for the rest of the session.
+    """
+    if ctx.tool_call_approved:
+        return
+    match ctx.deps.permits.verdict(scope):
+        case Verdict.ALLOW:
+            return
+        case Verdict.REJECT:
+            ctx.deps.rejected.add(ctx.tool_call_id or "")
+            raise ToolFailed("The user rejects operations of this kind. Do not try again.")
+        case Verdict.ASK:
+            raise ApprovalRequired(metadata=question(scope, operation))

@@ -1,0 +1,35 @@
+"""All tools together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic_ai.toolsets import FunctionToolset
+
+from tollhouse.interns.agent.tools.asking import ask_user
+from tollhouse.interns.agent.tools.files import edit_file, read_file, write_file
+from tollhouse.interns.agent.tools.http import http_request
+from tollhouse.interns.agent.tools.mcp import call_mcp_tool, list_mcp_tools
+from tollhouse.interns.agent.tools.shell import shell
+
+if TYPE_CHECKING:
+    from tollhouse.interns.agent.tools.work import Work
+
+
+def toolset(*, with_servers: bool) -> FunctionToolset[Work]:
+    """Return what the agent can do.
+
+    Args:
+        with_servers: Whether there are MCP servers.
+    """
+    found: FunctionToolset[Work] = FunctionToolset(
+        [shell, http_request, ask_user], docstring_format="google"
+    )
+    # One at a time: what is written by one call is what the next one reads.
+    found.add_function(read_file, sequential=True)
+    found.add_function(write_file, sequential=True)
+    found.add_function(edit_file, sequential=True)
+    if with_servers:
+        found.add_function(list_mcp_tools)
+        found.add_function(call_mcp_tool)
+    return found
