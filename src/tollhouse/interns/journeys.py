@@ -37,7 +37,7 @@ from tollhouse.kernel.secret import Secret
 from tollhouse.kernel.start import StartError
 from tollhouse.kernel.waiting import Patience
 from tollhouse.vault.egress.service import Wanted
-from tollhouse.vault.types import Recipient
+from tollhouse.vault.types import GATEWAY_HOST, Recipient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -463,10 +463,17 @@ def _model(intern: Intern, workspace: Workspace) -> str:
 
 
 def _settings(intern: Intern, token: Secret) -> dict[str, object]:
-    return {
+    settings: dict[str, object] = {
         "token_sha256": sha256(token.reveal().encode()).hexdigest(),
         "intern": {"id": intern.id, "name": intern.name},
     }
+    if intern.run is not None:
+        settings["agent"] = {
+            "model": intern.run.model,
+            "instructions": intern.instructions or "",
+            "base_url": f"http://{GATEWAY_HOST}/v1",
+        }
+    return settings
 
 
 def _told(error: Exception) -> str:

@@ -12,6 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from tollhouse.interns.daemon.disk import is_full
 from tollhouse.interns.daemon.errors import Refused, refusal_of, rendered
 from tollhouse.interns.daemon.files import endpoints as files
+from tollhouse.interns.daemon.sessions import endpoints as conversations
 from tollhouse.interns.daemon.terminal.endpoint import (
     remove_terminal,
     serve_list,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from tollhouse.interns.daemon.files.endpoints import Files
+    from tollhouse.interns.daemon.sessions.endpoints import Conversations
     from tollhouse.interns.daemon.settings import Settings
     from tollhouse.interns.daemon.terminal.sessions import Sessions
 
@@ -34,17 +36,20 @@ _log = logging.getLogger(__name__)
 class App:
     """The daemon's API."""
 
-    def __init__(self, settings: Settings, sessions: Sessions, workspace: Files) -> None:
+    def __init__(
+        self, settings: Settings, terminals: Sessions, workspace: Files, talk: Conversations
+    ) -> None:
         """Take what it serves."""
         self._settings = settings
-        self._sessions = sessions
+        self._terminals = terminals
         self._files = workspace
+        self._conversations = talk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or a WebSocket."""
         try:
             if scope["type"] == "websocket":
-                await _serve_socket(WebSocket(scope, receive, send), self._sessions)
+                await _serve_socket(WebSocket(scope, receive, send), self._terminals)
                 return
             response = await self._serve(Request(scope, receive))
         except (ClientDisconnect, WebSocketDisconnect):
@@ -64,15 +69,18 @@ class App:
         if raw == files.PREFIX or raw.startswith(files.PREFIX + b"/"):
             _check(request, *files.METHODS)
             return await self._files.serve(request)
+        prefix = conversations.PREFIX
+        if raw == prefix or raw.startswith(prefix + b"/"):
+            return await self._conversations.serve(request)
         if path == "/healthz":
             _check(request, *_READ)
             return self._health()
         if path == "/terminals":
             _check(request, *_READ)
-            return serve_list(self._sessions)
+            return serve_list(self._terminals)
         if path.startswith("/terminals/"):
             _check(request, "DELETE")
-            return remove_terminal(self._sessions, path.removeprefix("/terminals/"))
+            return remove_terminal(self._terminals, path.removeprefix("/terminals/"))
         if path == "/terminal":
             raise Refused(426, "This is a WebSocket.", {"Upgrade": "websocket"})
         raise Refused(404, "There is nothing here.")

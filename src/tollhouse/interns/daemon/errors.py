@@ -38,18 +38,27 @@ _OF_THE_SYSTEM: Final[Mapping[int, tuple[int, str]]] = {
 class Refused(Exception):
     """The request is answered with an error."""
 
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        reason: str | None = None,
+    ) -> None:
         """Take the answer.
 
         Args:
             status: Of HTTP.
             message: A sentence for people; nothing secret, no content of files.
             headers: Further ones.
+            reason: A word for programs, where a status has several.
         """
         super().__init__(message)
         self.status = status
         self.message = message
         self.headers = headers
+        self.reason = reason
 
 
 def refusal_of(error: OSError) -> Refused:
@@ -64,5 +73,7 @@ def refusal_of(error: OSError) -> Refused:
 
 def rendered(refused: Refused) -> JSONResponse:
     """Return a refusal as a response, of HTTP or to a WebSocket's handshake."""
-    body = {"error": {"code": refused.status, "message": refused.message}}
-    return JSONResponse(body, refused.status, refused.headers)
+    told: dict[str, object] = {"code": refused.status, "message": refused.message}
+    if refused.reason is not None:
+        told["reason"] = refused.reason
+    return JSONResponse({"error": told}, refused.status, refused.headers)

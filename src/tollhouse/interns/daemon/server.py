@@ -8,20 +8,29 @@ import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
 from tollhouse.interns.daemon.app import App
+from tollhouse.interns.daemon.clock import Clock
+from tollhouse.interns.daemon.environment import program_environment
 from tollhouse.interns.daemon.files.endpoints import Files
 from tollhouse.interns.daemon.forwarder import MOST_CONNECTIONS, forwarding
 from tollhouse.interns.daemon.processes import Children
+from tollhouse.interns.daemon.sessions.agent import Agents
+from tollhouse.interns.daemon.sessions.endpoints import Conversations
+from tollhouse.interns.daemon.sessions.feed import Feed
+from tollhouse.interns.daemon.sessions.log import Log
+from tollhouse.interns.daemon.sessions.runs import Runs, Terms
+from tollhouse.interns.daemon.settings import INTERACTION_SECONDS
 from tollhouse.interns.daemon.terminal.endpoint import LARGEST_MESSAGE
 from tollhouse.interns.daemon.terminal.sessions import Sessions
 from tollhouse.interns.daemon.tokens import Guard
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from tollhouse.interns.daemon.settings import Settings
 
@@ -62,9 +71,12 @@ async def serve(settings: Settings, stdin: int) -> None:
     workspace = Files(settings.workspace, settings.largest_file_bytes)
     children = Children()
     children.begin()
-    sessions = Sessions(children, _environment(settings), settings.workspace)
-    app = Guard(App(settings, sessions, workspace), settings.token_sha256)
-    server = _Server(_config(app), ended, sessions)
+    environment = program_environment(settings)
+    terminals = Sessions(children, environment)
+    log = Log(Path(settings.workspace, ".intern"), Clock())
+    talk = _conversations(settings, children, environment, log)
+    app = Guard(App(settings, terminals, workspace, talk), settings.token_sha256)
+    server = _Server(_config(app), ended, terminals, talk)
     try:
         async with AsyncExitStack() as stack:
             if settings.egress_socket is not None:
@@ -75,21 +87,26 @@ async def serve(settings: Settings, stdin: int) -> None:
             await server.serve([listener])
     finally:
         await children.end_all(GRACE_SECONDS)
+        log.close()
 
 
 class _Server(uvicorn.Server):
     """Ends with an event. What it inherits would wake up ten times a second to ask for the end."""
 
-    def __init__(self, config: uvicorn.Config, ended: asyncio.Event, sessions: Sessions) -> None:
+    def __init__(
+        self, config: uvicorn.Config, ended: asyncio.Event, terminals: Sessions, talk: Conversations
+    ) -> None:
         super().__init__(config)
         self._ended = ended
-        self._sessions = sessions
+        self._terminals = terminals
+        self._conversations = talk
 
     async def main_loop(self) -> None:
         await self._ended.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._sessions.close()
+        await self._conversations.close()
+        await self._terminals.close()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -120,12 +137,27 @@ def _config(app: Guard) -> uvicorn.Config:
     )
 
 
-def _environment(settings: Settings) -> dict[str, str]:
-    return {
-        "TOLLHOUSE_INTERN_ID": settings.intern_id,
-        "TOLLHOUSE_INTERN_NAME": settings.intern_name,
-        **settings.environment,
-    }
+def _conversations(
+    settings: Settings, children: Children, environment: Mapping[str, str], log: Log
+) -> Conversations:
+    feed, agent = Feed(), settings.agent
+    agents = None
+    if agent is not None:
+        setup = {
+            "model": agent.model,
+            "instructions": agent.instructions,
+            "base_url": agent.base_url,
+            "workspace": settings.workspace,
+            "model_seconds": agent.model_seconds,
+        }
+        agents = Agents(children, environment, setup, agent.idle_seconds)
+    terms = Terms(
+        model="" if agent is None else agent.model,
+        interaction_seconds=INTERACTION_SECONDS if agent is None else agent.interaction_seconds,
+    )
+    runs = Runs(log, feed, agents, Clock(), terms)
+    runs.restore()
+    return Conversations(log, feed, runs)
 
 
 def _watch(stdin: int, ended: asyncio.Event) -> None:

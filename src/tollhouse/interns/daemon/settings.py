@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 EGRESS_PORT: Final = 3128
 LARGEST_FILE: Final = 4 << 30
+INTERACTION_SECONDS: Final = 300
+IDLE_SECONDS: Final = 300
+MODEL_SECONDS: Final = 300
+_MOST_SECONDS: Final = 7 * 24 * 3600
 LONGEST_LINE: Final = 1 << 20
 """In bytes."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -27,12 +31,40 @@ _NAMES: Final = frozenset(
         "intern",
         "largest_file_bytes",
         "limits_enforced",
+        "agent",
+    )
+)
+_AGENT_NAMES: Final = frozenset(
+    (
+        "model",
+        "instructions",
+        "base_url",
+        "interaction_seconds",
+        "idle_seconds",
+        "model_seconds",
     )
 )
 
 
 class BadSettings(Exception):
     """The line is wrong. The text names the field, and holds no value of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Of the agent that clients talk to."""
+
+    model: str
+    instructions: str = field(repr=False)
+    """Of the intern's owner."""
+    base_url: str
+    """Of an API in the format of chat completions, which has the model."""
+    interaction_seconds: float
+    """How long a question waits for its answer."""
+    idle_seconds: float
+    """How long the agent's process stays without a run."""
+    model_seconds: float
+    """How long the model may be silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +89,8 @@ class Settings:
     """What may be sent as one file."""
     limits_enforced: tuple[str, ...]
     """Names of the limits that the machine makes the sandbox keep."""
+    agent: AgentSettings | None
+    """None where there is none to talk to."""
 
 
 def read_settings(line: bytes) -> Settings:
@@ -89,7 +123,39 @@ def read_settings(line: bytes) -> Settings:
             fields.get("largest_file_bytes", LARGEST_FILE), "largest_file_bytes", 2**63 - 1
         ),
         limits_enforced=_texts(fields.get("limits_enforced", []), "limits_enforced"),
+        agent=_agent(fields.get("agent")),
     )
+
+
+def _agent(value: object) -> AgentSettings | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise BadSettings("agent has to be an object")
+    fields = cast("dict[str, Any]", value)
+    if unknown := sorted(fields.keys() - _AGENT_NAMES):
+        raise BadSettings(f"unknown settings of agent: {', '.join(unknown)}")
+    return AgentSettings(
+        model=_text(fields.get("model"), "agent.model"),
+        instructions=_text(fields.get("instructions", ""), "agent.instructions"),
+        base_url=_text(fields.get("base_url"), "agent.base_url"),
+        interaction_seconds=_seconds(fields, "interaction_seconds", INTERACTION_SECONDS),
+        idle_seconds=_seconds(fields, "idle_seconds", IDLE_SECONDS),
+        model_seconds=_seconds(fields, "model_seconds", MODEL_SECONDS),
+    )
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise BadSettings(f"{name} has to be a text")
+    return value
+
+
+def _seconds(fields: Mapping[str, Any], name: str, default: float) -> float:
+    value = fields.get(name, default)
+    if type(value) not in {int, float} or not 0 < value <= _MOST_SECONDS:
+        raise BadSettings(f"agent.{name} has to be a number of seconds up to {_MOST_SECONDS}")
+    return value
 
 
 def _digest(value: object) -> str:

@@ -36,7 +36,10 @@ _ETC: Final = (
     "ssl/openssl.cnf",
 )
 _UNSEEN: Final = ("kcore", "key-users", "keys", "kallsyms", "kmsg", "sched_debug", "timer_list")
-_SOURCE: Final = ("__init__.py", "interns/__init__.py", "interns/daemon")
+_SOURCE: Final = (
+    *("__init__.py", "interns/__init__.py"),
+    *("interns/agent", "interns/daemon", "interns/syscalls"),
+)
 _MOST_LINKS: Final = 40
 
 

@@ -71,6 +71,7 @@ class DaemonProcess:
     def _listener(self, folder: Path) -> socket.socket:
         self.path = str(folder / "daemon.sock")
         listener = socket.socket(socket.AF_UNIX)
+        Path(self.path).unlink(missing_ok=True)  # of a daemon of before
         listener.bind(self.path)
         listener.listen(64)
         return listener

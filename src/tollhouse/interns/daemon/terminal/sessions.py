@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -31,31 +30,20 @@ TAKEN_OVER: Final = 4409
 _TAKEN: Final = Farewell(TAKEN_OVER, "another client attached to the terminal")
 _ENDS: Final = Farewell(1001, "the intern ends")
 _REMOVED: Final = Farewell(1001, "the terminal was removed")
-# Nothing of the daemon's own environment but what says how to speak and where things are.
-_PASSED_ON: Final = frozenset(("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR"))
 
 
 class Sessions:
     """Starts terminals, and finds those that there are."""
 
-    def __init__(self, children: Children, environment: Mapping[str, str], workspace: str) -> None:
+    def __init__(self, children: Children, environment: Mapping[str, str]) -> None:
         """Take what programs are started with.
 
         Args:
             children: Starts them.
-            environment: Further variables of theirs.
-            workspace: Their home, where the daemon has none itself.
+            environment: All variables of theirs.
         """
         self._children = children
-        self._environment = {
-            "HOME": workspace,
-            **{
-                name: value
-                for name, value in os.environ.items()
-                if name in _PASSED_ON or name.startswith("LC_")
-            },
-            **environment,
-        }
+        self._environment = environment
         self._sessions: dict[str, Session] = {}
         self._timers: dict[Session, asyncio.TimerHandle] = {}
 

@@ -1,0 +1,139 @@
+"""`/sessions`: talking to the agent over HTTP."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import JSONResponse, Response
+
+from tollhouse.interns.daemon.errors import Refused
+from tollhouse.interns.daemon.files.names import read_flag
+from tollhouse.interns.daemon.sessions.file import LogFailed
+from tollhouse.interns.daemon.sessions.requests import (
+    LARGEST_BODY,
+    bad,
+    read_prompt,
+    read_reply,
+    read_session,
+)
+from tollhouse.interns.daemon.sessions.runs import Runs, Steered, refusal_of_log
+from tollhouse.interns.daemon.sessions.streams import EventStream, Wanted
+from tollhouse.interns.daemon.sessions.values import CLIENT_LEFT
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from tollhouse.interns.daemon.sessions.feed import Feed
+    from tollhouse.interns.daemon.sessions.log import Log
+    from tollhouse.interns.daemon.sessions.runs import Following
+
+PREFIX: Final = b"/sessions"
+_LISTED: Final = 100
+MOST_LISTED: Final = 1000
+_LARGEST_NUMBER: Final = 2**53
+
+
+class Conversations:
+    """Serves sessions."""
+
+    def __init__(self, log: Log, feed: Feed, runs: Runs) -> None:
+        """Take what it serves."""
+        self._log = log
+        self._feed = feed
+        self._runs = runs
+
+    async def serve(self, request: Request) -> Response:
+        """Answer a request.
+
+        Raises:
+            Refused: It cannot be done.
+        """
+        raw: bytes = request.scope["raw_path"]
+        try:
+            return await self._serve(request, raw.removeprefix(PREFIX).split(b"/")[1:])
+        except LogFailed as error:
+            raise refusal_of_log(error) from None
+
+    async def close(self) -> None:
+        """Let clients go, and end what runs."""
+        await self._runs.close()
+        self._feed.cut()
+
+    async def _serve(self, request: Request, path: list[bytes]) -> Response:
+        match request.method, path:
+            case "GET" | "HEAD", []:
+                return self._listing(request)
+            case "POST", [segment, b"runs"]:
+                return await self._begin(request, read_session(segment))
+            case "POST", [segment, b"answers"]:
+                return await self._answer(request, read_session(segment))
+            case "DELETE", [segment, b"runs", b"current"]:
+                await self._runs.cancel(read_session(segment))
+                return Response(status_code=204)
+            case "GET", [segment, b"events"]:
+                return self._events(request, read_session(segment))
+            case _:
+                raise _unknown(path)
+
+    def _listing(self, request: Request) -> Response:
+        query = request.query_params
+        limit = _number(query.get("limit"), "limit", _LISTED, MOST_LISTED)
+        if not self._log.exists():
+            return JSONResponse({"data": [], "has_more": False})
+        data, has_more = self._log.listed(query.get("after"), limit)
+        return JSONResponse({"data": data, "has_more": has_more})
+
+    async def _begin(self, request: Request, session: str) -> Response:
+        prompt = read_prompt(await _body(request))
+        begun = await self._runs.begin(session, prompt.text, prompt.mode)
+        if isinstance(begun, Steered):
+            return JSONResponse({"status": "steered", "run": begun.run}, 202)
+        return self._stream_of(session, begun)
+
+    async def _answer(self, request: Request, session: str) -> Response:
+        reply = read_reply(await _body(request))
+        return self._stream_of(session, self._runs.answer(session, reply.interaction, reply.answer))
+
+    def _stream_of(self, session: str, following: Following) -> Response:
+        leave = partial(self._runs.leave, following.run, CLIENT_LEFT)
+        wanted = Wanted(session, following.after, of_run=True)
+        return EventStream(self._log, self._feed, wanted, leave)
+
+    def _events(self, request: Request, session: str) -> Response:
+        query = request.query_params
+        told = request.headers.get("Last-Event-ID") or query.get("after")
+        after = _number(told, "after", 0, _LARGEST_NUMBER, least=0)
+        try:
+            follow = read_flag(query.get("follow"), "follow", default=True)
+        except Refused as refused:
+            raise bad(refused.message) from None
+        return EventStream(self._log, self._feed, Wanted(session, after, follow=follow))
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LARGEST_BODY:
+            raise Refused(413, f"A body has at most {LARGEST_BODY} bytes.", reason="bad_request")
+    return bytes(body)
+
+
+def _number(text: str | None, name: str, default: int, largest: int, *, least: int = 1) -> int:
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= largest:
+        raise bad(f"{name} has to be a number from {least} to {largest}.")
+    return int(text)
+
+
+def _unknown(path: list[bytes]) -> Refused:
+    methods = {
+        0: "GET, HEAD",
+        2: {b"runs": "POST", b"answers": "POST", b"events": "GET"}.get(path[-1] if path else b""),
+        3: "DELETE" if path[1:] == [b"runs", b"current"] else None,
+    }.get(len(path))
+    if methods is None:
+        return Refused(404, "There is nothing here.", reason="not_found")
+    return Refused(405, "The method is not known here.", {"Allow": methods}, reason="bad_request")

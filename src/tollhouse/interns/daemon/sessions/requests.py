@@ -1,0 +1,110 @@
+"""What clients say, as values. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import unquote_to_bytes
+
+from tollhouse.interns.daemon.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MOST_INPUT: Final = 32_000
+"""Characters of a prompt."""
+LONGEST_NAME: Final = 256
+"""Characters of a session's name."""
+LARGEST_BODY: Final = 1024 * 1024
+"""Bytes."""
+MODES: Final = ("self-drive", "manual")
+_MOST_ANSWER: Final = 256 * 1024
+_FIRST_PRINTABLE: Final = 0x20
+_DELETE: Final = 0x7F
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a run is to do."""
+
+    text: str = field(repr=False)
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """To a question."""
+
+    interaction: str
+    answer: str = field(repr=False)
+
+
+def read_prompt(body: bytes) -> Prompt:
+    """Read the body of a request for a run.
+
+    Raises:
+        Refused: It is wrong.
+    """
+    fields = _object(body)
+    text = _text(fields.get("input"), "input", MOST_INPUT)
+    mode = fields.get("approval_mode", MODES[0])
+    if mode not in MODES:
+        raise bad(f"approval_mode has to be {' or '.join(MODES)}.")
+    return Prompt(text, mode)
+
+
+def read_reply(body: bytes) -> Reply:
+    """Read the body of an answer.
+
+    Raises:
+        Refused: It is wrong.
+    """
+    fields = _object(body)
+    interaction = _text(fields.get("interaction"), "interaction", LONGEST_NAME)
+    return Reply(interaction, _text(fields.get("answer"), "answer", _MOST_ANSWER))
+
+
+def read_session(segment: bytes) -> str:
+    """Read a session's name out of a path.
+
+    Raises:
+        Refused: It is none.
+    """
+    try:
+        name = unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError:
+        raise bad("A session's name has to be UTF-8.") from None
+    if not 1 <= len(name) <= LONGEST_NAME or any(map(_is_control, name)):
+        raise bad(f"A session's name has 1 to {LONGEST_NAME} characters, none that controls.")
+    return name
+
+
+def bad(message: str) -> Refused:
+    """Return a refusal of what a client says."""
+    return Refused(400, message, reason="bad_request")
+
+
+def _is_control(character: str) -> bool:
+    code = ord(character)
+    return code < _FIRST_PRINTABLE or _DELETE <= code < _DELETE + 33
+
+
+def _object(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise bad("The body has to be JSON.") from None
+    if not isinstance(found, dict):
+        raise bad("The body has to be an object.")
+    return cast("dict[str, Any]", found)
+
+
+def _text(value: object, name: str, longest: int) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= longest:
+        raise bad(f"{name} has to be a text of 1 to {longest} characters.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise bad(f"{name} has half a character.") from None
+    return value

@@ -1,0 +1,364 @@
+"""All runs: one works at a time, some wait for answers.
+
+begin ──> working ──> ended
+│  ▲
+▼  └── answer, once nothing more is asked
+waiting ──> ended, where nobody answers in time
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from tollhouse.interns.daemon.errors import Refused
+from tollhouse.interns.daemon.sessions.agent import AgentGone
+from tollhouse.interns.daemon.sessions.file import LogBusy, LogFailed, LogFull
+from tollhouse.interns.daemon.sessions.questions import (
+    BadAnswer,
+    read_answer,
+    shown,
+    standing_answer,
+)
+from tollhouse.interns.daemon.sessions.values import (
+    CANCELLED,
+    SEVERED,
+    UNANSWERED,
+    Ending,
+    Question,
+    Run,
+)
+from tollhouse.interns.daemon.sessions.working import Working, end_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tollhouse.interns.daemon.clock import Clock
+    from tollhouse.interns.daemon.sessions.agent import Agents
+    from tollhouse.interns.daemon.sessions.feed import Feed
+    from tollhouse.interns.daemon.sessions.log import Log, Writing
+
+MOST_WAITING: Final = 8
+"""Runs that wait for answers."""
+RETRY_SECONDS: Final = 5
+"""What clients are told to wait who find the intern busy."""
+_RETRY: Final = {"Retry-After": str(RETRY_SECONDS)}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for all runs."""
+
+    model: str
+    """Of the agent, as clients see it."""
+    interaction_seconds: float
+    """How long a question waits for its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What a client of a run gets."""
+
+    run: str
+    after: int
+    """Its events begin after this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steered:
+    """The text was handed into this run."""
+
+    run: str
+
+
+class Runs:
+    """Begins runs, goes on with them, and ends them."""
+
+    def __init__(
+        self, log: Log, feed: Feed, agents: Agents | None, clock: Clock, terms: Terms
+    ) -> None:
+        """Take what runs need.
+
+        Args:
+            log: Has them all.
+            feed: Of those who follow.
+            agents: None where the intern has none.
+            clock: For ids, and for how long questions wait.
+            terms: Of them all.
+        """
+        self._log = log
+        self._feed = feed
+        self._agents = agents
+        self._clock = clock
+        self._interaction = timedelta(seconds=terms.interaction_seconds)
+        self._model = terms.model
+        self._working: Working | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def restore(self) -> None:
+        """Go on where a daemon of before has ended: see to what it left behind."""
+        if not self._log.exists():
+            return
+        try:
+            self._mend()
+            for run in self._log.runs("waiting"):
+                self._await_answer(run)
+        except LogFailed as error:
+            _log.warning("the log of sessions cannot be used: %s", error)
+
+    async def begin(self, session: str, text: str, mode: str) -> Following | Steered:
+        """Begin a run, or hand the text into the session's one that works.
+
+        Raises:
+            Refused: Neither can be done now.
+            LogFailed: It cannot be written down.
+        """
+        working = self._working
+        if working is not None and working.run.session == session:
+            if await working.steer(text):
+                return Steered(working.run.id)
+            raise _busy("The run cannot take this now.")
+        self._need_idle()
+        self._mend()
+        if self._log.open_run(session) is not None:
+            raise _busy("The session's run waits for an answer.")
+        if len(self._log.runs("waiting")) >= MOST_WAITING:
+            raise Refused(
+                503, f"{MOST_WAITING} runs wait for answers already.", _RETRY, reason="busy"
+            )
+        agents = self._need_agent()
+        run = Run(self._clock.new_id(), session, mode, {})
+        with self._log.writing() as write:
+            write.run(run)
+            write.input(run, text)
+            first = write.event(
+                run, "run.started", input=text, approval_mode=mode, model=self._model
+            )
+        self._work(Working(run, self._log, self._feed), agents)
+        return Following(run.id, first - 1)
+
+    def answer(self, session: str, interaction: str, text: str) -> Following:
+        """Answer a question; the run goes on, or asks the next one.
+
+        Raises:
+            Refused: There is no such question, nobody asks it any more, it does not offer this
+                answer, or another run works.
+            LogFailed: It cannot be written down.
+        """
+        question, run = self._pending(session, interaction)
+        try:
+            answer = read_answer(question.body, text)
+        except BadAnswer as error:
+            raise Refused(400, str(error), reason="bad_request") from None
+        self._need_idle()
+        agents = self._need_agent()
+        asked: Question | None = None
+        with self._log.writing() as write:
+            number = write.event(run, "answered", interaction=question.id, outcome=answer.outcome)
+            write.answered(question.id, {"call": question.body["call"], **answer.order})
+            if answer.verdict is not None:
+                write.verdict(session, *answer.verdict)
+            asked = self._ask_next(write, run)
+            if asked is None:
+                write.run_state(run, "working", run.spent)
+        self._stop_timer(run.id)
+        if asked is None:
+            self._work(Working(run, self._log, self._feed), agents)
+        else:
+            self._await_answer(run)
+        self._feed.ring(session)
+        return Following(run.id, number - 1)
+
+    async def cancel(self, session: str) -> None:
+        """End a session's run; return once it has ended.
+
+        Raises:
+            Refused: There is none.
+            LogFailed: It cannot be written down.
+        """
+        working = self._working
+        if working is not None and working.run.session == session:
+            working.cancel(CANCELLED)
+            await working.over.wait()
+            return
+        run = self._log.open_run(session)
+        if run is None:
+            raise Refused(404, "The session has no run.", reason="not_found")
+        self._end_waiting(run, CANCELLED)
+
+    def leave(self, run: str, ending: Ending) -> None:
+        """End a run whose client has left, if it works."""
+        if self._working is not None and self._working.run.id == run:
+            self._working.cancel(ending)
+
+    async def close(self) -> None:
+        """End the run that works, and the agent; those that wait wait on."""
+        if self._working is not None:
+            self._working.sever()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for run in list(self._timers):
+            self._stop_timer(run)
+        if self._agents is not None:
+            await self._agents.close()
+
+    # Working
+
+    def _work(self, working: Working, agents: Agents) -> None:
+        self._working = working
+        task = asyncio.create_task(self._drive(working, agents))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _drive(self, working: Working, agents: Agents) -> None:
+        session = working.run.session
+        try:
+            agent = await agents.opened(agents.take())
+            while (line := await working.drive(agent, self._order(working.run))) is not None:
+                with self._log.writing() as write:
+                    working.pause(write, line, self._ids())
+                    asked = self._ask_next(write, working.run)
+                if asked is not None:
+                    self._await_answer(working.run)
+                    break
+        except AgentGone:
+            _log.warning("the agent has ended amid a run")
+            agents.drop()
+        except LogFailed as error:
+            _log.warning("a run cannot be written down: %s", error)
+            agents.drop()
+            self._feed.cut(session)
+        except Exception:  # noqa: BLE001 - the edge of a run: nothing may keep the next from beginning
+            _log.exception("a run failed")
+            agents.drop()
+            self._feed.cut(session)
+        finally:
+            self._working = None
+            working.over.set()
+            self._feed.ring(session)
+            agents.give_back()
+
+    def _order(self, run: Run) -> dict[str, Any]:
+        """Return what the agent has to know of a run."""
+        return {
+            "type": "run",
+            "run": run.id,
+            "approval_mode": run.mode,
+            "messages": self._log.messages(run.session),
+            "inputs": self._log.inputs(run.session),
+            "answers": self._log.answers(run.id),
+            "verdicts": self._log.verdicts(run.session),
+            "spent": run.spent,
+        }
+
+    def _ids(self) -> Iterator[str]:
+        while True:
+            yield self._clock.new_id()
+
+    def _mend(self) -> None:
+        """End runs that a daemon of before has left working, or that could not be written down."""
+        for run in self._log.runs("working"):
+            with self._log.writing() as write:
+                end_run(write, run, SEVERED)
+            self._feed.ring(run.session)
+
+    # Waiting
+
+    def _ask_next(self, write: Writing, run: Run) -> Question | None:
+        """Ask a run's next question; return it, or None where none is left."""
+        verdicts = self._log.verdicts(run.session)
+        for question in self._log.questions(run.id, "later"):
+            standing = standing_answer(question.body, verdicts)
+            if standing is None:
+                until = write.asked(question.id, self._clock.now() + self._interaction)
+                write.event(
+                    run,
+                    "question",
+                    interaction=question.id,
+                    expires_at=until,
+                    **shown(question.body),
+                )
+                return question
+            write.answered(question.id, {"call": question.body["call"], **standing.order})
+        return None
+
+    def _pending(self, session: str, interaction: str) -> tuple[Question, Run]:
+        question = self._log.question(session, interaction)
+        if question is None or question.state == "later":
+            raise Refused(404, "The session has no such question.", reason="interaction_unknown")
+        run = self._log.run(question.run)
+        if question.state != "asked" or run is None or self._has_expired(question):
+            raise Refused(
+                409, "Nobody waits for this answer any more.", reason="interaction_not_pending"
+            )
+        return question, run
+
+    def _await_answer(self, run: Run) -> None:
+        """End a run that waits, once it has waited too long."""
+        self._stop_timer(run.id)
+        asked = self._log.questions(run.id, "asked")
+        seconds = max((self._left(question) for question in asked), default=0.0)
+        loop = asyncio.get_running_loop()
+        self._timers[run.id] = loop.call_later(seconds, self._expire, run)
+
+    def _expire(self, run: Run) -> None:
+        try:
+            self._end_waiting(run, UNANSWERED)
+        except LogFailed as error:
+            _log.warning("a run's end cannot be written down: %s", error)
+
+    def _end_waiting(self, run: Run, ending: Ending) -> None:
+        self._stop_timer(run.id)
+        with self._log.writing() as write:
+            end_run(write, run, ending)
+        self._feed.ring(run.session)
+
+    def _stop_timer(self, run: str) -> None:
+        if timer := self._timers.pop(run, None):
+            timer.cancel()
+
+    def _has_expired(self, question: Question) -> bool:
+        return self._left(question) <= 0
+
+    def _left(self, question: Question) -> float:
+        """Return for how many seconds a question waits."""
+        with suppress(ValueError, TypeError):
+            until = datetime.fromisoformat(str(question.expires_at))
+            most = self._interaction.total_seconds()
+            return min((until - self._clock.now()).total_seconds(), most)
+        return 0.0
+
+    # Refusals
+
+    def _need_idle(self) -> None:
+        if self._working is not None:
+            raise _busy("The intern works on something else.")
+
+    def _need_agent(self) -> Agents:
+        """Return the agents, where one runs or can be started."""
+        try:
+            if self._agents is not None:
+                self._agents.prepare()
+                return self._agents
+        except OSError:
+            _log.warning("the agent cannot be started")
+        raise Refused(503, "The agent cannot be started.", _RETRY, reason="busy")
+
+
+def _busy(message: str) -> Refused:
+    return Refused(409, message, _RETRY, reason="busy")
+
+
+def refusal_of_log(error: LogFailed) -> Refused:
+    """Return what a client is told whose request needs the log."""
+    if isinstance(error, LogFull):
+        return Refused(507, str(error), reason="workspace_full")
+    if isinstance(error, LogBusy):
+        return Refused(503, str(error), _RETRY, reason="busy")
+    return Refused(500, str(error), reason="internal_error")

@@ -1,0 +1,40 @@
+"""An MCP server as a program, of which an argument says how it behaves.
+
+python mcp_server.py good | hangs | silent | dies | fails
+"""
+
+import json
+import sys
+import time
+
+kind = sys.argv[1]
+if kind == "dies":
+    sys.exit(3)
+for line in sys.stdin:
+    if kind == "hangs":
+        time.sleep(1000)
+    message = json.loads(line)
+    method = message.get("method")
+    if "id" not in message:
+        continue
+    reply = {"jsonrpc": "2.0", "id": message["id"]}
+    if method == "initialize":
+        reply["result"] = {
+            "protocolVersion": message["params"]["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "test", "version": "1"},
+        }
+    elif method == "tools/list":
+        schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+        tool = {"name": "echo", "description": "Say it again.", "inputSchema": schema}
+        reply["result"] = {"tools": [tool]}
+    elif method == "tools/call":
+        if kind == "silent":
+            continue
+        text = f"{message['params']['arguments'].get('text')} again"
+        content = [{"type": "text", "text": text}]
+        reply["result"] = {"content": content, "isError": kind == "fails"}
+    else:
+        reply["error"] = {"code": -32601, "message": "unknown"}
+    sys.stdout.write(f"{json.dumps(reply)}\n")
+    sys.stdout.flush()

@@ -1,0 +1,180 @@
+"""Kills amid runs: the log stays whole, and the conversation goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.interns.daemon.daemon_process import eventually
+from tests.integration.interns.sessions.model_server import call, hangs, says
+from tests.integration.interns.sessions.programs import is_running, kill_agent
+from tests.integration.interns.sessions.talk import Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.interns.sessions.model_server import Model
+    from tests.integration.interns.sessions.talk import Events
+
+
+def check_whole(events: Events) -> None:
+    """Every event is there once, and each run that began has ended."""
+    assert [event.number for event in events] == list(range(1, len(events) + 1))
+    begun = [data["run"] for data in events.of("run.started")]
+    assert [data["run"] for data in events.of("run.ended")] == begun
+    calls = [data["call"] for data in events.of("tool.started")]
+    assert sorted(data["call"] for data in events.of("tool.ended")) == sorted(calls)
+
+
+def kill(daemon: DaemonProcess) -> None:
+    daemon.process.kill()
+    daemon.process.wait()
+
+
+async def test_a_killed_agent_ends_its_run_at_once(
+    model: Model, talk: Talk, daemon: DaemonProcess
+) -> None:
+    model.turns = [says("I wait.", call("shell", command="sleep 86394"))]
+    async with talk.running("Wait.") as stream:
+        await stream.until("tool.started")
+        await eventually(lambda: is_running(daemon, "86394"))
+        kill_agent(daemon)
+        events = await stream.rest()
+    assert events.outcomes == ["interrupted"]
+    assert events.last["outcome"] == "failed"
+    error = events.last["error"]
+    assert (error["code"], error["reason"], error["retryable"]) == (502, "stream_severed", True)
+    assert events.last["usage"]["input_tokens"] == 10
+    assert not is_running(daemon, "86394")
+
+    model.turns = [says("Back.")]
+    assert (await talk.run("Go on.")).text == "Back."
+    told = model.messages()
+    assert [message["role"] for message in told] == ["user", "assistant", "tool", "user"]
+    assert told[1]["content"] == "I wait."
+    check_whole(await talk.events())
+
+
+async def test_what_was_said_to_an_agent_that_was_killed_is_said_to_the_next(
+    model: Model, talk: Talk, daemon: DaemonProcess
+) -> None:
+    model.turns = [says("Hello.")]
+    await talk.run("Hello?")
+    kill_agent(daemon)
+    model.turns = [hangs()]
+    async with talk.running("My name is Ada.") as stream:
+        await stream.next()
+        kill_agent(daemon)
+        await stream.rest()
+    model.turns = [says("Ada.")]
+    await talk.run("What is my name?")
+    assert "My name is Ada." in str(model.messages())
+    check_whole(await talk.events())
+
+
+async def test_a_killed_daemon_says_at_its_next_start_what_it_left(
+    model: Model, start: Callable[..., DaemonProcess]
+) -> None:
+    model.turns = [says("I wait.", call("shell", command="sleep 1000"))]
+    with start() as daemon:
+        talk = Talk(daemon)
+        async with talk.following() as stream, talk.running("Wait.") as run:
+            await run.until("tool.started")
+            await stream.until("tool.started")
+            kill(daemon)
+        for number in daemon.processes():
+            os.kill(number, 9)
+    model.turns = [says("Back.")]
+    with start() as daemon:
+        talk = Talk(daemon)
+        events = await talk.events()
+        assert events[: len(stream.events)] == stream.events
+        assert events.kinds()[-2:] == ["tool.ended", "run.ended"]
+        assert events.last["error"]["reason"] == "stream_severed"
+        assert (await talk.run("Go on.")).text == "Back."
+        assert [message["role"] for message in model.messages()] == [
+            *("user", "assistant", "tool", "user")
+        ]
+        check_whole(await talk.events())
+
+
+async def test_a_suspension_ends_the_run_that_works(
+    model: Model, start: Callable[..., DaemonProcess]
+) -> None:
+    model.turns = [says(call("shell", command="sleep 1000"))]
+    with start() as daemon:
+        async with Talk(daemon).running("Wait.") as stream:
+            await stream.until("tool.started")
+            assert daemon.end() == 0
+            events = await stream.rest()
+        assert daemon.processes() == []
+    assert events.last["error"]["reason"] == "stream_severed"
+    with start() as daemon:
+        check_whole(await Talk(daemon).events())
+
+
+async def kill_somewhere(
+    model: Model, start: Callable[..., DaemonProcess], seed: int, *, whole: bool
+) -> None:
+    """Kill the daemon, or its agent, at some point of a run; then go on."""
+    chance = random.Random(seed)
+    words = [f"word{number} " for number in range(50)]
+    model.always = None
+    model.turns = [
+        says(*words, call("shell", command="sleep 0.05; echo one")),
+        says(*words, call("shell", command="sleep 0.05; echo two")),
+        says("Done."),
+    ]
+    with start() as daemon:
+        talk = Talk(daemon)
+        reads = chance.randrange(1, 12)
+        async with talk.running("Work.") as stream:
+            for _ in range(reads):
+                if (await stream.next()).kind == "run.ended":
+                    break
+            if whole:
+                kill(daemon)
+            else:
+                kill_agent(daemon)
+        if whole:
+            for number in daemon.processes():
+                os.kill(number, 9)
+        seen = stream.events
+        if not whole:
+            async with talk.following() as follower:
+                await follower.until("run.ended")
+            await go_on(model, talk, seen)
+    if whole:
+        with start() as daemon:
+            await go_on(model, Talk(daemon), seen)
+
+
+async def go_on(model: Model, talk: Talk, seen: Events) -> None:
+    assert (await talk.events())[: len(seen)] == seen
+    model.turns = [says("Back.")]
+    assert (await talk.run("Go on.")).text == "Back."
+    told = model.messages()
+    assert "Work." in str(told[0]["content"])
+    assert "Go on." in str(told[-1]["content"])
+    check_whole(await talk.events())
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("killed", ["daemon", "agent"])
+async def test_a_kill_leaves_no_hole_and_the_next_prompt_goes_on(
+    model: Model, start: Callable[..., DaemonProcess], seed: int, killed: str
+) -> None:
+    await kill_somewhere(model, start, seed, whole=killed == "daemon")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(10, 20))
+@pytest.mark.parametrize("killed", ["daemon", "agent"])
+async def test_twenty_kills_leave_no_hole(
+    model: Model, start: Callable[..., DaemonProcess], seed: int, killed: str
+) -> None:
+    await kill_somewhere(model, start, seed, whole=killed == "daemon")

@@ -1,0 +1,104 @@
+"""The log is a file of the intern's, which may do anything to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.interns.sessions.model_server import call, says
+from tests.integration.interns.sessions.talk import Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.interns.sessions.model_server import Model
+
+
+@pytest.fixture(autouse=True)
+def no_damaged_files_left(tmp_path: Path) -> Iterator[None]:
+    """Remove what the search for secrets in files, at the end of all tests, could not read."""
+    yield
+    shutil.rmtree(tmp_path / "workspace" / ".intern", ignore_errors=True)
+
+
+async def test_a_log_that_cannot_be_read_is_set_aside_and_the_client_is_told(
+    model: Model, start: Callable[..., DaemonProcess]
+) -> None:
+    model.turns = [says("One.")]
+    with start() as daemon:
+        await Talk(daemon).run("first")
+        home = daemon.workspace / ".intern"
+        (home / "sessions" / "log.sqlite3").write_bytes(os.urandom(50_000))
+        (home / "sessions" / "log.sqlite3-wal").write_bytes(os.urandom(50_000))
+    model.turns = [says("Two.")]
+    with start() as daemon:
+        assert (await Talk(daemon).run("second")).text == "Two."
+        assert (await Talk(daemon).events())[0].number == 1
+    assert len([*home.glob("sessions.damaged-*")]) == 1
+
+
+async def test_a_log_that_is_gone_is_begun_anew(
+    model: Model, start: Callable[..., DaemonProcess]
+) -> None:
+    model.turns = [says("One."), says("Two.")]
+    with start() as daemon:
+        await Talk(daemon).run("first")
+    shutil.rmtree(daemon.workspace / ".intern")
+    with start() as daemon:
+        assert (await Talk(daemon).run("second")).text == "Two."
+        assert len(await Talk(daemon).events()) == 3
+
+
+async def test_a_log_that_is_harmed_amid_a_run_ends_no_daemon(
+    model: Model, start: Callable[..., DaemonProcess]
+) -> None:
+    harm = (
+        "for file in .intern/sessions/*; do head -c 100000 /dev/urandom > $file; done;"
+        " rm -rf .intern"
+    )
+    model.turns = [says("Look: ", call("shell", command=harm)), says("Gone.")]
+    with start() as daemon:
+        talk = Talk(daemon)
+        await talk.post("runs", {"input": "Harm it."})
+        model.turns, model.always = [], says("Here.")
+        for _ in range(3):
+            last = await talk.post("runs", {"input": "And now?"})
+        assert last.status_code == 200
+        assert daemon.process.poll() is None
+    with start() as daemon:
+        assert (await Talk(daemon).run("And after that?")).text == "Here."
+
+
+async def test_a_log_that_another_program_holds_is_busy(
+    model: Model, start: Callable[..., DaemonProcess]
+) -> None:
+    model.turns = [says("One."), says("Two.")]
+    with start() as daemon:
+        await Talk(daemon).run("first")
+    file = daemon.workspace / ".intern" / "sessions" / "log.sqlite3"
+    holder = sqlite3.connect(file, isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    with start() as daemon:
+        talk = Talk(daemon)
+        refused = await talk.post("runs", {"input": "second"})
+        assert (refused.status_code, refused.json()["error"]["reason"]) == (503, "busy")
+        holder.close()
+        assert (await talk.run("second")).text == "Two."
+        assert len(await talk.events()) == 6
+
+
+async def test_nothing_is_made_before_somebody_talks(
+    start: Callable[..., DaemonProcess],
+) -> None:
+    with start() as daemon:
+        async with daemon.client() as client:
+            assert (await client.get("/sessions")).json() == {"data": [], "has_more": False}
+        assert not (daemon.workspace / ".intern" / "sessions").exists()
+        assert len(daemon.processes()) == 1

@@ -1,0 +1,109 @@
+"""MCP servers of the workspace: good ones, and those that hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.interns.sessions.model_server import call, says
+from tollhouse.interns.agent.tools.servers import Patience, ServerFailed, Servers
+
+if TYPE_CHECKING:
+    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.interns.sessions.model_server import Model
+    from tests.integration.interns.sessions.talk import Talk
+
+PROGRAM = str(Path(__file__).with_name("mcp_server.py"))
+
+
+def configure(workspace: Path, *kinds: str) -> None:
+    servers = {kind: {"command": sys.executable, "args": [PROGRAM, kind]} for kind in kinds}
+    (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+
+async def test_a_server_says_what_it_can_do_and_does_it(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    configure(daemon.workspace, "good")
+    calling = call("call_mcp_tool", server="good", tool="echo", arguments={"text": "Hello"})
+    model.turns = [says(call("list_mcp_tools", server="good")), says(calling), says("Done.")]
+
+    events = await talk.run("Ask the server.")
+
+    assert events.outcomes == ["done", "done"]
+    (tool,) = json.loads(model.messages()[2]["content"])
+    assert (tool["name"], tool["description"]) == ("echo", "Say it again.")
+    assert model.messages()[-1]["content"] == "Hello again"
+    assert "good" in model.requests[0]["messages"][0]["content"]
+
+
+async def test_a_manual_run_asks_before_a_server_is_started(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    configure(daemon.workspace, "good")
+    model.turns = [says(call("list_mcp_tools", server="good")), says("Then not.")]
+    asked = await talk.run("Ask the server.", approval_mode="manual")
+    assert asked.last["permission"]["operation"].endswith("mcp_server.py good")
+    events = await talk.answer(asked.last["interaction"], "reject_once")
+    assert events.outcomes == ["rejected"]
+
+
+async def test_without_servers_there_are_no_tools_for_them(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    (daemon.workspace / ".mcp.json").unlink(missing_ok=True)
+    model.turns = [says("Hello.")]
+    await talk.run("Hello.")
+    names = {tool["function"]["name"] for tool in model.requests[0]["tools"]}
+    files = {"read_file", "write_file", "edit_file"}
+    assert names == {"shell", "http_request", "ask_user", *files}
+
+
+async def test_a_file_that_cannot_be_read_ends_no_run(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    (daemon.workspace / ".mcp.json").write_text("{")
+    model.turns = [says(call("list_mcp_tools", server="good")), says("Hm.")]
+    events = await talk.run("Ask the server.")
+    assert (events.outcomes, events.text) == (["failed"], "Hm.")
+    assert "cannot be understood" in model.messages()[-1]["content"]
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Servers:
+    configure(tmp_path, "good", "hangs", "silent", "dies", "fails", "nothing")
+    return Servers(tmp_path, dict(os.environ), Patience(start=3, call=1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("hangs", "did not start within"), ("dies", "cannot be started")]
+)
+async def test_a_server_that_does_not_start_is_an_error(
+    servers: Servers, kind: str, why: str
+) -> None:
+    with pytest.raises(ServerFailed, match=why):
+        await servers.tools(servers.configured()[kind])
+    await servers.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("silent", "did not answer within 1 s"), ("fails", "Hello again")]
+)
+async def test_a_call_that_fails_is_an_error(servers: Servers, kind: str, why: str) -> None:
+    with pytest.raises(ServerFailed, match=why):
+        await servers.call(servers.configured()[kind], "echo", {"text": "Hello"})
+    await servers.close()
+
+
+async def test_a_server_that_hangs_keeps_no_other_from_working(servers: Servers) -> None:
+    with pytest.raises(ServerFailed):
+        await servers.tools(servers.configured()["hangs"])
+    good = servers.configured()["good"]
+    assert await servers.call(good, "echo", {"text": "Hello"}) == "Hello again"
+    assert await servers.call(good, "echo", {"text": "And"}) == "And again"
+    await servers.close()

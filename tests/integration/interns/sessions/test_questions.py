@@ -1,0 +1,307 @@
+"""Questions of the agent's, and answers of people."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.interns.daemon.daemon_process import eventually
+from tests.integration.interns.sessions.model_server import call, says
+from tests.integration.interns.sessions.talk import Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.interns.sessions.model_server import Model
+    from tests.integration.interns.sessions.talk import Events
+
+ASK = call(
+    "ask_user",
+    message="Which colour?",
+    fields=[{"name": "colour", "options": ["red", "blue"]}, {"name": "why", "required": False}],
+)
+BLUE = {"action": "accept", "content": {"colour": "blue"}}
+
+
+def interaction(events: Events) -> str:
+    assert events[-1].kind == "question"
+    return events.last["interaction"]
+
+
+@contextmanager
+def port() -> Iterator[int]:
+    """Listen on a port of loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def reach(number: int, **more: object) -> Any:
+    return call("shell", command=f"exec 3<>/dev/tcp/127.0.0.1/{number} && echo reached", **more)
+
+
+async def test_a_question_is_answered_and_the_run_goes_on(model: Model, talk: Talk) -> None:
+    model.turns = [says("Let me ask. ", ASK), says("Blue it is.")]
+
+    asked = await talk.run("Paint it.")
+
+    question = asked.last["elicitation"]
+    assert question["kind"] == "elicitation"
+    assert question["message"] == "Which colour?"
+    assert question["fields"] == [
+        {"name": "colour", "type": "string", "required": True, "options": ["red", "blue"]},
+        {"name": "why", "type": "string", "required": False},
+    ]
+    events = await talk.answer(interaction(asked), BLUE)
+    assert events.kinds() == ["answered", "tool.ended", "text", "run.ended"]
+    assert events[0].data["outcome"] == "accept"
+    assert json.loads(model.messages()[-1]["content"]) == {"colour": "blue"}
+    assert events.last["run"] == asked[0].data["run"]
+    assert events.last["usage"]["input_tokens"] == 20
+    assert [event.number for event in await talk.events()] == list(range(1, events[-1].number + 1))
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_question_may_be_declined(model: Model, talk: Talk, action: str) -> None:
+    model.turns = [says(ASK), says("Then not.")]
+    asked = await talk.run("Paint it.")
+    events = await talk.answer(interaction(asked), {"action": action})
+    assert (events[0].data["outcome"], events.text) == (action, "Then not.")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "blue",
+        "[]",
+        "{}",
+        '{"action": "maybe"}',
+        '{"action": "accept"}',
+        '{"action": "accept", "content": {}}',
+        '{"action": "accept", "content": {"colour": "green"}}',
+        '{"action": "accept", "content": {"colour": 1}}',
+        '{"action": "accept", "content": {"colour": "red", "size": 1}}',
+    ],
+)
+async def test_what_a_question_does_not_offer_is_refused_and_the_run_waits_on(
+    model: Model, talk: Talk, answer: str
+) -> None:
+    model.turns = [says(ASK), says("Blue.")]
+    asked = await talk.run("Paint it.")
+    refused = await talk.post("answers", {"interaction": interaction(asked), "answer": answer})
+    assert (refused.status_code, refused.json()["error"]["reason"]) == (400, "bad_request")
+    assert (await talk.events())[-1] == asked[-1]
+    assert (await talk.answer(interaction(asked), BLUE)).text == "Blue."
+
+
+async def test_an_answer_counts_once(model: Model, talk: Talk) -> None:
+    model.turns = [says(ASK), says("Blue.")]
+    asked = await talk.run("Paint it.")
+    await talk.answer(interaction(asked), BLUE)
+    body = {"interaction": interaction(asked), "answer": json.dumps(BLUE)}
+    again = await talk.post("answers", body)
+    assert (again.status_code, again.json()["error"]["reason"]) == (409, "interaction_not_pending")
+
+
+async def test_a_question_is_one_of_its_session(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    model.turns = [says(ASK)]
+    asked = await talk.run("Paint it.")
+    for session, known in ((talk, "nothing"), (Talk(daemon, "elsewhere"), interaction(asked))):
+        refused = await session.post("answers", {"interaction": known, "answer": "{}"})
+        assert refused.status_code == 404
+        assert refused.json()["error"]["reason"] == "interaction_unknown"
+
+
+async def test_a_session_that_waits_takes_no_prompt_and_others_do(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    model.turns = [says(ASK), says("Here I am.")]
+    await talk.run("Paint it.")
+    refused = await talk.post("runs", {"input": "Now."})
+    assert (refused.status_code, refused.json()["error"]["reason"]) == (409, "busy")
+    assert (await Talk(daemon, "meanwhile").run("You?")).text == "Here I am."
+
+
+async def test_a_run_that_waits_can_be_ended(model: Model, talk: Talk) -> None:
+    model.turns = [says(ASK), says("Gone on.")]
+    asked = await talk.run("Paint it.")
+    assert await talk.cancel() == 204
+    events = await talk.events(after=asked[-1].number)
+    assert events.kinds() == ["tool.ended", "run.ended"]
+    assert events.outcomes == ["interrupted"]
+    late = await talk.post("answers", {"interaction": interaction(asked), "answer": "{}"})
+    assert late.json()["error"]["reason"] == "interaction_not_pending"
+    assert (await talk.run("And now?")).text == "Gone on."
+
+
+async def test_eight_runs_may_wait(daemon: DaemonProcess, model: Model, talk: Talk) -> None:
+    waiting = [Talk(daemon, f"{talk.session} {number}") for number in range(8)]
+    model.turns = [says(ASK) for _ in waiting]
+    for each in waiting:
+        interaction(await each.run("Ask."))
+    refused = await talk.post("runs", {"input": "Me too."})
+    assert (refused.status_code, refused.json()["error"]["reason"]) == (503, "busy")
+    assert refused.headers["Retry-After"]
+    for each in waiting:
+        assert await each.cancel() == 204
+
+
+async def test_a_question_that_nobody_answers_ends_its_run(
+    model: Model, start: Callable[..., DaemonProcess]
+) -> None:
+    model.turns = [says(ASK)]
+    with start(interaction_seconds=0.5) as daemon:
+        talk = Talk(daemon)
+        asked = await talk.run("Paint it.")
+        async with talk.following(after=asked[-1].number) as stream:
+            ended = await stream.until("run.ended")
+        assert (ended["outcome"], ended["error"]["code"]) == ("cancelled", 410)
+        assert ended["error"]["reason"] == "run_ended"
+        late = await talk.post("answers", {"interaction": interaction(asked), "answer": "{}"})
+        assert late.json()["error"]["reason"] == "interaction_not_pending"
+
+
+async def test_a_run_waits_on_without_its_agent(
+    model: Model, start: Callable[..., DaemonProcess]
+) -> None:
+    model.turns = [says(ASK), says("Blue.")]
+    with start(idle_seconds=0.1) as daemon:
+        talk = Talk(daemon)
+        asked = await talk.run("Paint it.")
+        await eventually(lambda: len(daemon.processes()) == 1)
+        assert (await talk.answer(interaction(asked), BLUE)).text == "Blue."
+
+
+async def test_a_run_waits_on_across_a_suspension(
+    model: Model, start: Callable[..., DaemonProcess]
+) -> None:
+    model.turns = [says("Hm. ", ASK), says("Blue.")]
+    with start() as daemon:
+        asked = await Talk(daemon).run("Paint it.")
+    with start() as daemon:
+        events = await Talk(daemon).answer(interaction(asked), BLUE)
+        assert events.text == "Blue."
+        assert [event.number for event in await Talk(daemon).events()] == [*range(1, 9)]
+
+
+async def test_what_reaches_out_is_asked_about(model: Model, talk: Talk) -> None:
+    with port() as number:
+        model.turns = [says(reach(number, network=True)), says("Reached.")]
+        asked = await talk.run("Reach out.", approval_mode="manual")
+        permission = asked.last["permission"]
+        assert permission["kind"] == "permission"
+        assert permission["operation"] == reach(number)[1]["command"]
+        options = ["allow_once", "allow_always", "reject_once", "reject_always"]
+        assert permission["options"] == options
+        events = await talk.answer(interaction(asked), "allow_once")
+    assert events.outcomes == ["done"]
+    assert "reached" in model.messages()[-1]["content"]
+
+
+@pytest.mark.parametrize("answer", ["reject_once", "reject_always", "cancel"])
+async def test_what_is_rejected_is_not_done(model: Model, talk: Talk, answer: str) -> None:
+    model.turns = [says(call("http_request", url="http://127.0.0.1:9/")), says("Then not.")]
+    asked = await talk.run("Ask there.", approval_mode="manual")
+    assert asked.last["permission"]["operation"] == "GET http://127.0.0.1:9/"
+    events = await talk.answer(interaction(asked), answer)
+    assert events.outcomes == ["rejected"]
+    assert events[0].data["outcome"] == answer
+    assert (events.text, events.last["outcome"]) == ("Then not.", "completed")
+
+
+@pytest.mark.parametrize("answer", ["accept", "allow", "", "allow_once reject_once", "{}"])
+async def test_a_permission_has_the_options_that_were_offered(
+    model: Model, talk: Talk, answer: str
+) -> None:
+    model.turns = [says(call("http_request", url="http://127.0.0.1:9/"))]
+    asked = await talk.run("Ask there.", approval_mode="manual")
+    refused = await talk.post("answers", {"interaction": interaction(asked), "answer": answer})
+    assert (refused.status_code, refused.json()["error"]["reason"]) == (400, "bad_request")
+
+
+async def test_always_holds_for_the_rest_of_the_session(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    with port() as number:
+        command = reach(number, network=True)
+        model.turns = [says(command), says("One."), says(command), says("Two."), says(command)]
+        asked = await talk.run("Reach out.", approval_mode="manual")
+        await talk.answer(interaction(asked), "allow_always")
+        assert (await talk.run("Again.", approval_mode="manual")).text == "Two."
+        elsewhere = Talk(daemon, f"{talk.session} 2")
+        assert interaction(await elsewhere.run("And here?", approval_mode="manual"))
+        await elsewhere.cancel()
+
+
+async def test_what_was_rejected_for_always_is_not_asked_again(model: Model, talk: Talk) -> None:
+    request = call("http_request", url="http://127.0.0.1:9/")
+    model.turns = [says(request), says("No."), says(request), says("Still no.")]
+    asked = await talk.run("Ask there.", approval_mode="manual")
+    await talk.answer(interaction(asked), "reject_always")
+    events = await talk.run("Again.", approval_mode="manual")
+    assert (events.outcomes, events.text) == (["rejected"], "Still no.")
+
+
+async def test_several_calls_are_asked_about_one_after_the_other(model: Model, talk: Talk) -> None:
+    first, second = (call("http_request", url=f"http://127.0.0.1:9/{n}") for n in (1, 2))
+    model.turns = [says(first, second, ASK), says("All done.")]
+    one = await talk.run("Ask all.", approval_mode="manual")
+    two = await talk.answer(interaction(one), "reject_once")
+    assert two.kinds() == ["answered", "question"]
+    three = await talk.answer(interaction(two), "reject_once")
+    assert "elicitation" in three.last
+    last = await talk.answer(interaction(three), BLUE)
+    assert last.outcomes == ["rejected", "rejected", "done"]
+    assert last.text == "All done."
+
+
+async def test_an_answer_for_always_answers_what_would_be_asked_next(
+    model: Model, talk: Talk
+) -> None:
+    first, second = (call("http_request", url=f"http://127.0.0.1:9/{n}") for n in (1, 2))
+    model.turns = [says(first, second), says("Neither.")]
+    asked = await talk.run("Ask both.", approval_mode="manual")
+    events = await talk.answer(interaction(asked), "reject_always")
+    assert (events.outcomes, events.text) == (["rejected", "rejected"], "Neither.")
+
+
+async def test_a_manual_run_has_no_network_in_its_shell_until_that_is_allowed(
+    model: Model, talk: Talk
+) -> None:
+    with port() as number:
+        model.turns = [says(reach(number), call("shell", command="echo works")), says("No way.")]
+        events = await talk.run("Reach out.", approval_mode="manual")
+    first, second = (message["content"] for message in model.messages()[-2:])
+    assert "reached" not in first
+    assert "Permission denied" in first
+    assert "works" in second
+    assert events.outcomes == ["done", "done"]
+
+
+async def test_a_self_driven_run_has_network(model: Model, talk: Talk) -> None:
+    with port() as number:
+        model.turns = [says(reach(number)), says("Yes.")]
+        await talk.run("Reach out.")
+    assert "reached" in model.messages()[-1]["content"]
+
+
+async def test_an_answer_waits_for_the_run_that_works(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    model.turns = [says(ASK), says(call("shell", command="sleep 86393"))]
+    asked = await talk.run("Paint it.")
+    other = Talk(daemon, f"{talk.session} 2")
+    async with other.running("Wait.") as stream:
+        await stream.until("tool.started")
+        body = {"interaction": interaction(asked), "answer": json.dumps(BLUE)}
+        refused = await talk.post("answers", body)
+        assert (refused.status_code, refused.json()["error"]["reason"]) == (409, "busy")
+        assert await other.cancel() == 204
+    await asyncio.sleep(0)

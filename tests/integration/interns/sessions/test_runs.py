@@ -1,0 +1,219 @@
+"""A run, as a client sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.integration.interns.daemon.daemon_process import eventually
+from tests.integration.interns.sessions.model_server import MODEL, call, hangs, says
+from tests.integration.interns.sessions.programs import is_running
+from tests.integration.interns.sessions.talk import Talk
+
+if TYPE_CHECKING:
+    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.interns.sessions.model_server import Answer, Model
+
+WAIT = call("shell", command="touch waits; while [ ! -e go ]; do sleep 0.05; done; rm go")
+
+
+async def test_a_run_tells_what_is_said_and_done(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    command = "echo made > note; cat note"
+    model.turns = [says("I ", "look.", call("shell", command=command)), says("Done.")]
+
+    events = await talk.run("Make a note.")
+
+    run = events[0].data["run"]
+    kinds = ["run.started", "text", "tool.started", "tool.ended", "text", "run.ended"]
+    assert events.kinds() == kinds
+    assert {event.data["run"] for event in events} == {run}
+    started = {"run": run, "input": "Make a note.", "approval_mode": "self-drive", "model": MODEL}
+    assert events[0].data == started
+    (tool,) = events.of("tool.started")
+    assert (tool["tool"], tool["title"]) == ("shell", f"Run {command}")
+    assert events.of("tool.ended") == [{"run": run, "call": tool["call"], "outcome": "done"}]
+    assert events.text == "I look.Done."
+    usage = {"input_tokens": 20, "cached_tokens": 8, "output_tokens": 6, "cost": "0.000010"}
+    assert events.last == {"run": run, "outcome": "completed", "usage": usage}
+    assert (daemon.workspace / "note").read_text() == "made\n"
+    assert "made" in model.messages()[-1]["content"]
+
+
+async def test_the_conversation_goes_on(model: Model, talk: Talk) -> None:
+    model.turns = [says("One."), says("Two.")]
+    await talk.run("first")
+    await talk.run("second")
+    told = [(message["role"], message["content"]) for message in model.messages()]
+    assert told == [("user", "first"), ("assistant", "One."), ("user", "second")]
+
+
+async def test_the_owners_instructions_are_told_with_ours(model: Model, talk: Talk) -> None:
+    model.turns = [says("Yes.")]
+    await talk.run("Are you there?")
+    instructions = model.requests[0]["messages"][0]
+    assert instructions["role"] == "system"
+    assert instructions["content"].endswith("Be brief.")
+    assert "{{secret:name}}" in instructions["content"]
+
+
+async def test_reasoning_is_told_apart(model: Model, talk: Talk) -> None:
+    async def turn(answer: Answer) -> None:
+        await answer.begin()
+        await answer.chunk({"reasoning": "Hm. "})
+        await answer.chunk({"content": "Yes."})
+        await answer.finish()
+
+    model.turns = [turn]
+    events = await talk.run("Think.")
+    assert [data["text"] for data in events.of("reasoning")] == ["Hm. "]
+    assert events.text == "Yes."
+
+
+async def test_another_session_has_to_wait(daemon: DaemonProcess, model: Model, talk: Talk) -> None:
+    model.turns = [says(WAIT), says("Done.")]
+    async with talk.running("Wait.") as stream:
+        await stream.until("tool.started")
+        refused = await Talk(daemon, "other").post("runs", {"input": "And me?"})
+        assert refused.status_code == 409
+        assert refused.json()["error"]["reason"] == "busy"
+        assert int(refused.headers["Retry-After"]) > 0
+        (daemon.workspace / "go").touch()
+        assert (await stream.rest()).last["outcome"] == "completed"
+
+
+async def test_what_is_said_amid_a_run_is_handed_into_it(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    model.turns = [says(WAIT), says("Done.")]
+    async with talk.running("Wait.") as stream:
+        await stream.until("tool.started")
+        steered = await talk.post("runs", {"input": "Be quick."})
+        assert steered.status_code == 202
+        assert steered.json() == {"status": "steered", "run": stream.events[0].data["run"]}
+        (daemon.workspace / "go").touch()
+        events = await stream.rest()
+    assert [data["input"] for data in events.of("steered")] == ["Be quick."]
+    assert "Be quick." in [message["content"] for message in model.messages()]
+    assert events.last["outcome"] == "completed"
+
+
+async def test_what_is_said_before_the_agent_is_there_is_handed_in(
+    model: Model, talk: Talk
+) -> None:
+    model.turns = [says("First."), says("Second.")]
+    async with talk.running("Begin.") as stream:
+        steered = await talk.post("runs", {"input": "And this."})
+        events = await stream.rest()
+    # Where the run was over by then, that was said, and nothing of it is in the conversation.
+    assert steered.status_code in {202, 409}
+    assert bool(events.of("steered")) is (steered.status_code == 202)
+
+
+async def test_a_run_can_be_ended_with_all_that_it_runs(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    command = "(setsid sleep 86391 &); sleep 86391"
+    model.turns = [says("I wait.", call("shell", command=command)), says("Back.")]
+    async with talk.running("Wait.") as stream:
+        await stream.until("tool.started")
+        await eventually(lambda: is_running(daemon, "86391"))
+        assert await talk.cancel() == 204
+        assert not is_running(daemon, "86391")
+        events = await stream.rest()
+    assert events.outcomes == ["interrupted"]
+    assert events.last["outcome"] == "cancelled"
+    assert events.last["error"]["reason"] == "run_ended"
+
+    assert (await talk.run("Go on.")).text == "Back."
+    told = model.messages()
+    assert [message["role"] for message in told] == ["user", "assistant", "tool", "user"]
+    assert told[0]["content"] == "Wait."
+    assert "interrupted" in told[2]["content"]
+
+
+async def test_there_is_nothing_to_end_where_nothing_runs(talk: Talk) -> None:
+    assert await talk.cancel() == 404
+
+
+async def test_whoever_leaves_a_run_ends_it(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    model.turns = [says(call("shell", command="sleep 86392"))]
+    async with talk.running("Wait.") as stream:
+        await stream.until("tool.started")
+        await eventually(lambda: is_running(daemon, "86392"))
+    await eventually(lambda: not is_running(daemon, "86392"))
+    async with talk.following() as stream:
+        ended = await stream.until("run.ended")
+    assert (ended["outcome"], ended["error"]["code"]) == ("cancelled", 499)
+    assert ended["error"]["reason"] == "client_closed_request"
+
+
+async def test_whoever_leaves_while_the_model_speaks_ends_that(model: Model, talk: Talk) -> None:
+    model.turns = [hangs("I think about", " it")]
+    async with talk.running("Think.") as stream:
+        assert (await stream.until("text"))["text"].startswith("I think")
+    await eventually(lambda: model.left == 1)
+    model.turns = [says("Yes.")]
+    async with talk.following() as stream:
+        await stream.until("run.ended")
+    assert (await talk.run("Are you there?")).text == "Yes."
+
+
+async def test_events_are_read_again_from_where_a_client_was(model: Model, talk: Talk) -> None:
+    model.turns = [says("One."), says("Two.")]
+    first = await talk.run("first")
+    second = await talk.run("second")
+    assert await talk.events() == [*first, *second]
+    assert await talk.events(after=first[-1].number) == second
+    assert await talk.events(after=second[-1].number) == []
+
+
+async def test_whoever_follows_sees_what_comes(model: Model, talk: Talk) -> None:
+    model.turns = [says("One."), says("Two.")]
+    await talk.run("first")
+    async with talk.following(after=1) as stream:
+        await stream.until("run.ended")
+        second = asyncio.create_task(talk.run("second"))
+        await stream.until("run.started")
+        await stream.until("run.ended")
+        assert stream.events == (await talk.events())[1:]
+        await second
+
+
+async def test_sessions_are_listed_latest_first(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    model.turns = [says("One."), says("Two.")]
+    other = Talk(daemon, f"{talk.session} 2")
+    await talk.run("first")
+    last = (await other.run("second"))[-1].number
+    async with daemon.client() as client:
+        page = (await client.get("/sessions", params={"limit": 1})).json()
+        rest = (await client.get("/sessions", params={"after": other.session})).json()
+    (session,) = page["data"]
+    assert page["has_more"] is True
+    assert (session["session"], session["state"]) == (other.session, "idle")
+    assert session["last_event"] == last
+    assert session["created_at"] <= session["updated_at"]
+    assert rest["data"][0]["session"] == talk.session
+
+
+async def test_a_session_that_works_is_listed_so(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    model.turns = [says(WAIT), says("Done.")]
+    async with talk.running("Wait.") as stream, daemon.client() as client:
+        await stream.until("tool.started")
+        assert (await client.get("/sessions")).json()["data"][0]["state"] == "working"
+        (daemon.workspace / "go").touch()
+        await stream.rest()
+
+
+async def test_a_long_text_comes_in_fewer_pieces(model: Model, talk: Talk) -> None:
+    model.turns = [says(*("word " for _ in range(2000)))]
+    events = await talk.run("Talk.")
+    assert events.text == "word " * 2000
+    assert len(events.of("text")) < 500

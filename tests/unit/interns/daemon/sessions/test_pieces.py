@@ -1,0 +1,35 @@
+"""Text that is put together."""
+
+from __future__ import annotations
+
+import pytest
+
+from tollhouse.interns.daemon.sessions.pieces import PIECE_CHARACTERS, PIECE_SECONDS, Pieces
+
+
+def test_what_comes_soon_after_each_other_is_one_piece() -> None:
+    pieces = Pieces()
+    assert not pieces.add("text", "a", 10.0)
+    assert not pieces.add("text", "b", 10.0 + PIECE_SECONDS / 2)
+    assert pieces.wait(10.0) == pytest.approx(PIECE_SECONDS)
+    assert pieces.take() == "ab"
+
+
+def test_nobody_waits_for_what_is_not_there() -> None:
+    pieces = Pieces()
+    assert pieces.wait(10.0) is None
+    pieces.add("text", "a", 10.0)
+    pieces.take()
+    assert pieces.wait(10.0) is None
+
+
+def test_text_waits_no_longer_than_it_may() -> None:
+    pieces = Pieces()
+    pieces.add("text", "a", 10.0)
+    assert pieces.add("text", "b", 10.0 + PIECE_SECONDS)
+    assert pieces.wait(20.0) == 0
+
+
+def test_much_text_does_not_wait() -> None:
+    pieces = Pieces()
+    assert pieces.add("text", "x" * PIECE_CHARACTERS, 10.0)

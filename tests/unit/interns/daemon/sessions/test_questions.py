@@ -1,0 +1,108 @@
+"""Answers, as the agent and the rest of the session get them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tollhouse.interns.daemon.sessions.questions import (
+    BadAnswer,
+    read_answer,
+    shown,
+    standing_answer,
+)
+
+OPTIONS = ["allow_once", "allow_always", "reject_once"]
+PERMISSION = {
+    "call": "c",
+    "permission": {"scope": "shell", "operation": "curl", "options": OPTIONS},
+}
+FIELDS = [
+    {"name": "flag", "type": "boolean", "required": True},
+    {"name": "count", "type": "integer", "required": False},
+    {"name": "size", "type": "number", "required": False},
+    {"name": "kind", "type": "string", "required": False, "options": ["a", "b"]},
+]
+ELICITATION = {"call": "c", "elicitation": {"message": "Which?", "fields": FIELDS}}
+
+
+def accepted(**content: object) -> str:
+    return json.dumps({"action": "accept", "content": content})
+
+
+def test_clients_see_what_is_asked_and_not_for_what_it_counts() -> None:
+    told = {"kind": "permission", "operation": "curl", "options": OPTIONS}
+    assert shown(PERMISSION) == {"permission": told}
+    told = {"kind": "elicitation", "message": "Which?", "fields": FIELDS}
+    assert shown(ELICITATION) == {"elicitation": told}
+
+
+@pytest.mark.parametrize(
+    ("option", "verdict"),
+    [
+        ("allow_once", None),
+        (" allow_once\n", None),
+        ("allow_always", ("shell", "allow")),
+        ("reject_once", None),
+        ("cancel", None),
+    ],
+)
+def test_a_permission_is_given_or_not(option: str, verdict: tuple[str, str] | None) -> None:
+    answer = read_answer(PERMISSION, option)
+    assert answer.order == {"permission": "allow" in option}
+    assert answer.verdict == verdict
+    assert answer.outcome == option.strip()
+
+
+@pytest.mark.parametrize("option", ["reject_always", "allow", "", "{}", "Allow_once"])
+def test_an_option_that_was_not_offered_is_refused(option: str) -> None:
+    with pytest.raises(BadAnswer, match="allow_once"):
+        read_answer(PERMISSION, option)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"flag": True},
+        {"flag": False, "count": 1, "size": 1.5, "kind": "a"},
+        {"flag": True, "size": 1, "kind": None},
+    ],
+    ids=str,
+)
+def test_content_that_fits_is_taken(content: dict[str, object]) -> None:
+    assert read_answer(ELICITATION, accepted(**content)).order == {"content": content}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"flag": None},
+        {"flag": 1},
+        {"flag": "true"},
+        {"flag": True, "count": 1.5},
+        {"flag": True, "count": True},
+        {"flag": True, "size": "1"},
+        {"flag": True, "kind": "c"},
+        {"flag": True, "more": 1},
+    ],
+    ids=str,
+)
+def test_content_that_does_not_fit_is_refused(content: dict[str, object]) -> None:
+    with pytest.raises(BadAnswer):
+        read_answer(ELICITATION, accepted(**content))
+
+
+def test_a_question_may_be_declined() -> None:
+    answer = read_answer(ELICITATION, '{"action": "decline"}')
+    assert (answer.outcome, answer.order) == ("decline", {"content": None})
+
+
+def test_what_was_answered_for_always_needs_no_answer() -> None:
+    answer = standing_answer(PERMISSION, {"shell": "reject"})
+    assert answer is not None
+    assert answer.order == {"permission": False}
+    assert answer.verdict is None
+    assert standing_answer(PERMISSION, {"http": "allow"}) is None
+    assert standing_answer(ELICITATION, {"shell": "allow"}) is None
