@@ -115,6 +115,19 @@ async def test_its_own_model_comes_before_the_workspaces(machine: Machine) -> No
     assert running.run.model == "a/b"
 
 
+async def test_its_agent_is_told_whom_to_ask_and_what_it_is_for(machine: Machine) -> None:
+    intern = await machine.agency.make()
+    change = {"model": "a/b", "instructions": "Be brief."}
+    async with machine.agency.database.writing() as write:
+        await machine.service.change(write, machine.agency.caller, intern.id, change)
+    await machine.ask(Operation.PROVISION, intern)
+    await machine.until_state(intern, RUNS)
+    assert machine.runtime.running[0].launch.settings["agent"] == {
+        **change,
+        "base_url": "http://gateway.internal/v1",
+    }
+
+
 async def test_what_is_missing_on_the_machine_is_said(machine: Machine) -> None:
     machine.runtime.missing = "bubblewrap is not installed: apt-get install bubblewrap"
     intern = await machine.agency.make(provision=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,6 +42,21 @@ async def test_a_log_that_cannot_be_read_is_set_aside_and_the_client_is_told(
         assert (await Talk(daemon).run("second")).text == "Two."
         assert (await Talk(daemon).events())[0].number == 1
     assert len([*home.glob("sessions.damaged-*")]) == 1
+
+
+async def test_a_conversation_that_cannot_be_read_says_so(
+    model: Model, start: Callable[..., DaemonProcess]
+) -> None:
+    model.turns = [says("One."), says("Elsewhere.")]
+    with start() as daemon:
+        await Talk(daemon).run("first")
+    file = daemon.workspace / ".intern" / "sessions" / "log.sqlite3"
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("UPDATE messages SET body = '{'")
+    with start() as daemon:
+        events = await Talk(daemon).run("second")
+        assert "begin another session" in events.last["error"]["message"]
+        assert (await Talk(daemon, "another").run("third")).text == "Elsewhere."
 
 
 async def test_a_log_that_is_gone_is_begun_anew(

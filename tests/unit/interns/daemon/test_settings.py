@@ -31,6 +31,7 @@ def test_everything_can_be_said() -> None:
             environment={"A": "b"},
             intern={"id": "1", "name": "ada"},
             largest_file_bytes=5,
+            agent={"model": "a/b", "base_url": "http://a/", "idle_seconds": 0.5},
         )
     )
     assert settings.egress_socket == "/run/egress/proxy.sock"
@@ -38,6 +39,9 @@ def test_everything_can_be_said() -> None:
     assert settings.environment == {"A": "b"}
     assert (settings.intern_id, settings.intern_name) == ("1", "ada")
     assert settings.largest_file_bytes == 5
+    assert settings.agent is not None
+    assert (settings.agent.model, settings.agent.base_url) == ("a/b", "http://a/")
+    assert (settings.agent.idle_seconds, settings.agent.interaction_seconds) == (0.5, 300)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,13 @@ def test_everything_can_be_said() -> None:
         {"environment": []},
         {"intern": None},
         {"more": 1},
+        {"agent": []},
+        {"agent": {}},
+        {"agent": {"model": "a/b"}},
+        {"agent": {"model": 5, "base_url": "http://a/"}},
+        {"agent": {"model": "a/b", "base_url": "http://a/", "key": "b"}},
+        {"agent": {"model": "a/b", "base_url": "http://a/", "idle_seconds": 0}},
+        {"agent": {"model": "a/b", "base_url": "http://a/", "idle_seconds": True}},
     ],
     ids=str,
 )
@@ -71,6 +82,7 @@ def test_what_is_refused_is_not_repeated() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    settings = read_settings(line(environment={"A": "canary"}))
+    agent = {"model": "a/b", "base_url": "http://a/", "instructions": "canary"}
+    settings = read_settings(line(environment={"A": "canary"}, agent=agent))
     assert "canary" not in repr(settings)
     assert "0000" not in repr(settings)
