@@ -11,16 +11,18 @@ library is imported where it is used: `tollhouse serve` and `--help` go without 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tollhouse import __version__
 from tollhouse.cli.bodies import Body
-from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.refusals import refusal
+from tollhouse.cli.failures import BrokenOff, CommandFailed
+from tollhouse.cli.refusals import reason_of, refusal
 from tollhouse.cli.target import Folder, Remote, origin
 from tollhouse.kernel.start import StartError
 from tollhouse.storage.data_folder import DataFolder
@@ -48,6 +50,15 @@ _OURS: Final = frozenset(
     ("data", "deleted", "object", "workspace_id", "provisioning", "suspended", "deleting", "origin")
 )
 """Fields of which every reply of a Tollhouse server has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A reply that is read as it comes."""
+
+    status: int
+    content_type: str
+    pieces: AsyncIterator[bytes]
 
 
 class Server:
@@ -195,6 +206,52 @@ class Server:
         except httpx2.RequestError as error:
             raise self._unreachable(error) from None
 
+    @asynccontextmanager
+    async def streamed(
+        self,
+        path: str,
+        body: Mapping[str, object],
+        *,
+        begin_seconds: float,
+        silent_seconds: float,
+    ) -> AsyncGenerator[Streamed]:
+        """Post something whose reply is read as it comes. To leave the block is to hang up.
+
+        Args:
+            path: Where to.
+            body: Sent as JSON.
+            begin_seconds: How long the server may take to begin its reply.
+            silent_seconds: How long it may be silent in the middle of it.
+
+        Yields:
+            The reply.
+
+        Raises:
+            BrokenOff: The reply ended before its end, or nothing more came.
+            CommandFailed: It was refused, or nobody answered.
+        """
+        import httpx2
+
+        begun = False
+        timeout = httpx2.Timeout(_SECONDS, read=begin_seconds)
+        try:
+            asked = self._http.stream(
+                "POST", path.removeprefix("/"), json=dict(body), timeout=timeout
+            )
+            async with asked as response:
+                if response.status_code not in _OK:
+                    await response.aread()
+                    raise self._refused(response, path)
+                begun = True
+                kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+                async with aclosing(_pieces(response, silent_seconds)) as pieces:
+                    yield Streamed(response.status_code, kind, pieces)
+        except httpx2.RequestError as error:
+            if not begun:
+                raise self._unreachable(error) from None
+            text = f"the reply of the server at {self._http.base_url} broke off ({error})"
+            raise BrokenOff(text, passes=True) from None
+
     async def _ask(self, method: str, path: str, **asked: Any) -> Any:  # noqa: ANN401 - JSON is anything
         import httpx2
 
@@ -210,9 +267,14 @@ class Server:
         return reply
 
     def _refused(self, response: httpx2.Response, path: str) -> CommandFailed:
-        status = response.status_code
-        text = refusal(status, _json(response), path=path, remote=self._remote)
-        return CommandFailed(text, passes=status in _PASSING, status=status)
+        status, reply = response.status_code, _json(response)
+        return CommandFailed(
+            refusal(status, reply, path=path, remote=self._remote),
+            passes=status in _PASSING,
+            status=status,
+            reason=reason_of(reply),
+            retry_after_seconds=_seconds(response.headers.get("retry-after", "")),
+        )
 
     def _broken_off(self, error: httpx2.RequestError) -> CommandFailed:
         what = f"the reply of the server at {self._http.base_url} broke off ({error}): try again"
@@ -358,6 +420,31 @@ def _local_client(transport: httpx2.AsyncBaseTransport) -> httpx2.AsyncClient:
 async def _text_lines(response: httpx2.Response) -> AsyncGenerator[str]:
     async for line in response.aiter_lines():
         yield line
+
+
+async def _pieces(response: httpx2.Response, silent_seconds: float) -> AsyncGenerator[bytes]:
+    import httpx2
+
+    async with aclosing(_bytes(response)) as pieces:
+        while True:
+            try:
+                async with asyncio.timeout(silent_seconds):
+                    piece = await anext(pieces, None)
+            except TimeoutError:
+                message = f"nothing was heard of it for {silent_seconds:.0f} seconds"
+                raise httpx2.ReadTimeout(message, request=response.request) from None
+            if piece is None:
+                return
+            yield piece
+
+
+async def _bytes(response: httpx2.Response) -> AsyncGenerator[bytes]:
+    async for piece in response.aiter_bytes():
+        yield piece
+
+
+def _seconds(header: str) -> float | None:
+    return float(header) if header.isascii() and header.isdigit() else None
 
 
 def _headers() -> dict[str, str]:

@@ -5,7 +5,8 @@
         '''Show an account.'''
 
 The function names its own parameters; the command gets the options that say which server is meant
-and how the result looks. What the function returns is printed.
+and how the result looks. What the function returns is printed. One that prints by itself, as things
+come, names `as_json` among its parameters and is told how they are to look.
 """
 
 import asyncio
@@ -73,7 +74,7 @@ def control_command(
             _run(work, given, by_key=by_key, alone=alone)
 
         own = list(inspect.signature(work).parameters.values())[1:]
-        parameters = [_keyword(each) for each in own]
+        parameters = [_keyword(each) for each in own if each.name not in _COMMON]
         parameters += [
             inspect.Parameter(
                 option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
@@ -125,6 +126,8 @@ def _run(
 ) -> None:
     _require_text(given)
     as_json = given.pop("as_json")
+    if "as_json" in inspect.signature(work).parameters:
+        given["as_json"] = as_json
     api_key = given.pop("api_key")
     flags = Flags(
         base_url=given.pop("base_url"),

@@ -15,6 +15,15 @@ _KEY_ADVICE: dict[int, str] = {
 _LOCAL_ADVICE: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: "Set TOLLHOUSE_API_KEY to a key of this server.",
 }
+_CHAT_ADVICE: dict[str, str] = {
+    "intern_not_ready": "`tollhouse intern show INTERN` tells its state, `tollhouse intern "
+    "provision INTERN` has it run.",
+    "intern_unreachable": "`tollhouse intern logs INTERN` tells what happened.",
+    "stream_severed": "What it did until then stays, and nothing was sent again: the next prompt "
+    "of this session goes on.",
+    "interaction_not_pending": "The question had waited too long, so its run is over.",
+}
+"""What to do, by the reason of an error of the chat."""
 _ONE_BATCH = "/batches/"
 _VAULT = "/vault/"
 _NOUNS = {
@@ -40,8 +49,21 @@ def refusal(status: int, reply: Any, *, path: str, remote: bool) -> str:  # noqa
             "check the address"
         )
     own = _vault_advice(status, said) if path.startswith(_VAULT) else ""
+    own = own or chat_advice(reason_of(reply))
     advice = own or _advice(status, said, path, remote)
     return " ".join(part for part in (one_line(said), advice) if part)
+
+
+def reason_of(reply: Any) -> str | None:  # noqa: ANN401 - JSON is anything
+    """Return an error's own word for what is wrong; None where it has none."""
+    for name in ("error", "metadata", "reason"):
+        reply = cast("dict[str, Any]", reply).get(name) if isinstance(reply, dict) else None
+    return reply if isinstance(reply, str) else None
+
+
+def chat_advice(reason: str | None) -> str:
+    """Return what to do about an error of a chat with an intern; nothing where nobody knows."""
+    return _CHAT_ADVICE.get(reason or "", "")
 
 
 def _message(reply: Any) -> str | None:  # noqa: ANN401 - JSON is anything

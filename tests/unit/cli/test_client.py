@@ -1,7 +1,8 @@
 """The client against made-up servers; the real ones are in `tests/acceptance/cli`."""
 
+import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import httpx2
 import pytest
 
 from tollhouse.cli.client import Server, answers
-from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.failures import BrokenOff, CommandFailed
 from tollhouse.kernel.start import StartError
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
@@ -164,3 +165,55 @@ async def test_nothing_is_no_answer_to_a_question() -> None:
 
     with pytest.raises(CommandFailed, match="not like a Tollhouse server"):
         await server_that(handle).get("/vault/secrets")
+
+
+def streaming(*pieces: bytes, end: Exception | None = None, hang: bool = False) -> Server:
+    """Return a server whose reply comes in pieces, and then to this end."""
+
+    async def body() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+        if hang:
+            await asyncio.Event().wait()
+        if end is not None:
+            raise end
+
+    return server_that(
+        lambda _: httpx2.Response(200, headers={"Content-Type": "Text/X; a=b"}, content=body())
+    )
+
+
+async def read(server: Server) -> list[bytes]:
+    async with server.streamed("/x", {}, begin_seconds=1, silent_seconds=0.05) as reply:
+        assert (reply.status, reply.content_type) == (200, "text/x")
+        return [piece async for piece in reply.pieces]
+
+
+async def test_a_reply_is_read_as_it_comes() -> None:
+    assert await read(streaming(b"a", b"b")) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("hang", [True, False], ids=["silent", "cut"])
+async def test_a_reply_that_does_not_come_to_its_end_has_broken_off(*, hang: bool) -> None:
+    server = streaming(b"a", end=httpx2.ReadError("reset"), hang=hang)
+    with pytest.raises(BrokenOff, match="broke off") as broken:
+        await read(server)
+    assert broken.value.passes
+
+
+async def test_a_refusal_has_the_reason_and_when_to_come_again() -> None:
+    def handle(_: httpx2.Request) -> httpx2.Response:
+        error = {"code": 409, "message": "No.", "metadata": {"reason": "busy", "retryable": True}}
+        return httpx2.Response(409, headers={"Retry-After": "5"}, json={"error": error})
+
+    with pytest.raises(CommandFailed, match=r"^No\.") as refused:
+        await read(server_that(handle))
+    error = refused.value
+    assert (error.status, error.reason, error.retry_after_seconds) == (409, "busy", 5.0)
+
+
+async def test_a_date_to_come_again_is_no_number_of_seconds() -> None:
+    headers = {"Retry-After": "Sun, 22 Nov 2026 12:00:00 GMT"}
+    with pytest.raises(CommandFailed) as refused:
+        await read(server_that(lambda _: httpx2.Response(503, headers=headers)))
+    assert refused.value.retry_after_seconds is None

@@ -1,6 +1,6 @@
 import pytest
 
-from tollhouse.cli.refusals import refusal
+from tollhouse.cli.refusals import chat_advice, reason_of, refusal
 
 
 def envelope(message: object) -> dict[str, object]:
@@ -47,6 +47,36 @@ def test_a_refusal_is_what_was_said_and_what_to_do(
 def test_whatever_else_answers_is_no_tollhouse(status: int, reply: object) -> None:
     text = refusal(status, reply, path="/keys", remote=True)
     assert text.startswith(f"the server answered with status {status} and not like a Tollhouse")
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("intern_not_ready", "`tollhouse intern provision INTERN`"),
+        ("intern_unreachable", "`tollhouse intern logs INTERN`"),
+        ("stream_severed", "nothing was sent again"),
+        ("interaction_not_pending", "waited too long"),
+    ],
+)
+def test_a_reason_of_the_chat_has_its_advice(reason: str, expected: str) -> None:
+    reply = {"error": {"code": 409, "message": "No.", "metadata": {"reason": reason}}}
+    assert expected in refusal(409, reply, path="/interns/i/chat/completions", remote=True)
+    assert expected in chat_advice(reason)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ({"error": {"metadata": {"reason": "busy"}}}, "busy"),
+        ({"error": {"metadata": {"reason": 3}}}, None),
+        ({"error": {"metadata": None}}, None),
+        ({"error": "x"}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_a_reason_is_a_word_or_none(reply: object, reason: str | None) -> None:
+    assert reason_of(reply) == reason
 
 
 def test_a_server_cannot_steer_the_terminal() -> None:

@@ -9,6 +9,9 @@ from tollhouse.cli.client import Server
 from tollhouse.cli.commands import intern_archives
 from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.interns.lookup import all_interns as _all
+from tollhouse.cli.interns.lookup import find_intern as _find
+from tollhouse.cli.interns.lookup import path_of as _path
 from tollhouse.cli.output import (
     Column,
     Listing,
@@ -388,10 +391,6 @@ def _gone(intern_id: str, *, deleted: bool = True) -> Report:
     return Report(item, Record(item))
 
 
-def _path(intern: dict[str, Any]) -> str:
-    return f"/interns/{segment(intern['id'])}"
-
-
 def _instructions(text: str | None, file: Path | None) -> str | None:
     if file is None:
         return text
@@ -403,29 +402,6 @@ def _instructions(text: str | None, file: Path | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise CommandFailed(f"{file}: cannot be read ({reason})") from None
-
-
-async def _all(server: Server, status: str | None = None) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    after: str | None = None
-    while True:
-        page = await server.get("/interns", limit=500, status=status, starting_after=after)
-        found += page["data"]
-        after = page.get("next_cursor")
-        if after is None:
-            return found
-
-
-async def _find(server: Server, reference: str) -> dict[str, Any]:
-    """Return the intern of a name or an id."""
-    found = [each for each in await _all(server) if reference in {each["id"], each["name"]}]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        message = f"there is no intern {reference} here: `tollhouse intern list` shows them"
-        raise CommandFailed(message)
-    message = f"several interns are called {reference}: name one by its id"
-    raise CommandFailed(message)
 
 
 async def _settled(server: Server, intern_id: str, *, leaving: str | None = None) -> Report:
