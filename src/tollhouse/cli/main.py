@@ -27,7 +27,7 @@ from tollhouse.cli.commands import (
     credits,  # noqa: A004 - the noun that it is about
     egress,
     generation,
-    intern,
+    intern_chat,
     key,
     keys,
     ledger,
@@ -90,7 +90,7 @@ app.command(
 app.command(epilog=examples("tollhouse migrate", "tollhouse migrate --check"))(migrate)
 for _group in (
     *(accounts, workspaces, users, keys, credits, activity, ledger),
-    *(config, models, batch, intern, vault, egress, audit, key, generation),
+    *(config, models, batch, intern_chat, vault, egress, audit, key, generation),
 ):
     app.add_typer(_group.app)
 control_command(

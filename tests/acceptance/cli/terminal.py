@@ -71,6 +71,14 @@ class Terminal:
     def pid(self) -> int:
         return self._process.pid
 
+    def has_ended(self, seconds: float) -> bool:
+        """Tell whether it ends within a time."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def end(self) -> int:
         """Read all that it prints and return its exit code."""
         deadline = time.monotonic() + SECONDS

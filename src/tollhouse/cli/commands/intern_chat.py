@@ -1,0 +1,73 @@
+"""`tollhouse intern chat`: to talk to an intern."""
+
+from typing import Annotated
+
+import typer
+
+from tollhouse.cli.client import Server
+from tollhouse.cli.commands.intern import Name, app
+from tollhouse.cli.control import control_command
+from tollhouse.cli.interns.lookup import find_intern
+from tollhouse.cli.output import Written, one_line
+from tollhouse.kernel.start import StartError
+
+_LONGEST_SESSION = 256
+
+Manual = Annotated[
+    bool, typer.Option("--manual", help="Its tools ask before they do what needs an approval.")
+]
+
+
+@control_command(
+    app,
+    "chat",
+    "tollhouse intern chat ada",
+    'tollhouse intern chat ada "Which files are here?" --manual',
+    "tollhouse intern chat ada --session notes --yes < task.txt",
+    by_key=True,
+)
+async def chat(
+    server: Server,
+    intern: Name,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PROMPT]",
+            help="What it is to do. Unless given it is read: line after line on a terminal, else "
+            "all of standard input.",
+        ),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            "--session", metavar="ID", help="The session to go on with; a new one unless given."
+        ),
+    ] = None,
+    manual: Manual = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Allow each thing that it asks for once, without asking.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait while it is at work for somebody else.")
+    ] = False,
+    as_json: bool = False,
+) -> Written:
+    """Talk to a running intern: what it answers is printed as it comes.
+
+    Its questions are asked on the terminal, and refused where there is none. Ctrl-C stops the run.
+    """
+    from tollhouse.cli.interns.chat import Conversation
+    from tollhouse.cli.interns.chat_talk import Manner, talk
+    from tollhouse.cli.interns.chat_waiting import Patience
+    from tollhouse.kernel.ids import RandomIds
+
+    if session is not None and not 1 <= len(session) <= _LONGEST_SESSION:
+        message = f"--session takes 1 to {_LONGEST_SESSION} characters"
+        raise StartError(message)
+    found = await find_intern(server, intern)
+
+    def begin(patience: Patience) -> Conversation:
+        return Conversation(server, found, session or RandomIds().uuid(), patience)
+
+    manner = Manner(one_line(found["name"]), manual, yes, wait)
+    return Written("", exit_code=await talk(begin, manner, prompt, as_json=as_json))

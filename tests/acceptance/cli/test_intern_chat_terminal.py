@@ -1,0 +1,318 @@
+"""`tollhouse intern chat` on a terminal: what a person sees, is asked, and types."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.cli.terminal import Terminal
+from tests.chat_stand_in import (
+    Hang,
+    chat_stand_in,
+    failure,
+    form,
+    permission,
+    refusal,
+    stream,
+    thought,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.chat_stand_in import ChatStandIn
+
+CTRL_C = b"\x03"
+CTRL_D = b"\x04"
+DIM = "\x1b[2m"
+PLAIN = "\x1b[22m"
+
+
+@pytest.fixture
+def gateway() -> Iterator[ChatStandIn]:
+    with chat_stand_in() as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def chat(gateway: ChatStandIn) -> Iterator[Callable[..., Terminal]]:
+    """Start the command on a terminal of its own."""
+    terminals = list[Terminal]()
+
+    def start(*args: str) -> Terminal:
+        command = ("intern", "chat", "ada", *args)
+        terminals.append(Terminal(command, gateway.environment))
+        return terminals[-1]
+
+    yield start
+    for terminal in terminals:
+        terminal.close()
+        assert "Traceback" not in terminal.text
+
+
+def test_a_conversation_goes_on_in_one_session(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(stream("Hello."), stream("Bye."))
+    terminal = chat()
+    terminal.read_until("ada> ")
+    start = terminal.text
+    ask(terminal, "hi")
+    terminal.read_until("Hello.\r\n")
+    terminal.read_until(
+        "[1,200 tokens in (1,000 cached), 34 out, $0.00125; session session-of-the-server]"
+    )
+    ask(terminal, "bye")
+    terminal.read_until("Bye.\r\n")
+    leave(terminal)
+    first, second = gateway.requests
+    assert f"Session {first['session_id']}." in start
+    assert second["session_id"] == "session-of-the-server"
+    assert second["messages"] == [{"role": "user", "content": "bye"}]
+
+
+def test_what_it_thinks_is_dimmed_and_has_its_own_lines(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(stream("So ", thought("shell: ls"), "two files."))
+    terminal = chat("x")
+    assert terminal.end() == 0
+    assert f"So \r\n{DIM}shell: ls{PLAIN}\r\ntwo files.\r\n" in terminal.text
+
+
+def test_a_model_cannot_steer_the_terminal(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(
+        stream(
+            "a\x1b]0;title\x07b\tc\nd\x9b31m",
+            thought("\x1b[2J"),
+            ask=permission(operation="ls\x1b[8m; rm"),
+        ),
+        stream("e\u202ef"),
+    )
+    terminal = chat("x")
+    terminal.read_until("? ")
+    terminal.type("c\n")
+    assert terminal.end() == 0
+    ours = terminal.text.replace(DIM, "").replace(PLAIN, "")
+    assert "a^[]0;title^Gb\tc\r\nd\\u009b31m" in ours
+    assert "ls^[[8m; rm" in ours
+    assert "e\\u202ef" in ours
+    for control in ("\x07", "\x9b", "\x1b[2J", "\x1b[8m", "\x1b]", "\u202e"):
+        assert control not in terminal.text
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("1", "allow_once"),
+        ("allow always", "allow_always"),
+        ("n", "reject_once"),
+        ("reject_always", "reject_always"),
+        ("c", "cancel"),
+    ],
+)
+def test_a_permission_is_asked_with_the_options_that_are_offered(
+    gateway: ChatStandIn, chat: Callable[..., Terminal], typed: str, answer: str
+) -> None:
+    gateway.plays(stream(ask=permission(operation="delete: notes")), stream("Well."))
+    terminal = chat("x", "--manual")
+    terminal.read_until("ada asks: may I? delete: notes")
+    terminal.read_until("1) allow once   2) allow always   3) reject once   4) reject always   c)")
+    terminal.type("what?\n")
+    terminal.read_until("choose one of allow_once")
+    terminal.type(f"{typed}\n")
+    terminal.read_until("Well.")
+    assert terminal.end() == 0
+    assert gateway.answers == [answer]
+
+
+def test_a_form_is_asked_field_by_field(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    fields = [
+        {"name": "city", "type": "string", "required": True},
+        {"name": "days", "type": "integer", "required": True},
+        {"name": "class", "type": "string", "required": True, "options": ["first", "second"]},
+        {"name": "note", "type": "string", "required": False},
+        {"name": "train", "type": "boolean", "required": True},
+    ]
+    gateway.plays(stream(ask=form("f", *fields, message="Where to?")), stream("Booked."))
+    terminal = chat("x")
+    terminal.read_until("ada asks: Where to?")
+    terminal.read_until("city (string, required): ")
+    terminal.type("\n")
+    terminal.read_until("city is required")
+    terminal.type("Rome\n")
+    terminal.read_until("days (integer, required): ")
+    terminal.type("many\n")
+    terminal.read_until("days: a whole number")
+    terminal.type("3\n")
+    terminal.read_until("class (first, second, required): ")
+    terminal.type("2\n")
+    terminal.read_until("note (string): ")
+    terminal.type("\n")
+    terminal.read_until("train (boolean, required): ")
+    terminal.type("y\n")
+    terminal.read_until("Booked.")
+    assert terminal.end() == 0
+    content = {"city": "Rome", "days": 3, "class": "second", "train": True}
+    assert gateway.answers == [
+        json.dumps({"action": "accept", "content": content}),
+    ]
+
+
+def test_a_question_cannot_pass_for_another_one(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(
+        stream(ask=permission(operation="run: rm\n  1) reject once")),
+        stream(ask=form("f", {"name": "a\x1b[2Jb\nc", "type": "string", "required": False})),
+        stream("Well."),
+    )
+    terminal = chat("x")
+    terminal.read_until("may I? run: rm\r\n    |   1) reject once\r\n  1) allow once")
+    terminal.type("n\n")
+    terminal.read_until("a [2Jb c (string): ")
+    terminal.type("\n")
+    terminal.read_until("Well.")
+    assert terminal.end() == 0
+
+
+def test_the_end_of_the_input_declines_a_form(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(stream(ask=form("f", {"name": "a", "type": "string"})), stream("Fine."))
+    terminal = chat("x")
+    terminal.read_until("a (string): ")
+    terminal.press(CTRL_D)
+    terminal.read_until("Fine.")
+    assert gateway.answers == ['{"action": "decline"}']
+
+
+def test_an_answer_that_the_server_refuses_is_asked_for_again(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(
+        stream(ask=form("f", {"name": "day", "type": "date"})),
+        refusal(400, "bad_request", "day: not a date"),
+        stream("Thanks."),
+    )
+    terminal = chat("x")
+    terminal.read_until("day (date): ")
+    terminal.type("soon\n")
+    terminal.read_until("day: not a date.")
+    terminal.read_until("day (date): ")
+    terminal.type("2027-01-01\n")
+    terminal.read_until("Thanks.")
+    assert terminal.end() == 0
+
+
+def test_an_answer_that_comes_too_late_is_said_to_be(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    late = refusal(409, "interaction_not_pending", "It is not pending any more.")
+    gateway.plays(stream(ask=permission()), late)
+    terminal = chat("x")
+    terminal.read_until("? ")
+    terminal.type("y\n")
+    assert terminal.end() == 1
+    assert "The question had waited too long, so its run is over." in terminal.text
+
+
+def test_ctrl_c_stops_a_turn_and_the_conversation_goes_on(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(stream("Working", Hang), stream("Again."))
+    terminal = chat()
+    ask(terminal, "work")
+    terminal.read_until("Working")
+    terminal.press(CTRL_C)
+    gateway.wait_for_hang_up()
+    terminal.read_until("Stopped.")
+    ask(terminal, "again")
+    terminal.read_until("Again.")
+    leave(terminal)
+
+
+def test_after_a_stop_it_waits_until_the_server_has_noticed(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(stream("Working", Hang), refusal(409, "busy", retry_after=0), stream("Again."))
+    terminal = chat()
+    ask(terminal, "work")
+    terminal.read_until("Working")
+    terminal.press(CTRL_C)
+    terminal.read_until("Stopped.")
+    ask(terminal, "again")
+    terminal.read_until("It is busy; trying again")
+    terminal.read_until("Again.")
+
+
+def test_ctrl_c_at_a_question_stops_the_run(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(stream(ask=permission()), stream("Going on", Hang))
+    terminal = chat()
+    ask(terminal, "work")
+    terminal.read_until("c) cancel\r\n")
+    terminal.press(CTRL_C)
+    while not gateway.hung_up.acquire(timeout=5):
+        # Python loses one that comes between a prompt and the wait for the first key.
+        terminal.press(CTRL_C)
+    terminal.read_until("Stopped.")
+    assert gateway.answers == ["cancel"]
+    assert "Going on" not in terminal.text
+    leave(terminal)
+
+
+def test_ctrl_c_where_nothing_runs_leaves(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(stream("Working", Hang))
+    terminal = chat()
+    ask(terminal, "work")
+    terminal.read_until("Working")
+    terminal.press(CTRL_C)
+    terminal.read_until("Stopped.")
+    terminal.read_until("ada> ")
+    terminal.press(CTRL_C)
+    while not terminal.has_ended(5):
+        # Python loses one that comes between a prompt and the wait for the first key.
+        terminal.press(CTRL_C)
+    assert terminal.end() == 130
+
+
+def test_a_turn_that_fails_does_not_end_the_conversation(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    error = failure(502, "turn_failed", "The model is overloaded.", retryable=True)
+    gateway.plays(stream(error=error), refusal(504, "timeout", "Too late."), stream("Well."))
+    terminal = chat()
+    for expected in ("The model is overloaded. The same may work later.", "Too late.", "Well."):
+        ask(terminal, "go")
+        terminal.read_until(expected)
+
+
+def test_an_empty_line_sends_nothing(gateway: ChatStandIn, chat: Callable[..., Terminal]) -> None:
+    terminal = chat()
+    terminal.read_until("ada> ")
+    terminal.type("\n  \n")
+    leave(terminal)
+    assert gateway.requests == []
+
+
+def ask(terminal: Terminal, prompt: str) -> None:
+    """Type a prompt once there is somebody to read it."""
+    terminal.read_until("ada> ")
+    terminal.text = ""
+    terminal.type(f"{prompt}\n")
+
+
+def leave(terminal: Terminal) -> None:
+    terminal.read_until("ada> ")
+    terminal.press(CTRL_D)
+    assert terminal.end() == 0

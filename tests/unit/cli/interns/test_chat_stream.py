@@ -1,0 +1,116 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.chat_stand_in import (
+    DONE,
+    KEEP_ALIVE,
+    Grammar,
+    failure,
+    form,
+    permission,
+    stream,
+    thought,
+)
+from tollhouse.cli.interns.chat_questions import Elicitation, Field, Permission
+from tollhouse.cli.interns.chat_stream import (
+    Asked,
+    ChatReader,
+    Closing,
+    Event,
+    Failure,
+    Garbled,
+    Reasoning,
+    Text,
+)
+
+
+def read(data: bytes) -> tuple[list[Event], bool]:
+    reader = ChatReader()
+    return reader.feed(data), reader.ended
+
+
+def whole(*pieces: Any, **further: Any) -> bytes:
+    return b"".join(stream(*pieces, **further).pieces)  # type: ignore[arg-type]
+
+
+def test_a_stream_is_what_was_said_and_a_closing() -> None:
+    events, ended = read(whole(thought("hm"), "Hi", usage=None))
+    assert events == [Reasoning("hm"), Text("Hi"), Closing("session-of-the-server", None)]
+    assert ended
+
+
+def test_a_stream_without_its_end_has_not_ended() -> None:
+    assert not read(whole("Hi").removesuffix(DONE))[1]
+
+
+def test_what_follows_the_end_is_passed_over() -> None:
+    assert read(DONE + Grammar().delta(content="more") + b"data: {garbage\n\n") == ([], True)
+
+
+@given(cuts=st.lists(st.integers(0, 3000), max_size=8))
+def test_it_does_not_matter_where_the_bytes_were_cut(cuts: list[int]) -> None:
+    data = whole("Hé ", KEEP_ALIVE, thought("…"), "x", ask=permission())
+    reader, events, start = ChatReader(), list[Event](), 0
+    for cut in [*sorted(cuts), len(data)]:
+        events += reader.feed(data[start:cut])
+        start = max(start, cut)
+    assert events == read(data)[0]
+
+
+def test_a_permission_has_what_may_be_answered() -> None:
+    (asked, closing), _ = read(whole(ask=permission("c", None, ["allow_once"]), session_id=None))
+    assert isinstance(asked, Asked)
+    assert asked.question.call_id == "c"
+    assert asked.question.asks == Permission(["allow_once"], None)
+    assert closing == Closing(None, None)
+
+
+def test_a_form_has_its_fields() -> None:
+    field = {"name": "n", "type": "integer", "required": True, "options": [1, 2], "later": 1}
+    asked = read(whole(ask=form("c", field, message="How many?")))[0][0]
+    assert isinstance(asked, Asked)
+    fields = [Field("n", "integer", required=True, options=[1, 2])]
+    assert asked.question.asks == Elicitation("How many?", fields)
+
+
+def test_an_error_has_its_reason() -> None:
+    error = failure(410, "run_ended", "It ended.")
+    (event, _), ended = read(whole(error=error))
+    assert event == Failure(410, "It ended.", "run_ended", retryable=False)
+    assert ended
+
+
+def test_an_error_finish_that_says_nothing_is_a_failure_too() -> None:
+    assert isinstance(read(Grammar().delta("error"))[0][0], Failure)
+
+
+def test_unknown_fields_and_finishes_are_passed_over() -> None:
+    chunk = {"choices": [{"delta": {"content": "a", "audio": {}}, "finish_reason": "new"}], "x": 1}
+    assert read(f"data: {json.dumps(chunk)}\n\n".encode())[0] == [Text("a")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"data: {\n\n",
+        b"data: []\n\n",
+        b"data: \xff\n\n",
+        b'data: {"choices": 1}\n\n',
+        b'data: {"choices": [], "usage": {"prompt_tokens": "x"}}\n\n',
+    ],
+    ids=["no-json", "a-list", "no-utf-8", "no-choices", "usage"],
+)
+def test_garbage_is_garbled(data: bytes) -> None:
+    with pytest.raises(Garbled):
+        read(data)
+
+
+@pytest.mark.parametrize("arguments", ["", "{}", '{"kind": "plan"}', '{"kind": "permission"}'])
+def test_a_question_that_nobody_knows_is_garbled(arguments: str) -> None:
+    call = {"id": "c", "function": {"name": "f", "arguments": arguments}}
+    with pytest.raises(Garbled):
+        read(Grammar().delta(tool_calls=[call]))
