@@ -3,7 +3,17 @@
 import subprocess
 import sys
 
-HEAVY = ("alembic", "asyncpg", "fastapi", "httpx2", "pydantic", "rich", "sqlalchemy", "uvicorn")
+HEAVY = (
+    "acp",
+    "alembic",
+    "asyncpg",
+    "fastapi",
+    "httpx2",
+    "pydantic",
+    "rich",
+    "sqlalchemy",
+    "uvicorn",
+)
 
 
 def test_the_command_line_loads_no_heavy_library() -> None:

@@ -1,4 +1,4 @@
-"""`tollhouse intern chat`: to talk to an intern."""
+"""`tollhouse intern chat` and `tollhouse intern acp`: to talk to an intern."""
 
 from typing import Annotated
 
@@ -71,3 +71,25 @@ async def chat(
 
     manner = Manner(one_line(found["name"]), manual, yes, wait)
     return Written("", exit_code=await talk(begin, manner, prompt, as_json=as_json))
+
+
+@control_command(
+    app,
+    "acp",
+    "tollhouse intern acp ada",
+    "tollhouse intern acp ada --manual",
+    by_key=True,
+)
+async def acp(
+    server: Server,
+    intern: Name,
+    manual: Manual = False,
+) -> Written:
+    """Let an editor talk to an intern: the Agent Client Protocol on standard input and output.
+
+    Editors start it by themselves; `docs/guide/interns-chat.md` has settings for some.
+    """
+    from tollhouse.cli.interns.acp import serve
+
+    await serve(server, intern, manual=manual)
+    return Written("")

@@ -1,0 +1,181 @@
+"""`tollhouse intern acp`, held by the client of the protocol's own library.
+
+The gateway is a stand-in; the client is what an editor has, in the words of the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from acp import PROTOCOL_VERSION, RequestError
+
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tests.acp_editor import SECONDS, editor_with_command
+from tests.chat_stand_in import Hang, chat_stand_in, permission, raw, stream, thought
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.chat_stand_in import ChatStandIn
+
+
+@pytest.fixture
+def gateway() -> Iterator[ChatStandIn]:
+    with chat_stand_in() as gateway:
+        yield gateway
+
+
+async def test_it_says_who_it_is_and_what_it_can(gateway: ChatStandIn) -> None:
+    async with editor_with_command(gateway) as editor:
+        told = editor.initialized
+    assert told.protocol_version == PROTOCOL_VERSION
+    assert told.agent_info.title == "ada"
+    assert not told.agent_capabilities.load_session
+    assert told.agent_capabilities.session_capabilities.resume is not None
+    assert told.agent_capabilities.prompt_capabilities.embedded_context
+    assert not told.agent_capabilities.prompt_capabilities.image
+
+
+async def test_a_prompt_streams_thoughts_and_answer(gateway: ChatStandIn) -> None:
+    gateway.plays(stream(thought("shell: ls\n"), "Two ", "files."))
+    async with editor_with_command(gateway) as editor:
+        await editor.begin()
+        ended = await editor.say("Which files?")
+        assert (ended.stop_reason, editor.text) == ("end_turn", "Two files.")
+        assert editor.thoughts == "shell: ls\n"
+        assert (ended.usage.input_tokens, ended.usage.output_tokens) == (1200, 34)
+    sent = gateway.requests[0]
+    assert sent["messages"] == [{"role": "user", "content": "Which files?"}]
+    assert sent["session_id"] == editor.session_id
+
+
+async def test_a_permission_that_is_allowed_and_one_that_is_rejected(gateway: ChatStandIn) -> None:
+    fewer_options = ["allow_once", "reject_once"]
+    gateway.plays(
+        stream(ask=permission("a", "run: make")),
+        stream(
+            thought("built\n"), ask=permission("b", "run: rm -r /", ["allow_once", "reject_once"])
+        ),
+        stream("Built, and not removed."),
+    )
+    async with editor_with_command(gateway) as editor:
+        await editor.begin()
+        editor.decides = ["allow_once", "reject_once"]
+        ended = await editor.say("Build and remove")
+        assert ended.stop_reason == "end_turn"
+        assert editor.text == "Built, and not removed."
+    assert gateway.answers == ["allow_once", "reject_once"]
+    (first, options), (second, fewer) = editor.asked
+    assert (first.title, second.title) == ("run: make", "run: rm -r /")
+    kinds = ["allow_once", "allow_always", "reject_once", "reject_always"]
+    assert [each.kind for each in options] == kinds
+    assert [each.option_id for each in fewer] == fewer_options
+    assert editor.calls == [
+        *(("a", "pending"), ("a", "in_progress"), ("b", "pending")),
+        *(("a", "completed"), ("b", "failed")),
+    ]
+
+
+async def test_cancel_hangs_up_which_stops_the_run(gateway: ChatStandIn) -> None:
+    gateway.plays(stream("Working", Hang), stream("Again."))
+    async with editor_with_command(gateway) as editor:
+        await editor.begin()
+        turn = asyncio.ensure_future(editor.say("work"))
+        while not editor.text:
+            await asyncio.sleep(0.01)
+        await editor.agent.cancel(session_id=editor.session_id)
+        assert (await turn).stop_reason == "cancelled"
+        await asyncio.to_thread(gateway.wait_for_hang_up)
+        assert (await editor.say("again")).stop_reason == "end_turn"
+
+
+async def test_an_editor_that_goes_stops_the_run(gateway: ChatStandIn) -> None:
+    gateway.plays(stream("Working", Hang))
+    async with editor_with_command(gateway) as editor:
+        await editor.begin()
+        turn = asyncio.ensure_future(editor.say("work"))
+        while not editor.text:
+            await asyncio.sleep(0.01)
+        editor.process.stdin.close()
+        await asyncio.to_thread(gateway.wait_for_hang_up)
+        assert await asyncio.wait_for(editor.process.wait(), SECONDS) == 0
+        turn.cancel()
+
+
+async def test_an_editor_that_goes_at_a_question_stops_the_run(gateway: ChatStandIn) -> None:
+    gateway.plays(stream(ask=permission()), stream("Going on", Hang))
+    async with editor_with_command(gateway) as editor:
+        await editor.begin()
+        editor.undecided = True
+        turn = asyncio.ensure_future(editor.say("work"))
+        await editor.pending.wait()
+        editor.process.stdin.close()
+        await asyncio.to_thread(gateway.wait_for_hang_up)
+        assert await asyncio.wait_for(editor.process.wait(), SECONDS) == 0
+        turn.cancel()
+    assert gateway.answers == ["cancel"]
+
+
+async def test_manual_is_what_a_session_begins_with(gateway: ChatStandIn) -> None:
+    gateway.plays(stream("a"))
+    async with editor_with_command(gateway, "--manual") as editor:
+        await editor.begin()
+        assert editor.modes.current_mode_id == "manual"
+        await editor.say("x")
+    assert gateway.requests[0]["approval_mode"] == "manual"
+
+
+async def test_a_key_that_is_wrong_is_said_when_a_session_begins(gateway: ChatStandIn) -> None:
+    async with editor_with_command(gateway, "--api-key", "sk-th-v1-wrong") as editor:
+        with pytest.raises(RequestError, match="TOLLHOUSE_API_KEY") as refused:
+            await editor.begin()
+    assert refused.value.code == -32000
+
+
+def test_standard_output_carries_the_protocol_and_nothing_else(gateway: ChatStandIn) -> None:
+    gateway.plays(raw(b"data: {\n\n"))
+    calls = [
+        ("initialize", {"protocolVersion": 1}),
+        ("session/new", {"cwd": "/", "mcpServers": []}),
+        ("no/such", {}),
+        ("session/prompt", {"sessionId": "x", "prompt": []}),
+    ]
+    given = "".join(
+        json.dumps({"jsonrpc": "2.0", "id": n, "method": method, "params": params}) + "\n"
+        for n, (method, params) in enumerate(calls)
+    )
+    done = subprocess.run(
+        [TOLLHOUSE, "intern", "acp", "ada"],
+        env=clean_environment(gateway.environment),
+        input="no json\n" + given,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert all(each["jsonrpc"] == "2.0" for each in answers)
+    assert {each["id"] for each in answers} >= {0, 2, 3}
+
+
+@pytest.mark.parametrize("redirection", [">out", "</dev/null", "<&-", "<out"])
+def test_only_pipes_will_do(gateway: ChatStandIn, tmp_path: Path, redirection: str) -> None:
+    (tmp_path / "out").touch()
+    done = subprocess.run(
+        ["sh", "-c", f"exec {TOLLHOUSE} intern acp ada {redirection}"],
+        env=clean_environment(gateway.environment),
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "standard input and output have to be pipes: an editor starts this\n"

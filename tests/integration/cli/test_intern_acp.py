@@ -1,0 +1,248 @@
+"""An intern as an agent of the Agent Client Protocol, in one process with an editor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from acp import (
+    RequestError,
+    embedded_text_resource,
+    image_block,
+    resource_block,
+    resource_link_block,
+)
+from acp.schema import ClientCapabilities, ElicitationCapabilities, ElicitationFormCapabilities
+
+from tests.acp_editor import editor_beside
+from tests.chat_stand_in import (
+    Cut,
+    Hang,
+    chat_stand_in,
+    failure,
+    form,
+    permission,
+    raw,
+    refusal,
+    stream,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.chat_stand_in import ChatStandIn
+
+FORMS = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()))
+
+
+@pytest.fixture
+def gateway() -> Iterator[ChatStandIn]:
+    with chat_stand_in() as gateway:
+        yield gateway
+
+
+async def test_a_session_goes_on_and_another_one_is_apart(gateway: ChatStandIn) -> None:
+    gateway.plays(*[stream("ok", session_id=None) for _ in range(3)])
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        await editor.say("one")
+        await editor.say("two")
+        await editor.begin()
+        await editor.say("three")
+    first, second, third = (each["session_id"] for each in gateway.requests)
+    assert first == second != third
+
+
+async def test_a_session_of_earlier_is_resumed(gateway: ChatStandIn) -> None:
+    gateway.plays(stream("ok"))
+    async with editor_beside(gateway) as editor:
+        resumed = await editor.agent.resume_session(
+            session_id="notes", cwd="/nowhere", mcp_servers=[]
+        )
+        assert resumed.modes.current_mode_id == "self-drive"
+        editor.session_id = "notes"
+        await editor.say("go on")
+    assert gateway.requests[0]["session_id"] == "notes"
+
+
+async def test_a_permission_that_is_closed_is_cancelled(gateway: ChatStandIn) -> None:
+    gateway.plays(stream(ask=permission()), stream("Then not."))
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        editor.decides = [None]
+        assert (await editor.say("x")).stop_reason == "end_turn"
+    assert gateway.answers == ["cancel"]
+
+
+async def test_cancel_at_a_question_stops_the_run(gateway: ChatStandIn) -> None:
+    gateway.plays(stream(ask=permission()), stream("Going on", Hang))
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        editor.undecided = True
+        turn = asyncio.ensure_future(editor.say("work"))
+        await editor.pending.wait()
+        await editor.agent.cancel(session_id=editor.session_id)
+        assert (await turn).stop_reason == "cancelled"
+        await asyncio.to_thread(gateway.wait_for_hang_up)
+        assert editor.text == ""
+    assert gateway.answers == ["cancel"]
+
+
+async def test_after_a_cancel_it_waits_until_the_server_has_noticed(gateway: ChatStandIn) -> None:
+    gateway.plays(refusal(409, "busy", retry_after=0), stream("Now."))
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        await editor.say("again")
+        assert editor.text == "Now."
+
+
+async def test_the_mode_holds_from_the_next_prompt_on(gateway: ChatStandIn) -> None:
+    gateway.plays(stream("a"), stream("b"))
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        assert [each.id for each in editor.modes.available_modes] == ["self-drive", "manual"]
+        await editor.say("x")
+        await editor.agent.set_session_mode(session_id=editor.session_id, mode_id="manual")
+        await editor.say("x")
+        with pytest.raises(RequestError, match="there is no mode yolo"):
+            await editor.agent.set_session_mode(session_id=editor.session_id, mode_id="yolo")
+    assert [each["approval_mode"] for each in gateway.requests] == ["self-drive", "manual"]
+
+
+async def test_a_form_is_shown_by_an_editor_that_has_forms(gateway: ChatStandIn) -> None:
+    fields = [
+        {"name": "city", "type": "string", "required": True},
+        {"name": "days", "type": "integer", "required": True},
+        {"name": "class", "type": "integer", "options": [1, 2]},
+        {"name": "train", "type": "boolean"},
+    ]
+    gateway.plays(
+        stream(ask=form("f", *fields, message="Where to?")),
+        stream(ask=form("g", fields[0])),
+        stream("Booked."),
+    )
+    async with editor_beside(gateway, capabilities=FORMS) as editor:
+        await editor.begin()
+        editor.fills_in = [{"city": "Rome", "days": 3, "class": "2", "train": True}, None]
+        await editor.say("Book")
+        assert editor.text == "Booked."
+    content = {"city": "Rome", "days": 3, "class": 2, "train": True}
+    assert gateway.answers == [
+        json.dumps({"action": "accept", "content": content}),
+        json.dumps({"action": "decline"}),
+    ]
+    message, schema = editor.forms[0]
+    assert message == "Where to?"
+    assert {name: each.type for name, each in schema.properties.items()} == {
+        "city": "string",
+        "days": "integer",
+        "class": "string",
+        "train": "boolean",
+    }
+    assert schema.properties["class"].enum == ["1", "2"]
+    assert schema.required == ["city", "days"]
+
+
+async def test_a_form_is_a_text_elsewhere_and_the_next_prompt_answers_it(
+    gateway: ChatStandIn,
+) -> None:
+    field = {"name": "days", "type": "integer", "required": True}
+    gateway.plays(stream(ask=form("f", field, message="How long?")), stream("Booked."))
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        assert (await editor.say("Book")).stop_reason == "end_turn"
+        assert "How long?" in editor.text
+        assert "- days (integer, required)" in editor.text
+        await editor.say("some")
+        assert editor.text.endswith("days: a whole number")
+        await editor.say("3")
+        assert editor.text.endswith("Booked.")
+    assert gateway.answers == ['{"action": "accept", "content": {"days": 3}}']
+
+
+async def test_an_answer_in_words_that_comes_too_late_is_a_prompt(gateway: ChatStandIn) -> None:
+    gateway.plays(
+        stream(ask=form("f", {"name": "days", "type": "string"})),
+        refusal(409, "interaction_not_pending"),
+        stream("Hello."),
+    )
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        await editor.say("Book")
+        await editor.say("three")
+        assert editor.text.endswith("Hello.")
+    assert gateway.requests[2]["messages"] == [{"role": "user", "content": "three"}]
+
+
+async def test_what_is_attached_is_in_the_text(gateway: ChatStandIn) -> None:
+    gateway.plays(stream("ok"))
+    file = resource_block(embedded_text_resource("file:///a.py", "x = 1"))
+    link = resource_link_block("b.py", "file:///b.py")
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        await editor.say("Look at ", link, file)
+    (message,) = gateway.requests[0]["messages"]
+    assert message["content"] == (
+        'Look at [b.py](file:///b.py)\n<file uri="file:///a.py">\nx = 1\n</file>\n'
+    )
+
+
+async def test_what_is_no_text_and_what_is_too_long_are_refused_here(gateway: ChatStandIn) -> None:
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        with pytest.raises(RequestError, match="reads text alone"):
+            await editor.say(image_block("aGk=", "image/png"))
+        with pytest.raises(RequestError, match="at most 32000"):
+            await editor.say("x" * 32_001)
+    assert gateway.requests == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (refusal(409, "intern_not_ready", "It is stopped."), "It is stopped."),
+        (stream(error=failure(502, "turn_failed", "Overloaded.", retryable=True)), "Overloaded."),
+        (raw(Cut), "Nothing was sent again"),
+        (raw(b"data: {\n\n"), "no chat of an intern"),
+    ],
+    ids=["refused", "failed", "cut", "garbage"],
+)
+async def test_what_goes_wrong_is_an_error_and_the_session_goes_on(
+    gateway: ChatStandIn, reply: Any, expected: str
+) -> None:
+    gateway.plays(reply, stream("Well."))
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        with pytest.raises(RequestError, match=expected):
+            await editor.say("x")
+        assert (await editor.say("x")).stop_reason == "end_turn"
+
+
+async def test_a_second_prompt_meanwhile_is_refused(gateway: ChatStandIn) -> None:
+    gateway.plays(stream("Working", Hang))
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        turn = asyncio.ensure_future(editor.say("work"))
+        while not editor.text:
+            await asyncio.sleep(0.01)
+        with pytest.raises(RequestError, match="a turn under way"):
+            await editor.say("more")
+        await editor.agent.cancel(session_id=editor.session_id)
+        await turn
+
+
+async def test_a_session_that_nobody_made_is_not_there(gateway: ChatStandIn) -> None:
+    async with editor_beside(gateway) as editor:
+        editor.session_id = "nobody's"
+        with pytest.raises(RequestError, match="there is no session"):
+            await editor.say("x")
+
+
+async def test_a_closed_session_is_forgotten_here(gateway: ChatStandIn) -> None:
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        await editor.agent.close_session(session_id=editor.session_id)
+        with pytest.raises(RequestError, match="there is no session"):
+            await editor.say("x")
