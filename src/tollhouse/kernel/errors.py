@@ -2,6 +2,7 @@
 
     TollhouseError
      ├─ NotFound                 the thing does not exist, or not for this caller
+     │   └─ NotOffered           a whole part of the API does not exist for this caller
      ├─ Gone                     it existed and is past its retention
      ├─ Conflict                 the state forbids it now
      ├─ Invalid                  the request itself is wrong
@@ -95,6 +96,10 @@ class NotFound(TollhouseError):
 
     kind = "not_found"
     code = "not_found"
+
+
+class NotOffered(NotFound):
+    """A whole part of the API does not exist for this caller, who is not told more."""
 
 
 class Gone(TollhouseError):
@@ -201,9 +206,10 @@ class RateLimited(TollhouseError):
         *,
         window: RateWindow,
         metadata: Mapping[str, object] | None = None,
+        retry_after: int | None = None,
     ) -> None:
         """Say which limit was passed."""
-        super().__init__(message, metadata=metadata)
+        super().__init__(message, metadata=metadata, retry_after=retry_after)
         self.window = window
 
 

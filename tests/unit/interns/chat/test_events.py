@@ -1,0 +1,197 @@
+"""What a daemon's events mean, and what is garbage."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollhouse.interns.chat.events import (
+    Elicitation,
+    Ended,
+    Event,
+    Field,
+    Garbled,
+    Numbered,
+    Permission,
+    Question,
+    Reasoning,
+    RunError,
+    Started,
+    Text,
+    ToolStarted,
+    Used,
+)
+from tollhouse.interns.chat.sse import Sent
+
+RUN = {"run": "r-1"}
+PERMISSION = {"kind": "permission", "operation": "ls", "options": ["allow_once", "reject_once"]}
+ELICITATION = {
+    "kind": "elicitation",
+    "message": "Which?",
+    "fields": [
+        {"name": "a", "type": "string", "required": True, "options": ["x", "y"]},
+        {"name": "b", "type": "number", "required": False},
+    ],
+}
+USAGE = {"input_tokens": 3, "cached_tokens": 1, "output_tokens": 2, "cost": "0.000005"}
+ERROR = {"code": 502, "reason": "turn_failed", "message": "No.", "retryable": True}
+
+
+def sent(kind: str, data: Any, number: object = 1) -> Sent:
+    return Sent(str(number).encode(), kind.encode(), json.dumps(data).encode())
+
+
+def read(kind: str, **data: Any) -> Event | None:
+    return Numbered().read(sent(kind, {**RUN, **data}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "event"),
+    [
+        (
+            "run.started",
+            {"input": "x", "approval_mode": "manual", "model": "a/b"},
+            Started(model="a/b"),
+        ),
+        ("text", {"text": "Hello"}, Text(text="Hello")),
+        ("reasoning", {"text": "Hm"}, Reasoning(text="Hm")),
+        ("tool.started", {"call": "c", "tool": "shell", "title": "ls"}, ToolStarted(title="ls")),
+        (
+            "question",
+            {"interaction": "i", "expires_at": "x", "permission": PERMISSION},
+            Question(
+                interaction="i",
+                permission=Permission(operation="ls", options=["allow_once", "reject_once"]),
+            ),
+        ),
+        (
+            "question",
+            {"interaction": "i", "permission": None, "elicitation": ELICITATION},
+            Question(
+                interaction="i",
+                elicitation=Elicitation(
+                    message="Which?",
+                    fields=[
+                        Field(name="a", type="string", required=True, options=["x", "y"]),
+                        Field(name="b", type="number", required=False),
+                    ],
+                ),
+            ),
+        ),
+        (
+            "run.ended",
+            {"outcome": "completed", "usage": USAGE},
+            Ended(
+                outcome="completed",
+                usage=Used(input_tokens=3, cached_tokens=1, output_tokens=2, cost="0.000005"),
+            ),
+        ),
+        (
+            "run.ended",
+            {"outcome": "failed", "usage": None, "error": ERROR},
+            Ended(
+                outcome="failed",
+                error=RunError(reason="turn_failed", message="No.", retryable=True),
+            ),
+        ),
+        ("tool.ended", {"call": "c", "outcome": "done"}, None),
+        ("steered", {"input": "x"}, None),
+        ("answered", {"interaction": "i", "outcome": "accept"}, None),
+        ("of a later version", {"anything": [1]}, None),
+    ],
+    ids=str,
+)
+def test_an_event_means(kind: str, data: dict[str, Any], event: Event | None) -> None:
+    assert read(kind, **data) == event
+
+
+def test_any_event_may_say_which_model_works() -> None:
+    assert read("text", text="x", model="a/b") == Text(text="x", model="a/b")
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("run.started", {"model": 1}),
+        ("run.started", {"model": ""}),
+        ("run.started", {"model": "x" * 257}),
+        ("text", {}),
+        ("text", {"text": None}),
+        ("text", {"text": ["x"]}),
+        ("reasoning", {"text": 1}),
+        ("tool.started", {"title": {}}),
+        ("question", {"interaction": "i"}),
+        ("question", {"permission": PERMISSION}),
+        ("question", {"interaction": "", "permission": PERMISSION}),
+        ("question", {"interaction": "x" * 129, "permission": PERMISSION}),
+        ("question", {"interaction": "i", "permission": {"options": ["maybe"]}}),
+        ("question", {"interaction": "i", "permission": {"options": ["allow_once"] * 2}}),
+        ("question", {"interaction": "i", "permission": PERMISSION, "elicitation": ELICITATION}),
+        ("question", {"interaction": "i", "elicitation": {"message": "x", "fields": [{}]}}),
+        ("run.ended", {}),
+        ("run.ended", {"outcome": "well"}),
+        ("run.ended", {"outcome": "completed", "usage": {**USAGE, "input_tokens": -1}}),
+        ("run.ended", {"outcome": "completed", "usage": {**USAGE, "input_tokens": 1.5}}),
+        ("run.ended", {"outcome": "completed", "usage": {**USAGE, "output_tokens": 2**60}}),
+        ("run.ended", {"outcome": "completed", "usage": {**USAGE, "cost": "NaN"}}),
+        ("run.ended", {"outcome": "completed", "usage": {**USAGE, "cost": "1e999"}}),
+        ("run.ended", {"outcome": "completed", "usage": {**USAGE, "cost": 0.5}}),
+        ("run.ended", {"outcome": "failed", "error": "x"}),
+        ("run.ended", {"outcome": "failed", "error": {"retryable": "yes"}}),
+    ],
+    ids=str,
+)
+def test_an_event_with_a_wrong_type_is_garbage(kind: str, data: dict[str, Any]) -> None:
+    with pytest.raises(Garbled):
+        read(kind, **data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'{"text": "\xff"}',
+        b'{"text": "\\ud800"}',
+        b"[" * 100_000,
+        b'{"text": "a", "x": ' + b"[" * 100_000,
+    ],
+    ids=["nothing", "cut", "null", "list", "bytes", "surrogate", "deep", "deep inside"],
+)
+def test_what_is_no_json_object_is_garbage(data: bytes) -> None:
+    with pytest.raises(Garbled):
+        Numbered().read(Sent(b"1", b"text", data))
+
+
+def test_numbers_begin_anywhere_and_have_no_hole() -> None:
+    numbered = Numbered()
+    for number in (7, 8, 9):
+        assert numbered.read(sent("text", {"text": "x"}, number)) == Text(text="x")
+
+
+@pytest.mark.parametrize("second", [1, 3, 0, 2.5, -2, "", "x", "9" * 30, "²"])
+def test_a_number_that_is_not_the_next_is_garbage(second: object) -> None:
+    numbered = Numbered()
+    numbered.read(sent("text", {"text": "x"}, 1))
+    with pytest.raises(Garbled):
+        numbered.read(sent("text", {"text": "x"}, second))
+
+
+def test_events_that_are_not_known_count() -> None:
+    numbered = Numbered()
+    numbered.read(sent("later", {}, 1))
+    with pytest.raises(Garbled):
+        numbered.read(sent("text", {"text": "x"}, 1))
+
+
+@given(st.sampled_from(["run.started", "text", "question", "run.ended"]), st.binary(max_size=200))
+def test_garbage_is_never_anything_else(kind: str, data: bytes) -> None:
+    with suppress(Garbled):
+        Numbered().read(Sent(b"1", kind.encode(), data))
