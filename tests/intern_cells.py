@@ -23,6 +23,7 @@ PUBLISHED = {
     Operation.DELETE: "ok    ok    later later ok    later ok    ok    ok    ok",
     Operation.PATCH: "ok    ok    ok    ok    ok    ok    ok    ok    no    ok",
     Operation.DAEMON: "no    no    no    no    ok    no    no    no    no    no",
+    Operation.CHAT: "later later later later ok    later later later later later",
 }
 CELLS = {
     f"{operation}-{state.status}-{state.desired}": (operation, state, answer)

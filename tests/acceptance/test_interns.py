@@ -242,12 +242,15 @@ def test_a_boot_shows_its_step(house: House, intern: dict[str, Any]) -> None:
 
 # What a state allows
 
+PROMPT = {"stream": True, "messages": [{"role": "user", "content": "Hello"}]}
+REASONS = {Operation.DAEMON: "intern_not_running", Operation.CHAT: "intern_not_ready"}
 ASKED: dict[Operation, tuple[str, str, Any]] = {
     Operation.PROVISION: ("POST", "/provision", None),
     Operation.SUSPEND: ("POST", "/suspend", None),
     Operation.DELETE: ("DELETE", "", None),
     Operation.PATCH: ("PATCH", "", {"description": "changed"}),
     Operation.DAEMON: ("GET", "/daemon", None),
+    Operation.CHAT: ("POST", "/chat/completions", PROMPT),
 }
 REFUSED = {name: cell for name, cell in CELLS.items() if cell[2] != "ok"}
 
@@ -259,8 +262,7 @@ def test_a_state_refuses_an_operation(
     house.put_into(intern, state)
     method, path, body = ASKED[operation]
     reply = house.here(method, f"/interns/{intern['id']}{path}", body)
-    reason = "intern_not_running" if operation is Operation.DAEMON else "intern_busy"
-    refused(reply, 409, reason, retryable=answer == "later")
+    refused(reply, 409, REASONS.get(operation, "intern_busy"), retryable=answer == "later")
 
 
 @pytest.mark.parametrize(
@@ -306,8 +308,11 @@ ROUTES: dict[str, tuple[str, str, Any]] = {
     "suspend": ("POST", "/interns/{id}/suspend", None),
     "daemon": ("GET", "/interns/{id}/daemon", None),
     "daemon-access": ("GET", "/interns/{id}/daemon-access", None),
+    "chat": ("POST", "/interns/{id}/chat/completions", PROMPT),
 }
-WITH_BODY = ("create", "patch", "delete", "provision", "suspend")
+WITH_BODY = ("create", "patch", "delete", "provision", "suspend", "chat")
+OF_ANY_TYPE = ("chat",)
+"""Routes whose bodies need not say that they are JSON."""
 
 
 def send(
@@ -354,7 +359,11 @@ def test_outside_the_programme_every_route_is_unknown(house: House, route: str) 
     house.manage("PATCH", "/workspaces/default", {"intern_programme": False})
     try:
         method, path, body = ROUTES[route]
-        refused(house.here(method, path.format(id=intern["id"]), body), 404, "not_found")
+        reply = house.here(method, path.format(id=intern["id"]), body)
+        if route == "chat":
+            assert (reply.status_code, set(reply.json()["error"])) == (404, {"code", "message"})
+        else:
+            refused(reply, 404, "not_found")
     finally:
         house.manage("PATCH", "/workspaces/default", {"intern_programme": True})
 
@@ -382,7 +391,7 @@ def test_the_size_comes_before_the_type(house: House, route: str) -> None:
     refused(send(house, house.here, route, b"x" * (LARGEST + 1)), 413, "payload_too_large")
 
 
-@pytest.mark.parametrize("route", WITH_BODY)
+@pytest.mark.parametrize("route", [route for route in WITH_BODY if route not in OF_ANY_TYPE])
 def test_the_type_comes_before_the_text(house: House, route: str) -> None:
     refused(send(house, house.here, route, b"no json"), 415, "unsupported_media_type")
 
@@ -391,10 +400,13 @@ def test_the_type_comes_before_the_text(house: House, route: str) -> None:
 def test_the_text_comes_before_the_intern(house: House, route: str) -> None:
     method, path, _ = ROUTES[route]
     body, path = {"unknown": 1}, path.format(id=UNKNOWN)
-    refused(house.here(method, path, body), 400, "invalid_body")
+    reason = "bad_request" if route == "chat" else "invalid_body"
+    refused(house.here(method, path, body), 400, reason)
 
 
-@pytest.mark.parametrize("route", ["patch", "delete", "provision", "suspend", "daemon", "get"])
+@pytest.mark.parametrize(
+    "route", ["patch", "delete", "provision", "suspend", "daemon", "get", "chat"]
+)
 def test_an_intern_that_is_not_there_is_not_found(house: House, route: str) -> None:
     method, path, body = ROUTES[route]
     for intern_id in (UNKNOWN, "no-uuid"):

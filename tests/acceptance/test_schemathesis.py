@@ -80,6 +80,7 @@ NEED_A_SANDBOX: Final = {
     "POST /interns/{internId}/suspend",
     "GET /interns/{internId}/daemon",
     "GET /interns/{internId}/daemon-access",
+    "POST /interns/{internId}/chat/completions",
 }
 """Operations that nothing but an intern that runs takes."""
 TEXTS: Final[dict[str, Any]] = {

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -25,6 +26,7 @@ from tollhouse.api.limits import AddressRate, ClientGone, read_body
 from tollhouse.api.reasons import with_reason
 from tollhouse.identity.access import set_caller
 from tollhouse.identity.types import LocalOperator
+from tollhouse.kernel.deadline import set_deadline
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import (
     Bug,
@@ -162,11 +164,14 @@ class Front:
     async def _control(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
         """Pass a request on to the control plane, for as long as its route has.
 
+        A route that streams lifts the limit once its answer has begun.
+
         Raises:
             TimedOut: It took longer.
         """
         seconds = policy.deadline(path)
         limit = asyncio.timeout(seconds)
+        set_deadline(scope, limit)
         try:
             async with limit:
                 await self._routes.control(scope, receive, send)
@@ -193,7 +198,14 @@ class Front:
                     remaining=0,
                     resets_at=self._clock.now() + timedelta(seconds=wait),
                 ),
+                retry_after=self._hint(scope, wait),
             )
+
+    @staticmethod
+    def _hint(scope: Scope, wait: float) -> int | None:
+        """Return what `Retry-After` says; clients of chats with interns want one."""
+        is_chat = policy.is_intern_chat(policy.api_path(scope["path"]) or "")
+        return max(1, ceil(wait)) if is_chat else None
 
     def _check_origin(self, scope: Scope, headers: Mapping[bytes, bytes], origin: bytes) -> None:
         host, scheme = self._host(scope, headers), self._scheme(scope, headers)

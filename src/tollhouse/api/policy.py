@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
@@ -20,12 +21,15 @@ WITH_REASON: Final = ("/interns", "/vault")
 """Routes whose errors say a reason, and whether another try makes sense."""
 DEADLINE_SECONDS: Final = 10
 """How long an operation on interns or secrets may take."""
+CHAT_DEADLINE_SECONDS: Final = 300
+"""How long a chat with an intern may take until its stream begins."""
 
 KEY_MISSING: Final = "No auth credentials found"
 KEY_INVALID_OR_MISSING: Final = "Invalid or missing API key"
 REGION_REFUSED: Final = "This operation is not available on a regional hostname."
 
 _BEARER: Final = b"bearer "
+_CHAT: Final = re.compile(r"/interns/[^/]+/chat/completions")
 
 
 def api_path(path: str) -> str | None:
@@ -50,8 +54,18 @@ def reads_itself(method: str, path: str) -> bool:
     return (method, path) == ("POST", "/batches") or below(path, WITH_REASON)
 
 
+def is_intern_chat(path: str) -> bool:
+    """Tell whether a path is that of a chat with an intern."""
+    return _CHAT.fullmatch(path) is not None
+
+
 def deadline(path: str) -> float | None:
-    """Return the seconds that an operation may take; None where that is its own affair."""
+    """Return the seconds that an operation may take; None where that is its own affair.
+
+    One that streams may take them until its stream begins.
+    """
+    if is_intern_chat(path):
+        return CHAT_DEADLINE_SECONDS
     return DEADLINE_SECONDS if below(path, WITH_REASON) else None
 
 

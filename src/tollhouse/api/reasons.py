@@ -3,9 +3,11 @@
     {"error": {"code": 404, "message": "...",
                "metadata": {"reason": "not_found", "retryable": false}}}
 
-An error that knows better has its own reason already.
+An error that knows better has its own reason already. Chats with interns have other words for
+some of it, and say nothing of what lies outside of the programme.
 
-Source: the public gateway's errors of the intern life cycle; 401 and 403 have none.
+Source: the public gateway's errors of the intern life cycle and of the chat with interns;
+401 and 403 have none.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.api import policy
+from tollhouse.kernel.errors import NotOffered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +39,17 @@ REASONS: Final[Mapping[Kind, tuple[str, bool]]] = {
 }
 """Kind of an error -> its reason, and whether another try makes sense."""
 
+CHAT_REASONS: Final[Mapping[Kind, tuple[str, bool]]] = {
+    **REASONS,
+    "invalid": ("bad_request", False),
+    "unprocessable": ("bad_request", False),
+    "conflict": ("intern_not_ready", True),
+    "unavailable": ("busy", True),
+    "upstream": ("intern_unreachable", True),
+}
+"""The same for chats with interns."""
+_RETRY_SECONDS: Final = 5
+
 
 def with_reason(error: TollhouseError, path: str) -> TollhouseError:
     """Return an error that says its reason, where the route is one whose errors do.
@@ -44,7 +58,15 @@ def with_reason(error: TollhouseError, path: str) -> TollhouseError:
         error: What went wrong.
         path: The route's, below the version segment.
     """
-    if policy.below(path, policy.WITH_REASON) and error.kind in REASONS:
-        reason, retryable = REASONS[error.kind]
+    if not policy.below(path, policy.WITH_REASON):
+        return error
+    is_chat = policy.is_intern_chat(path)
+    if is_chat and isinstance(error, NotOffered):
+        return error
+    known = (CHAT_REASONS if is_chat else REASONS).get(error.kind)
+    if known is not None:
+        reason, retryable = known
         error.metadata = {"reason": reason, "retryable": retryable, **error.metadata}
+    if is_chat and error.kind == "unavailable" and error.retry_after is None:
+        error.retry_after = _RETRY_SECONDS
     return error

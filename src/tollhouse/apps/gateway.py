@@ -184,7 +184,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
             core.database,
             programs=None if egressing is None else egressing.programs,
         ),
-        intern_endpoints.router(interning.service, core.database),
+        intern_endpoints.router(interning.service, interning.chats, core.database),
         audit_router(vaulting.audit, core.identity, core.database),
     )
     hot: dict[str, HotRoute] = {

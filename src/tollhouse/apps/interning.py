@@ -10,6 +10,8 @@ import structlog
 
 from tollhouse.apps.archiving import build_archives
 from tollhouse.identity.intern_keys import InternKeys
+from tollhouse.interns.chat.pace import ChatPace
+from tollhouse.interns.chat.service import ChatService
 from tollhouse.interns.context import Context, Rules
 from tollhouse.interns.doors import Doors
 from tollhouse.interns.journeys import Journeys, Paces, Tools
@@ -19,7 +21,7 @@ from tollhouse.interns.reconciler import Reconciler
 from tollhouse.interns.runtimes.base import SandboxLimits
 from tollhouse.interns.runtimes.registry import build_runtime
 from tollhouse.interns.sandboxes import Sandboxes
-from tollhouse.interns.service import InternService, Nobody
+from tollhouse.interns.service import InternService, Nobody, NoRooms
 from tollhouse.interns.workspaces import Workspaces
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Interning:
     """Everything of interns that runs or answers."""
 
     service: InternService
+    chats: ChatService
     crew: Crew | None
     """Runs sandboxes; None where it serves a single command."""
 
@@ -96,7 +99,7 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         egressing: The ways out; None where it serves a single command.
         folder: The data folder.
         blobs: Where archives of workspaces are stored.
-        metrics: What operators see of sandboxes.
+        metrics: What operators see of sandboxes and chats.
     """
     context = Context(
         database=core.database,
@@ -110,8 +113,10 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         rules=Rules(settings.max_per_creator),
     )
     logs = Logs(folder.interns / "logs", core.clock)
+    pace = ChatPace(settings.chats_per_minute)
     if egressing is None:
-        return Interning(InternService(context, Nobody(core.clock), logs), None)
+        service = InternService(context, Nobody(core.clock), logs)
+        return Interning(service, ChatService(context, service, NoRooms(), pace, metrics), None)
     doors = Doors()
     tools = Tools(
         runtime=build_runtime(settings.runtime, folder.path, core.clock),
@@ -150,4 +155,6 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         round_seconds=settings.round_seconds,
     )
     crew = Crew(reconciler, doors, settings.stop_seconds, tools, metrics)
-    return Interning(InternService(context, reconciler, logs), crew)
+    service = InternService(context, reconciler, logs)
+    chats = ChatService(context, service, tools.sandboxes, pace, metrics)
+    return Interning(service, chats, crew)

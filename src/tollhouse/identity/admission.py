@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tollhouse.identity.types import KeyKind
-from tollhouse.kernel.errors import NotFound, Unauthenticated
+from tollhouse.kernel.errors import NotFound, NotOffered, Unauthenticated
 
 if TYPE_CHECKING:
     from tollhouse.identity.service import IdentityService
@@ -59,10 +59,11 @@ def check_programme(switches: Switches) -> None:
     """Make sure that a workspace may have interns and vaults.
 
     Raises:
-        NotFound: It may not, and is not told more.
+        NotOffered: It may not, and is not told more.
     """
     if not switches.intern_programme:
-        raise _not_found()
+        message = "Not found."
+        raise NotOffered(message)
 
 
 def check_confinement(caller: Subject, intern_id: str | None) -> None:

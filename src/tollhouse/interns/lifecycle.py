@@ -53,6 +53,7 @@ _BUSY: Final = Refusal("intern_busy", retryable=True)
 _WRONG: Final = Refusal("intern_busy", retryable=False)
 """Nothing is under way: asking again changes nothing."""
 _NOT_RUNNING: Final = Refusal("intern_not_running", retryable=False)
+_NOT_READY: Final = Refusal("intern_not_ready", retryable=True)
 
 _SITUATIONS: Final[Mapping[State, Situation]] = {
     State(Status.AWAITING_CHAT_INSTALL, Desired.IDLE): Situation.AWAITING,
@@ -90,6 +91,9 @@ REFUSALS: Final[Mapping[Operation, Mapping[Situation, Refusal]]] = {
     Operation.PATCH: {Situation.DESTROYING: _WRONG},
     Operation.DAEMON: {
         situation: _NOT_RUNNING for situation in Situation if situation is not Situation.RUNNING
+    },
+    Operation.CHAT: {
+        situation: _NOT_READY for situation in Situation if situation is not Situation.RUNNING
     },
 }
 """What is refused; everything else is accepted."""

@@ -49,6 +49,7 @@ _DOING: Final = {
     Operation.DELETE: "deleted",
     Operation.PATCH: "changed",
     Operation.DAEMON: "reached",
+    Operation.CHAT: "talked to",
 }
 
 

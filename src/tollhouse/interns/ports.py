@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from tollhouse.storage.transaction import Read
 
@@ -52,4 +53,12 @@ class Crew(Protocol):
 
     def is_here(self, machine: str) -> bool:
         """Tell whether it runs what is on a machine."""
+        ...
+
+
+class Rooms(Protocol):
+    """Where the daemons of interns listen."""
+
+    def socket_of(self, intern_id: str) -> Path | None:
+        """Return the socket of an intern's daemon; None where it does not run on this machine."""
         ...

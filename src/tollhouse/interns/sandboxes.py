@@ -64,6 +64,11 @@ class Sandboxes:
         """Return what runs for an intern."""
         return self._running.get(intern_id)
 
+    def socket_of(self, intern_id: str) -> Path | None:
+        """Return the socket that an intern's daemon listens on; None where none runs here."""
+        running = self._running.get(intern_id)
+        return None if running is None else running.listener
+
     def all(self) -> tuple[str, ...]:
         """Return the interns for which something runs."""
         return tuple(self._running)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tollhouse.interns.ports import Crew
     from tollhouse.interns.types import InternFilter, Wish
     from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.secret import Secret
     from tollhouse.storage.transaction import Read, Write
 
 DAEMON_TOKEN: Final = "daemon-token"  # noqa: S105 - what it is sealed as
@@ -76,6 +77,14 @@ class Nobody:
 
     def expect_boot(self) -> None:
         """Do nothing: the server that is started next boots it."""
+
+
+class NoRooms:
+    """No daemons: for the same."""
+
+    def socket_of(self, intern_id: str) -> None:
+        """Return that there is none."""
+        del intern_id
 
 
 class InternService:
@@ -144,19 +153,32 @@ class InternService:
         policy.check_state(Operation.DAEMON, intern)
         if intern.machine is not None and not self._crew.is_here(intern.machine):
             raise policy.not_here()
-        run, vault_id = intern.run, intern.vault_id
-        if run is None or vault_id is None:
-            raise policy.not_reachable()
         try:
-            token = await self._context.vaults.open_beside(vault_id, DAEMON_TOKEN, run.sealed_token)
+            token = await self.token_of(intern)
         except Unavailable as error:
             raise policy.no_token(error) from error
         entry = Entry(
-            Action.DAEMON_REVEALED, caller.key_hash, caller.workspace_id, intern_id, vault_id
+            Action.DAEMON_REVEALED,
+            caller.key_hash,
+            caller.workspace_id,
+            intern_id,
+            intern.vault_id,
         )
         async with self._database.writing() as write:
             await self._context.audit.record(write, caller.account_id, [entry])
         return DaemonAccess(policy.origin(intern), token)
+
+    async def token_of(self, intern: Intern) -> Secret:
+        """Return the token of a running intern's daemon, for our own requests to it.
+
+        Raises:
+            Conflict: It has none in this moment.
+            Unavailable: It cannot be opened.
+        """
+        run, vault_id = intern.run, intern.vault_id
+        if run is None or vault_id is None:
+            raise policy.not_reachable()
+        return await self._context.vaults.open_beside(vault_id, DAEMON_TOKEN, run.sealed_token)
 
     # Making
 

@@ -45,6 +45,7 @@ class Operation(StrEnum):
     DELETE = "delete"
     PATCH = "patch"
     DAEMON = "daemon"
+    CHAT = "chat"
 
 
 @dataclass(frozen=True, slots=True)

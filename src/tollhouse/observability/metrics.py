@@ -81,6 +81,17 @@ class Metrics:
             ["limit"],
             registry=self.registry,
         )
+        self._chats = Counter(
+            "tollhouse_intern_chats",
+            "Chats with interns that ended: stop, tool_calls, steered, or the reason of the error.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.intern_streams = Gauge(
+            "tollhouse_intern_chat_streams",
+            "Streams of chats with interns that are open.",
+            registry=self.registry,
+        )
         # `labels()` costs more than counting, and there are few statuses.
         self._by_status: dict[int, Counter] = {}
 
@@ -98,6 +109,10 @@ class Metrics:
     def refused(self, status: int) -> None:
         """Count a request that was refused before it reached a route."""
         self._refusals.labels(str(status)).inc()
+
+    def chatted(self, outcome: str) -> None:
+        """Count a chat with an intern that ended, or never began."""
+        self._chats.labels(outcome).inc()
 
     def checked(self, invariant: str, outcome: str, broken: int = 0) -> None:
         """Count a look at an invariant.

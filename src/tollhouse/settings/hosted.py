@@ -23,6 +23,11 @@ class InternSettings(Section):
     max_per_creator: Whole = Field(
         default=100, ge=1, description="Interns that one user may have in a workspace."
     )
+    chats_per_minute: Whole = Field(
+        default=60,
+        ge=1,
+        description="Prompts and answers that one account may send to interns in a minute.",
+    )
     first_user: Whole = Field(
         default=1_900_000_000,
         ge=1_000,

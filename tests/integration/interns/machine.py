@@ -1,6 +1,7 @@
 """A machine that runs interns: real database, real doors and files; sandboxes that are made up.
 
-A made-up sandbox answers as a daemon does, and ends when it is told to. `kill` is what `kill -9`
+A made-up sandbox answers as a daemon does, and ends when it is told to; what its agent says to
+prompts is a script (`made_up_daemon`). `kill` is what `kill -9`
 does to a server: everything of it is gone, nothing was tidied.
 """
 
@@ -11,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.integration.interns.agency import PATIENCE
+from tests.integration.interns.made_up_daemon import MadeUpDaemon
 from tollhouse.identity.types import KeyFilter, KeyKind
 from tollhouse.interns.archives import Archives
 from tollhouse.interns.doors import Doors
@@ -47,8 +49,9 @@ class MadeUpSandbox:
     limits_enforced: frozenset[str] = frozenset()
     disk_full = False
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, daemon: MadeUpDaemon) -> None:
         self.launch = launch
+        self.daemon = daemon
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._server: asyncio.Server | None = None
 
@@ -72,7 +75,11 @@ class MadeUpSandbox:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, EOFError):
-            await reader.readuntil(b"\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"POST /sessions/"):
+                token_hash = str(self.launch.settings["token_sha256"])
+                await self.daemon.answer(head, token_hash, reader, writer)
+                return
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
             await writer.drain()
         writer.close()
@@ -87,6 +94,8 @@ class MadeUpRuntime:
         self.missing: str | None = None
         self.broken: str | None = None
         self.healthy = True
+        self.daemon = MadeUpDaemon()
+        """What prompts and answers are sent to, whichever intern they are for."""
         self.started: list[MadeUpSandbox] = []
         self.held: asyncio.Event | None = None
         """Where it is set, a start waits for it."""
@@ -103,7 +112,7 @@ class MadeUpRuntime:
             await self.held.wait()
         if self.broken is not None:
             raise RuntimeFailed(self.broken)
-        sandbox = MadeUpSandbox(launch)
+        sandbox = MadeUpSandbox(launch, self.daemon)
         await sandbox.begin(healthy=self.healthy)
         self.started.append(sandbox)
         return sandbox

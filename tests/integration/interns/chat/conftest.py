@@ -1,0 +1,48 @@
+"""An intern to talk to, whose daemon is made up.
+
+On SQLite alone: what happens between a caller and a daemon asks nothing of the database.
+`test_chat` of the folder above does on both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.interns.parlour import parlour
+from tollhouse.interns.chat.relay import Paces
+from tollhouse.storage.database import Database, open_database
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import sqlalchemy as sa
+
+    from tests.integration.interns.machine import Machine
+    from tests.integration.interns.made_up_daemon import MadeUpDaemon
+    from tests.integration.interns.parlour import Parlour
+
+
+@pytest.fixture
+async def database(migrated_sqlite: sa.URL) -> AsyncIterator[Database]:
+    opened = open_database(migrated_sqlite)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def paces() -> Paces:
+    """What a module overrides to have less patience."""
+    return Paces()
+
+
+@pytest.fixture
+async def room(machine: Machine, paces: Paces) -> AsyncIterator[Parlour]:
+    async with parlour(machine, paces) as opened:
+        yield opened
+
+
+@pytest.fixture
+def daemon(room: Parlour) -> MadeUpDaemon:
+    return room.daemon

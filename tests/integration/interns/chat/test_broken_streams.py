@@ -1,0 +1,210 @@
+"""Streams that a daemon breaks, cuts or poisons: what the caller gets is legal in any case."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.chat_grammar import check_stream
+from tests.integration.interns.made_up_daemon import (
+    CUT,
+    ENDED,
+    PERMISSION,
+    STARTED,
+    STREAM,
+    chunk,
+    event,
+    stream,
+)
+from tollhouse.interns.chat.sse import LARGEST_EVENT
+
+if TYPE_CHECKING:
+    from tests.integration.interns.made_up_daemon import MadeUpDaemon
+    from tests.integration.interns.parlour import Parlour
+
+FIRST = event(*STARTED, 1)
+SAID = event("text", {"text": "Hello"}, 2)
+WHOLE = FIRST + SAID + event(*ENDED, 3)
+
+
+SHORT = b"".join(
+    each for each in stream(STARTED, ("text", {"text": "é"}), ENDED) if isinstance(each, bytes)
+)
+
+
+def data(text: bytes, number: int = 2, kind: bytes = b"text") -> bytes:
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (number, kind, text)
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        b"",
+        SAID[:10],
+        data(b"{"),
+        data(b"null"),
+        data(b'{"text": 1}'),
+        data(b'{"text": "\xff\xfe"}'),
+        data(b"[" * 100_000),
+        data(b'{"outcome": "fine"}', kind=b"run.ended"),
+        data(json.dumps(PERMISSION[1]).replace("allow_once", "maybe").encode(), kind=b"question"),
+        data(b'{"text": "x"}', number=3),
+        data(b'{"text": "x"}', number=1),
+        b'event: text\ndata: {"text": "x"}\n\n',
+        b"\x00\xff" * 1_000 + b"\n\n" + b"data: x\n\n",
+    ],
+    ids=[
+        *("ends", "ends inside", "cut json", "null", "wrong type", "no text", "deep"),
+        *("outcome", "option", "hole", "twice", "no number", "binary"),
+    ],
+)
+async def test_what_is_garbage_severs_the_stream(
+    room: Parlour, daemon: MadeUpDaemon, poison: bytes
+) -> None:
+    daemon.play([STREAM, chunk(FIRST), *([chunk(poison)] if poison else []), chunk(b"")])
+    told = await room.told(session_id="mine")
+    assert told.reason == "stream_severed"
+    assert told.session_id == "mine"
+    assert (room.counted("stream_severed"), room.streams()) == (1, 0)
+
+
+ENDLESS = [b"x" * 60_000, b"data: x\n" * 8_000, b": x\n" * 15_000]
+
+
+@pytest.mark.parametrize("piece", ENDLESS, ids=["line", "event", "comment"])
+async def test_an_event_without_end_is_not_gathered(
+    room: Parlour, daemon: MadeUpDaemon, piece: bytes
+) -> None:
+    pieces = 3 * LARGEST_EVENT // len(piece)
+    daemon.play([STREAM, chunk(FIRST), *[chunk(piece)] * pieces])
+    assert (await room.told()).reason == "stream_severed"
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [b"zz\r\ngarbage", b"fffffffffffffffff\r\n", b"5\r\nabcdefgh", b"0\r\n" + b"X: y\r\n" * 20_000],
+    ids=["no size", "huge size", "wrong size", "trailers"],
+)
+async def test_a_broken_transfer_severs_the_stream(
+    room: Parlour, daemon: MadeUpDaemon, poison: bytes
+) -> None:
+    daemon.play([STREAM, chunk(FIRST), poison, 0.01, CUT])
+    assert (await room.told()).reason == "stream_severed"
+
+
+def cut_points(raw: bytes) -> list[int]:
+    """Return a place for each kind of byte at which a stream can be cut."""
+    marks = [b"\r\n\r\n", b"\r\n", b"id: ", b"id: 2", b"\nevent", b"data: ", b"\\u00", b"\n\n"]
+    found = {0, 1, len(raw) - 1, len(raw)}
+    for mark in marks:
+        place = raw.find(mark, 1)
+        while place >= 0:
+            found |= {place, place + 1, place + len(mark)}
+            place = raw.find(mark, place + 1)
+    return sorted(each for each in found if each <= len(raw))
+
+
+async def test_wherever_a_connection_is_cut_the_answer_is_legal(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    raw = SHORT
+    head = raw.index(b"\r\n\r\n") + 4
+    ended = raw.rindex(b"\n\n") + 2
+    for place in cut_points(raw):
+        room.machine.agency.clock.advance(60)
+        daemon.play([raw[:place], 0.002, CUT])
+        reply = await room.send()
+        if place < head:
+            assert reply.status_code == 502
+            assert reply.json()["error"]["metadata"]["reason"] == "intern_unreachable"
+        else:
+            assert reply.status_code == 200
+            finish = check_stream(reply.content).finish
+            assert finish == ("stop" if place >= ended else "error"), place
+
+
+async def test_a_stream_that_comes_in_single_bytes_is_whole(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    pieces: list[Any] = []
+    for byte in SHORT:
+        pieces += [bytes([byte]), 0.0]
+    daemon.play(pieces)
+    told = await room.told()
+    assert (told.content, told.finish) == ("é", "stop")
+
+
+async def test_what_follows_the_end_is_not_told(room: Parlour, daemon: MadeUpDaemon) -> None:
+    daemon.play([STREAM, chunk(WHOLE + event("text", {"text": "more"}, 4)), chunk(b"garbage")])
+    told = await room.told()
+    assert (told.content, told.finish) == ("Hello", "stop")
+
+
+async def test_an_answer_without_a_length_ends_with_its_connection(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+    daemon.play([head + WHOLE])
+    assert (await room.told()).finish == "stop"
+    daemon.play([head + FIRST + SAID])
+    assert (await room.told()).reason == "stream_severed"
+
+
+async def test_events_of_a_later_protocol_are_passed_over(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    daemon.play(stream(STARTED, ("plan", {"steps": [1]}), ("text", {"text": "x", "new": 1}), ENDED))
+    assert (await room.told()).content == "x"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason", "retryable"),
+    [
+        ({"reason": "turn_failed", "retryable": True}, 502, "turn_failed", True),
+        ({"reason": "turn_failed", "retryable": False}, 502, "turn_failed", False),
+        ({"reason": "stream_severed", "retryable": True}, 502, "stream_severed", True),
+        ({"reason": "not of the protocol"}, 502, "turn_failed", False),
+        ({"reason": "rate_limited", "code": 429}, 502, "turn_failed", False),
+    ],
+)
+async def test_a_run_that_fails(
+    room: Parlour,
+    daemon: MadeUpDaemon,
+    error: dict[str, Any],
+    code: int,
+    reason: str,
+    *,
+    retryable: bool,
+) -> None:
+    ended = {"outcome": "failed", "usage": None, "error": {"message": "No model.", **error}}
+    daemon.play(stream(STARTED, ("run.ended", ended)))
+    told = await room.told()
+    assert told.error == {
+        "code": code,
+        "message": "No model.",
+        "metadata": {"reason": reason, "retryable": retryable},
+    }
+    assert told.session_id is not None
+    assert room.counted(reason) == 1
+
+
+async def test_a_run_that_is_cancelled_has_ended(room: Parlour, daemon: MadeUpDaemon) -> None:
+    error = {"code": 410, "reason": "run_ended", "message": "Cancelled.", "retryable": False}
+    ended = {"outcome": "cancelled", "usage": None, "error": error}
+    daemon.play(stream(STARTED, ("run.ended", ended)))
+    told = await room.told()
+    assert told.error is not None
+    assert (told.error["code"], told.reason) == (410, "run_ended")
+
+
+async def test_a_failed_run_tells_what_it_has_used(room: Parlour, daemon: MadeUpDaemon) -> None:
+    usage = {"input_tokens": 1, "cached_tokens": 0, "output_tokens": 0, "cost": None}
+    daemon.play(stream(STARTED, ("run.ended", {"outcome": "failed", "usage": usage})))
+    assert (await room.told()).usage == {
+        "prompt_tokens": 1,
+        "completion_tokens": 0,
+        "total_tokens": 1,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }

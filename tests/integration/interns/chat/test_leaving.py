@@ -1,0 +1,168 @@
+"""Silence, deadlines, and callers that leave: the run ends with whoever watches it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.chat_grammar import check_stream
+from tests.integration.interns.made_up_daemon import (
+    ENDED,
+    HOLD,
+    PERMISSION,
+    STARTED,
+    STREAM,
+    chunk,
+    event,
+    stream,
+)
+from tollhouse.api import policy
+from tollhouse.interns.chat.relay import Paces
+
+if TYPE_CHECKING:
+    from tests.integration.interns.made_up_daemon import MadeUpDaemon
+    from tests.integration.interns.parlour import Parlour
+
+FIRST = chunk(event(*STARTED, 1) + event("text", {"text": "Hello"}, 2))
+LAST = chunk(event(*ENDED, 3))
+
+
+@pytest.fixture
+def paces() -> Paces:
+    return Paces(stream=1.0, silence=0.05, farewell=0.2)
+
+
+async def until(room: Parlour, outcome: str) -> None:
+    while not room.counted(outcome):
+        await asyncio.sleep(0.01)
+
+
+async def test_a_silent_stream_says_that_it_lives(room: Parlour, daemon: MadeUpDaemon) -> None:
+    comments: list[Any] = [step for _ in range(5) for step in (0.03, chunk(b": ping\n\n"))]
+    daemon.play([STREAM, FIRST, *comments, LAST])
+    told = await room.told()
+    assert told.keep_alives >= 1
+    assert (told.content, told.finish) == ("Hello", "stop")
+
+
+async def test_a_stream_that_takes_too_long_ends_the_run(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    daemon.play([STREAM, FIRST, HOLD])
+    told = await room.told()
+    assert told.error is not None
+    assert (told.error["code"], told.reason, told.content) == (504, "timeout", "Hello")
+    await daemon.left.wait()
+    assert room.counted("timeout") == 1
+
+
+async def test_a_daemon_that_never_stops_talking_is_ended_in_time(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    words: list[Any] = []
+    for number in range(3, 2_000):
+        words += [chunk(event("text", {"text": "x"}, number)), 0.005]
+    daemon.play([STREAM, FIRST, *words])
+    assert (await room.told()).reason == "timeout"
+
+
+async def test_whoever_leaves_while_it_streams_ends_the_run(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    daemon.play([STREAM, FIRST, HOLD])
+    reader, writer = await room.open()
+    await reader.readuntil(b"Hello")
+    writer.transport.abort()
+    await daemon.left.wait()
+    await until(room, "client_closed_request")
+    assert room.streams() == 0
+
+
+async def test_whoever_leaves_before_the_daemon_answers_ends_it_too(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    daemon.play([HOLD])
+    asked = asyncio.Event()
+    daemon.on_asked = asked.set
+    _, writer = await room.open()
+    await asked.wait()
+    writer.transport.abort()
+    await daemon.left.wait()
+
+
+async def test_whoever_leaves_an_answering_request_ends_the_run(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    daemon.play([STREAM, chunk(event("text", {"text": "Hello"}, 7)), HOLD])
+    message = {"role": "tool", "tool_call_id": "ask-1", "content": "allow_once"}
+    reader, writer = await room.open({"session_id": "mine", "messages": [message]})
+    await reader.readuntil(b"Hello")
+    writer.transport.abort()
+    await daemon.left.wait()
+
+
+async def test_after_a_question_the_connection_may_be_closed(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    daemon.play(stream(STARTED, PERMISSION))
+    reader, writer = await room.open()
+    received = await reader.readuntil(b"[DONE]")
+    assert b'"tool_calls"' in received
+    writer.transport.abort()
+    await until(room, "tool_calls")
+    assert room.counted("client_closed_request") == 0
+
+
+async def test_an_intern_that_is_suspended_severs_its_streams(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    daemon.play([STREAM, FIRST, 0.1, HOLD])
+    talking = asyncio.create_task(room.send())
+    while not daemon.asked:
+        await asyncio.sleep(0.01)
+    daemon.answers[0][-1:] = ["cut"]  # type: ignore[index] - its sandbox ends
+    told = check_stream((await talking).content)
+    assert told.reason == "stream_severed"
+
+
+async def test_a_caller_that_does_not_read_does_not_hold_the_run(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    flood = [chunk(event("text", {"text": "x" * 60_000}, number)) for number in range(3, 600)]
+    daemon.play([STREAM, FIRST, *flood, HOLD])
+    _, writer = await room.open()
+    await until(room, "client_closed_request")
+    assert room.streams() == 0
+    writer.transport.abort()
+
+
+async def test_a_keep_alive_follows_a_stream_on_one_connection(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    daemon.play(stream(STARTED, ENDED))
+    first = await room.told()
+    second = await room.told()
+    assert first.id != second.id
+
+
+async def test_a_chat_that_does_not_begin_in_time_is_refused(
+    room: Parlour, daemon: MadeUpDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "CHAT_DEADLINE_SECONDS", 0.1)
+    daemon.play([HOLD])
+    reply = await room.send()
+    assert reply.status_code == 408
+    error = reply.json()["error"]
+    assert error["metadata"] == {"reason": "timeout", "retryable": True}
+    assert "0.1 seconds" in error["message"]
+    await daemon.left.wait()
+
+
+async def test_a_stream_that_has_begun_has_its_own_time(
+    room: Parlour, daemon: MadeUpDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "CHAT_DEADLINE_SECONDS", 0.2)
+    daemon.play([STREAM, FIRST, 0.4, LAST])
+    assert (await room.told()).finish == "stop"

@@ -1,0 +1,254 @@
+"""Every refusal of a chat that an intern which runs can end in: status, reason, another try."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.interns.made_up_daemon import (
+    CUT,
+    HOLD,
+    STEERED,
+    plain,
+    refusing,
+)
+from tests.integration.interns.parlour import CHATS, answer
+from tollhouse.identity.types import KeyKind, NewKey
+from tollhouse.interns.chat.relay import Paces
+from tollhouse.kernel.errors import Unavailable
+from tollhouse.testing.builders import OPERATOR
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from tests.integration.interns.made_up_daemon import MadeUpDaemon
+    from tests.integration.interns.parlour import Parlour
+
+ANSWER = answer("mine", "ask-1", "allow_once")
+
+
+@pytest.fixture
+def paces() -> Paces:
+    return Paces(head=0.3, farewell=0.1)
+
+
+def refused(
+    reply: httpx2.Response, status: int, reason: str, *, retryable: bool, after: int | None = None
+) -> str:
+    """Check a refusal; return its message."""
+    assert reply.status_code == status, reply.text
+    assert reply.headers["content-type"] == "application/json"
+    error = reply.json()["error"]
+    assert set(error) == {"code", "message", "metadata"}
+    assert error["code"] == status
+    assert error["metadata"] == {"reason": reason, "retryable": retryable}
+    assert reply.headers.get("retry-after") == (None if after is None else str(after))
+    message: str = error["message"]
+    return message
+
+
+# What the daemon refuses
+
+
+async def test_another_run_that_works_is_busy(room: Parlour, daemon: MadeUpDaemon) -> None:
+    daemon.play(refusing(409, "busy"))
+    refused(await room.send(), 409, "busy", retryable=True, after=5)
+    refused(await room.send(ANSWER), 409, "busy", retryable=True, after=5)
+    assert room.counted("busy") == 2
+
+
+async def test_too_many_runs_that_wait_are_busy(room: Parlour, daemon: MadeUpDaemon) -> None:
+    daemon.play(refusing(503, "busy"))
+    refused(await room.send(), 503, "busy", retryable=True, after=5)
+
+
+async def test_an_answer_to_nothing_is_unknown(room: Parlour, daemon: MadeUpDaemon) -> None:
+    daemon.play(refusing(404, "interaction_unknown"))
+    refused(await room.send(ANSWER), 404, "interaction_unknown", retryable=False)
+
+
+async def test_a_question_that_is_over_is_not_pending(room: Parlour, daemon: MadeUpDaemon) -> None:
+    daemon.play(refusing(409, "interaction_not_pending"))
+    refused(await room.send(ANSWER), 409, "interaction_not_pending", retryable=False)
+
+
+async def test_an_answer_that_was_not_offered_is_refused_in_the_interns_words(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    daemon.play(refusing(400, "bad_request", message="Not\noffered."))
+    message = refused(await room.send(ANSWER), 400, "bad_request", retryable=False)
+    assert message == "Not offered."
+
+
+@pytest.mark.parametrize("status", [409, 410])
+async def test_a_run_that_somebody_else_is_attached_to(
+    room: Parlour, daemon: MadeUpDaemon, status: int
+) -> None:
+    daemon.play(refusing(status, "attachment_failed"))
+    refused(await room.send(ANSWER), status, "attachment_failed", retryable=False)
+
+
+@pytest.mark.parametrize("retryable", [True, False])
+async def test_a_turn_that_fails_at_once(
+    room: Parlour, daemon: MadeUpDaemon, *, retryable: bool
+) -> None:
+    daemon.play(refusing(502, "turn_failed", retryable=retryable))
+    refused(await room.send(), 502, "turn_failed", retryable=retryable)
+
+
+async def test_a_daemon_that_knows_no_sessions_is_not_ready(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    daemon.play(plain(404, {"error": {"code": 404, "message": "There is nothing here."}}))
+    refused(await room.send(), 409, "intern_not_ready", retryable=True)
+
+
+@pytest.mark.parametrize(
+    "answer_of_the_daemon",
+    [
+        refusing(400, "bad_request"),
+        refusing(500, None),
+        refusing(418, "teapot"),
+        plain(200, {"no": "stream"}),
+        plain(409, b"garbage"),
+        plain(409, b"\xff" * 100),
+        plain(409, b"[" * 50_000),
+        plain(409, {"error": "busy"}),
+        plain(409, b"x" * 70_000),
+        [b"HTTP/1.1 409 No\r\nContent-Length: 5\r\n\r\nab", CUT],
+        [b"HTTP/1.1 409 No\r\nContent-Length: 5\r\n\r\nab", HOLD],
+        STEERED,
+        [b"garbage\r\n\r\n"],
+        [b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000 + b"\r\n"],
+        [b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000],
+        [b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n"],
+        [b"HTTP/2.0 200 OK\r\n\r\n"],
+    ],
+    ids=[
+        *("bad request to a prompt", "500", "unknown", "no stream", "no json", "no text"),
+        *("deep", "no object", "large", "cut", "never ends", "steered into nothing"),
+        *("no http", "fields", "field", "upgrade", "coding", "version"),
+    ],
+)
+async def test_an_answer_that_makes_no_sense_is_a_rejection(
+    room: Parlour, daemon: MadeUpDaemon, answer_of_the_daemon: Any
+) -> None:
+    daemon.play(answer_of_the_daemon)
+    refused(await room.send(), 502, "intern_rejected", retryable=False)
+    assert room.streams() == 0
+
+
+async def test_a_rejection_shows_nothing_of_the_answer(room: Parlour, daemon: MadeUpDaemon) -> None:
+    daemon.play(refusing(500, None, message="hunter2"))
+    assert "hunter2" not in (await room.send()).text
+
+
+@pytest.mark.parametrize(
+    "answer_of_the_daemon",
+    [[CUT], [b"HTTP/1.1 200 OK\r\nConte", CUT], refusing(401, None), [b""]],
+    ids=["nothing", "half a head", "another token", "closed"],
+)
+async def test_a_daemon_that_does_not_answer_is_unreachable(
+    room: Parlour, daemon: MadeUpDaemon, answer_of_the_daemon: Any
+) -> None:
+    daemon.play(answer_of_the_daemon)
+    refused(await room.send(), 502, "intern_unreachable", retryable=True)
+
+
+@pytest.mark.parametrize(
+    "answer_of_the_daemon",
+    [[HOLD], [b"HTTP/1.1 200 OK\r\nX: y\r\n", HOLD], [b"HTTP/1.1 100 Continue\r\n\r\n", HOLD]],
+    ids=["nothing", "half a head", "interim"],
+)
+async def test_a_daemon_that_hangs_times_out_and_is_left(
+    room: Parlour, daemon: MadeUpDaemon, answer_of_the_daemon: Any
+) -> None:
+    daemon.play(answer_of_the_daemon)
+    refused(await room.send(), 504, "timeout", retryable=True)
+    await daemon.left.wait()
+
+
+# What lies before the daemon
+
+
+async def test_an_intern_of_another_machine_is_unreachable(
+    room: Parlour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room.machine.sandboxes, "socket_of", lambda _: None)
+    refused(await room.send(), 502, "intern_unreachable", retryable=True)
+
+
+async def test_an_intern_whose_socket_is_gone_is_unreachable(room: Parlour) -> None:
+    path = room.machine.sandboxes.socket_of(room.intern.id)
+    assert path is not None
+    path.unlink()
+    refused(await room.send(), 502, "intern_unreachable", retryable=True)
+
+
+async def test_a_token_that_cannot_be_opened_is_nothing_that_the_contract_does_not_know(
+    room: Parlour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def closed(*_: object) -> None:
+        message = "no key"
+        raise Unavailable(message)
+
+    monkeypatch.setattr(type(room.machine.agency.context.vaults), "open_beside", closed)
+    refused(await room.send(), 502, "intern_unreachable", retryable=True)
+
+
+async def test_an_intern_that_does_not_run_is_not_ready(room: Parlour) -> None:
+    agency = room.machine.agency
+    other = await agency.make("bob")
+    reply = await room.http.post(
+        f"/v1/interns/{other.id}/chat/completions",
+        json={"stream": True, "messages": [{"role": "user", "content": "Hello"}]},
+    )
+    refused(reply, 409, "intern_not_ready", retryable=True)
+
+
+async def test_too_many_chats_in_a_minute_are_refused(room: Parlour) -> None:
+    for _ in range(CHATS):
+        await room.told()
+    reply = await room.send()
+    message = refused(reply, 429, "rate_limited", retryable=True, after=60)
+    assert str(CHATS) in message
+    assert room.counted("rate_limited") == 1
+    room.machine.agency.clock.advance(60)
+    await room.told()
+
+
+async def test_an_intern_cannot_talk_to_itself(room: Parlour) -> None:
+    agency = room.machine.agency
+    wanted = NewKey("own", kind=KeyKind.INTERN, intern_id=room.intern.id)
+    async with agency.database.writing() as write:
+        account = agency.caller.account_id
+        issued = await agency.office.identity.create_key(write, OPERATOR, account, wanted)
+    own = {"Authorization": f"Bearer {issued.text}"}
+    reply = await room.http.post(room.path, json={}, headers=own)
+    assert reply.status_code == 403
+    assert set(reply.json()["error"]) == {"code", "message"}
+
+
+async def test_what_was_refused_never_reached_the_daemon(
+    room: Parlour, daemon: MadeUpDaemon
+) -> None:
+    reply = await room.send(stream=False)
+    message = refused(reply, 400, "bad_request", retryable=False)
+    assert message == "stream: must be true: an intern only streams."
+    reply = await room.send(messages=[{"role": "assistant", "content": "x"}])
+    refused(reply, 400, "bad_request", retryable=False)
+    assert daemon.asked == []
+
+
+async def test_a_body_that_is_no_json_is_refused(room: Parlour) -> None:
+    for body in (b"", b"{", b"[]", b"\xff", b"null", b"1" * 10_000):
+        reply = await room.http.post(room.path, content=body)
+        refused(reply, 400, "bad_request", retryable=False)
+
+
+async def test_a_chat_needs_no_content_type(room: Parlour) -> None:
+    body = b'{"stream": true, "messages": [{"role": "user", "content": "x"}]}'
+    reply = await room.http.post(room.path, content=body, headers={"content-type": "text/plain"})
+    assert reply.status_code == 200

@@ -1,0 +1,157 @@
+"""A server on a port, in this process, with an intern whose daemon is made up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from tests.chat_grammar import Told, check_stream
+from tollhouse.api.control import control_app
+from tollhouse.api.front import Front, Routes
+from tollhouse.api.server import make_server
+from tollhouse.identity.auth import Authenticator
+from tollhouse.interns import endpoints
+from tollhouse.interns.chat.pace import ChatPace
+from tollhouse.interns.chat.service import ChatService
+from tollhouse.observability.metrics import Metrics
+from tollhouse.settings.sections import ServerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fastapi import FastAPI
+
+    from tests.integration.interns.machine import Machine
+    from tests.integration.interns.made_up_daemon import MadeUpDaemon
+    from tollhouse.interns.chat.relay import Paces
+    from tollhouse.interns.types import Intern
+
+PROMPT = {"stream": True, "messages": [{"role": "user", "content": "Hello"}]}
+CHATS = 50
+"""That an account may begin in a minute."""
+
+
+class Latest:
+    """Whatever the test at hand calls by a name."""
+
+    def __init__(self) -> None:
+        self.is_: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.is_, name)
+
+
+@cache
+def plane() -> tuple[FastAPI, Latest, Latest, Latest]:
+    """Return a control plane for test after test: its routes take longer to make than a test."""
+    service, chats, database = Latest(), Latest(), Latest()
+    anything: Any = (service, chats, database)
+    return control_app(endpoints.router(*anything)), *anything
+
+
+@dataclass
+class Parlour:
+    """Talks to one intern."""
+
+    machine: Machine
+    intern: Intern
+    metrics: Metrics
+    origin: str
+    http: httpx2.AsyncClient
+
+    @property
+    def daemon(self) -> MadeUpDaemon:
+        return self.machine.runtime.daemon
+
+    @property
+    def path(self) -> str:
+        return f"/v1/interns/{self.intern.id}/chat/completions"
+
+    async def send(self, body: Any = None, **more: Any) -> httpx2.Response:
+        """Send a prompt, or whatever the body is; wait for the end of the answer."""
+        return await self.http.post(self.path, json={**PROMPT, **(body or {}), **more})
+
+    async def told(self, body: Any = None, **more: Any) -> Told:
+        """Send a prompt, and return what the stream tells."""
+        reply = await self.send(body, **more)
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        return check_stream(reply.content)
+
+    async def answered(self, session: str, interaction: str, content: str) -> Told:
+        return await self.told(answer(session, interaction, content))
+
+    async def open(self, body: Any = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Send a prompt on a connection of its own, which a test may break."""
+        host, port = self.origin.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        sent = json.dumps({**PROMPT, **(body or {})}).encode()
+        lines = (
+            f"POST {self.path} HTTP/1.1",
+            f"Host: {host}",
+            f"Authorization: {self.http.headers['authorization']}",
+            f"Content-Length: {len(sent)}",
+        )
+        writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode() + sent)
+        await writer.drain()
+        return reader, writer
+
+    def counted(self, outcome: str) -> float:
+        """Return how many chats ended so."""
+        labels = {"outcome": outcome}
+        found = self.metrics.registry.get_sample_value("tollhouse_intern_chats_total", labels)
+        return found or 0.0
+
+    def streams(self) -> float:
+        found = self.metrics.registry.get_sample_value("tollhouse_intern_chat_streams")
+        assert found is not None
+        return found
+
+
+def answer(session: str, interaction: str, content: str) -> dict[str, Any]:
+    """Return the body that answers a question, as clients send it."""
+    function = {"name": "openrouter.provide_input", "arguments": "{}"}
+    call = {"id": interaction, "type": "function", "function": function}
+    messages = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": interaction, "content": content},
+    ]
+    return {"session_id": session, "messages": messages}
+
+
+@asynccontextmanager
+async def parlour(machine: Machine, paces: Paces, chats: int = CHATS) -> AsyncIterator[Parlour]:
+    """Serve interns of a machine, and run one."""
+    agency = machine.agency
+    metrics, server_settings = Metrics(), ServerSettings()
+    chat = ChatService(
+        agency.context, machine.service, machine.sandboxes, ChatPace(chats), metrics, paces
+    )
+    control, service, chats_served, database = plane()
+    service.is_, chats_served.is_, database.is_ = machine.service, chat, agency.database
+    system: Any = None  # nothing is asked for outside of the API
+    front = Front(
+        Routes({}, control, system),
+        Authenticator(agency.database, agency.clock, None),
+        server_settings,
+        agency.clock,
+        metrics,
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = make_server(front, limit_per_address=1_000, shutdown_seconds=1)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        await server.listening.wait()
+        host, port = listener.getsockname()
+        origin = f"http://{host}:{port}"
+        key = {"Authorization": f"Bearer {agency.office.tenant.key_text}"}
+        async with httpx2.AsyncClient(base_url=origin, headers=key, timeout=30) as http:
+            yield Parlour(machine, await machine.running(), metrics, origin, http)
+        server.should_exit = True
+        await serving
