@@ -47,6 +47,13 @@ class InternDose:
     """Between a start and a look at memory."""
     idle_seconds: float = 10.0
     """How long CPU time is counted in which nobody asks for anything."""
+    chats: int = 5
+    """Rounds of chats; four chats each."""
+    paced_pieces: int = 200
+    paced_milliseconds: float = 5.0
+    """Between two pieces of a paced chat."""
+    fast_pieces: int = 5_000
+    """Of a chat that comes as fast as it can."""
 
     @property
     def files_bytes(self) -> int:
@@ -64,6 +71,9 @@ QUICK_INTERNS: Final = InternDose(
     running=(1, 2),
     settle_seconds=0.2,
     idle_seconds=0.3,
+    chats=1,
+    paced_pieces=10,
+    fast_pieces=100,
 )
 
 
@@ -141,6 +151,32 @@ class Idling:
     proxy: float
 
 
+@dataclass(frozen=True, slots=True)
+class ChatSide:
+    """A chat one way."""
+
+    delay_seconds: float
+    """From the moment at which the daemon writes a piece until the client has it; the median."""
+    first_seconds: float
+    """The same of the first piece."""
+    server_seconds: float
+    """CPU time of the server for a piece, at full speed."""
+    talker_seconds: float
+    """The same of what stands for the daemon."""
+    piece_seconds: float
+    """Of a piece at full speed, by the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRound:
+    """The same chat twice, one right after the other."""
+
+    alone: ChatSide
+    """With the daemon alone."""
+    through: ChatSide
+    """Through the gateway."""
+
+
 @dataclass(slots=True)
 class InternFigures:
     """Everything that was measured."""
@@ -159,6 +195,7 @@ class InternFigures:
     """PSS of a daemon without a sandbox, beside a server without interns."""
     idling: list[Idling] = field(default_factory=list[Idling])
     """With none, and with the most."""
+    chats: list[ChatRound] = field(default_factory=list[ChatRound])
     bubblewrap: str = ""
     """Its version."""
     load_average: float = 0.0

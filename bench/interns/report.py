@@ -28,6 +28,7 @@ RESUME_LIMIT_SECONDS: Final = 0.5
 IDLE_LIMIT_MB: Final = 40.0
 HUNDRED_LIMIT_MB: Final = 4_000.0
 _MILLI: Final = 1_000
+_MICRO: Final = 1_000_000
 _JUDGED: Final = {
     FIRST: ("first intern of a server, until it runs", BOOT_LIMIT_SECONDS),
     LATER: ("later intern, until it runs", BOOT_LIMIT_SECONDS),
@@ -124,6 +125,28 @@ def idle_table(figures: InternFigures) -> str:
     return table(rows)
 
 
+def chat_table(figures: InternFigures) -> str:
+    """Return what the way through the gateway adds to a chat."""
+    rows = [["a piece of a chat, us", "median", "min", "max", "times alone"]]
+    for name, field in (
+        ("delay, 5 ms apart", "delay_seconds"),
+        ("delay of the first", "first_seconds"),
+        ("at full speed, by the clock", "piece_seconds"),
+        ("daemon's CPU at full speed", "talker_seconds"),
+    ):
+        through = [getattr(each.through, field) for each in figures.chats]
+        alone = [getattr(each.alone, field) for each in figures.chats]
+        times = f"{median(ratios(through, alone) or [0.0]):.2f}"
+        rows.append([name, *_bounds([each * _MICRO for each in through], 0), times])
+    server = [each.through.server_seconds for each in figures.chats]
+    daemon = [each.through.talker_seconds for each in figures.chats]
+    rows.append(
+        ["server's CPU at full speed", *_bounds([each * _MICRO for each in server], 0), "-"]
+    )
+    rows.append(["the same, times the daemon's", *_bounds(ratios(server, daemon) or [0.0], 2), "-"])
+    return table(rows)
+
+
 def tables(figures: InternFigures) -> str:
     """Return all tables."""
     parts = [
@@ -133,6 +156,7 @@ def tables(figures: InternFigures) -> str:
         suspend_table(figures),
         memory_table(figures),
         idle_table(figures),
+        *([chat_table(figures)] if figures.chats else []),
     ]
     return "\n\n".join(parts)
 

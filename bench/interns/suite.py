@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from bench import cpu
 from bench.gateway import Gateway, write_config
 from bench.interns.bare import BareDaemon, bubblewrap_version, made_safe, sandbox_seconds
+from bench.interns.chat import measure, talking
 from bench.interns.client import InternClient
 from bench.interns.figures import (
     BESIDE,
@@ -60,6 +61,7 @@ class InternSuite:
             dose: How much.
         """
         self._folder = folder
+        self._data = folder / "data"
         self._dose = dose
         self._figures = InternFigures(load_average=os.getloadavg()[0])
         self._config = write_config(folder / "interns.yaml", None)
@@ -75,6 +77,7 @@ class InternSuite:
             self._boots(f"{number}/{self._dose.servers}")
         self._suspensions()
         self._idle()
+        self._chats()
         return self._figures
 
     def _boots(self, number: str) -> None:
@@ -146,11 +149,21 @@ class InternSuite:
                     say(f"{running} idle: {figures.memory[-1].sandbox / 1e6:.1f} MB each")
             figures.idling.append(watch.idling(running, dose.idle_seconds))
 
+    def _chats(self) -> None:
+        dose = self._dose
+        with self._server() as server, closing(InternClient(server)) as client:
+            intern, _ = client.make("ada")
+            with talking(self._data, intern) as (talker, path):
+                for number in range(1, dose.chats + 1):
+                    found = measure(server, intern, talker, path, dose)
+                    self._figures.chats.append(found)
+                    cost = found.through.server_seconds * 1e6
+                    say(f"round {number}/{dose.chats}, chat: {cost:.0f} us of CPU for a piece")
+
     def _server(self) -> Gateway:
         """Start a server in a new data folder."""
-        data = self._folder / "data"
-        shutil.rmtree(data, ignore_errors=True)
-        return Gateway(data, self._config)
+        shutil.rmtree(self._data, ignore_errors=True)
+        return Gateway(self._data, self._config)
 
     def _note(self, kind: str, boot: Boot, number: str) -> None:
         self._figures.boots.setdefault(kind, []).append(boot)

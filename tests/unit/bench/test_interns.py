@@ -18,6 +18,8 @@ from bench.interns.figures import (
     WITH_FILES,
     Alone,
     Boot,
+    ChatRound,
+    ChatSide,
     Files,
     Idling,
     InternDose,
@@ -67,6 +69,12 @@ def measured() -> InternFigures:
         ],
         daemon_alone=35 * MB,
         idling=[Idling(0, 10.0, 0.0, 0.02, 0.0), Idling(10, 10.0, 0.1, 0.05, 0.001)],
+        chats=[
+            ChatRound(
+                ChatSide(0.0001, 0.001, 0.0, 0.00005, 0.0001),
+                ChatSide(0.0003, 0.008, 0.0001, 0.00005, 0.0002),
+            )
+        ],
         bubblewrap="0.8.0",
     )
 
@@ -225,3 +233,11 @@ def test_the_section_of_interns_has_a_place_of_its_own() -> None:
     assert renewed.startswith(before)
     assert renewed.endswith(rest.partition(results.END)[2])
     assert results.interns_document(measured(), DOSE)["aims"]
+
+
+def test_a_chat_is_told_beside_the_same_one_with_the_daemon_alone() -> None:
+    text = report.chat_table(measured())
+    assert row_of(text, "delay, 5 ms apart") == ["300", "300", "300", "3.00"]
+    assert row_of(text, "delay of the first") == ["8000", "8000", "8000", "8.00"]
+    assert row_of(text, "server's CPU at full speed") == ["100", "100", "100", "-"]
+    assert row_of(text, "the same, times the daemon's") == ["2.00", "2.00", "2.00", "-"]
