@@ -48,6 +48,8 @@ CHAT_REASONS: Final[Mapping[Kind, tuple[str, bool]]] = {
     "upstream": ("intern_unreachable", True),
 }
 """The same for chats with interns."""
+_CLOSED: Final = ("reason", "retryable")
+"""All that the error of a chat may say beside its message."""
 _RETRY_SECONDS: Final = 5
 
 
@@ -67,6 +69,8 @@ def with_reason(error: TollhouseError, path: str) -> TollhouseError:
     if known is not None:
         reason, retryable = known
         error.metadata = {"reason": reason, "retryable": retryable, **error.metadata}
+    if is_chat:
+        error.metadata = {name: error.metadata[name] for name in _CLOSED if name in error.metadata}
     if is_chat and error.kind == "unavailable" and error.retry_after is None:
         error.retry_after = _RETRY_SECONDS
     return error

@@ -337,6 +337,16 @@ async def test_too_many_requests_of_an_address_are_a_429_that_says_when() -> Non
     assert w.refused(429) == 2
 
 
+async def test_a_chat_with_an_intern_is_told_when_to_try_again() -> None:
+    w = World(max_requests_per_address_per_minute=1)
+    chat, other = "/v1/interns/an-id/chat/completions", "/v1/interns/an-id"
+    await w.call("POST", chat)
+    answer = await w.call("POST", chat)
+    assert answer.headers["retry-after"] == "60"
+    assert error_of(answer)["metadata"] == {"reason": "rate_limited", "retryable": True}
+    assert "retry-after" not in (await w.call("GET", other)).headers
+
+
 async def test_behind_a_trusted_proxy_the_client_is_counted() -> None:
     w = World(max_requests_per_address_per_minute=1, trusted_proxies=["10.0.0.0/8"])
     for client in ("203.0.113.1", "203.0.113.2", "9.9.9.9, 203.0.113.3"):

@@ -22,6 +22,7 @@ from tollhouse.interns.chat.errors import (
     BAD_REQUEST,
     CLIENT_CLOSED,
     REJECTED,
+    SEVERED,
     TIMED_OUT,
     TURN_FAILED,
     UNREACHABLE,
@@ -75,7 +76,7 @@ class Conversation:
         self._metrics = metrics
 
     async def run(self, write: Write) -> None:
-        """Write the stream to its end.
+        """Write the stream to its end, which is legal even where we have a fault.
 
         Raises:
             TimeoutError: The caller does not read.
@@ -83,6 +84,11 @@ class Conversation:
         with self._metrics.intern_streams.track_inprogress():
             try:
                 await relay(self._reply, self._transcript, write, self._paces)
+            except TimeoutError:
+                raise
+            except Exception:  # noqa: BLE001 - the edge of the stream
+                _log.exception("intern_chat_fault")
+                await write(self._transcript.fail(SEVERED))
             finally:
                 outcome = self._transcript.outcome or CLIENT_CLOSED.reason
                 self._metrics.chatted(outcome)

@@ -16,8 +16,10 @@ from tests.integration.interns.made_up_daemon import (
     STREAM,
     chunk,
     event,
+    refusing,
     stream,
 )
+from tollhouse.interns.chat.grammar import Transcript
 from tollhouse.interns.chat.sse import LARGEST_EVENT
 
 if TYPE_CHECKING:
@@ -208,3 +210,31 @@ async def test_a_failed_run_tells_what_it_has_used(room: Parlour, daemon: MadeUp
         "total_tokens": 1,
         "prompt_tokens_details": {"cached_tokens": 0},
     }
+
+
+async def test_a_fault_of_ours_ends_the_stream_legally(
+    room: Parlour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Transcript, "tell", broken)
+    assert (await room.told()).reason == "stream_severed"
+
+
+async def test_nothing_that_is_said_is_logged(
+    room: Parlour, daemon: MadeUpDaemon, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = "hunter2"
+    for answer in (
+        stream(STARTED, ("text", {"text": said}), ENDED),
+        [STREAM, chunk(FIRST), chunk(data(b'{"text": "hunter2", "x": '))],
+        refusing(500, said, message=said),
+        [b"HTTP/1.1 hunter2\r\n\r\n"],
+    ):
+        daemon.play(answer)
+        await room.send(messages=[{"role": "user", "content": said}])
+    token = daemon.asked[0].head.split(b"Bearer ")[1].split(b"\r\n")[0].decode()
+    shown = "".join(capfd.readouterr())
+    assert said not in shown
+    assert token not in shown
