@@ -132,7 +132,7 @@ def check_state(operation: Operation, intern: Intern) -> None:
         return
     status = intern.state.status
     message = f"The intern is {status}: it cannot be {_DOING[operation]}."
-    if found.retryable:
+    if found.retryable and operation is not Operation.CHAT:
         message = f"The intern is {status}, and something is under way with it: try again later."
     raise InternBusy(message, metadata=found._asdict())
 

@@ -108,6 +108,8 @@ _KIND: Final[Mapping[int, Kind]] = {
 }
 _UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
+_TOO_LARGE: Final = 413
+_NO_ROOM: Final = 507
 
 
 class ChatFailed(TollhouseError):
@@ -145,6 +147,10 @@ def refused(
             return fault._replace(retryable=retryable) if fault is TURN_FAILED else fault
     if reason is None and status == _NOT_FOUND:
         return NOT_READY  # a daemon of a time when there were no sessions
+    if answering and status == _TOO_LARGE:
+        return BAD_REQUEST
+    if status == _NO_ROOM:
+        return REJECTED._replace(message="The intern's workspace is full: remove files first.")
     if status == _UNAUTHORIZED:
         return UNREACHABLE  # it has just been started anew, with another token
     return REJECTED

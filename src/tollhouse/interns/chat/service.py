@@ -224,7 +224,7 @@ class ChatService:
             retryable=said.retryable,
             answering=isinstance(wanted, Answer),
         )
-        if fault is REJECTED:
+        if fault.reason == REJECTED.reason:
             _log.warning("intern_rejected", intern=intern_id, status=reply.status)
         told = one_line(said.message) if said.message and fault.reason in _TELLING else None
         return ChatFailed(fault, told)

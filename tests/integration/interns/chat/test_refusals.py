@@ -205,7 +205,8 @@ async def test_an_intern_that_does_not_run_is_not_ready(room: Parlour) -> None:
         f"/v1/interns/{other.id}/chat/completions",
         json={"stream": True, "messages": [{"role": "user", "content": "Hello"}]},
     )
-    refused(reply, 409, "intern_not_ready", retryable=True)
+    message = refused(reply, 409, "intern_not_ready", retryable=True)
+    assert message == "The intern is queued: it cannot be talked to."
 
 
 async def test_too_many_chats_in_a_minute_are_refused(room: Parlour) -> None:

@@ -93,3 +93,14 @@ def test_only_an_answer_can_be_wrong_for_the_daemon(status: int, reason: str) ->
 def test_a_turns_failure_is_retryable_as_the_intern_says(*, retryable: bool) -> None:
     assert refused(502, "turn_failed", retryable=retryable).retryable is retryable
     assert refused(409, "busy", retryable=retryable).retryable is True
+
+
+def test_an_answer_that_is_too_large_for_the_daemon_is_wrong() -> None:
+    assert refused(413, "bad_request", answering=True)[:2] == (400, "bad_request")
+    assert refused(413, "bad_request", answering=False)[:2] == (502, "intern_rejected")
+
+
+def test_a_workspace_that_is_full_is_a_rejection_that_says_so() -> None:
+    fault = refused(507, "workspace_full")
+    assert fault[:2] == (502, "intern_rejected")
+    assert "full" in fault.message
