@@ -17,7 +17,7 @@ from tests.acceptance.server_process import TOLLHOUSE, clean_environment
 from tollhouse.interns.runtimes.filesize import below
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Generator
 
     from tests.acceptance.server_process import ServerProcess
 
@@ -176,3 +176,17 @@ def until_nothing_runs(data_dir: Path, seconds: float = 30.0) -> None:
 def kill(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def memory_of(pid: int) -> Generator[bytes]:
+    """Yield what a process holds in memory, as far as we may read it."""
+    with suppress(OSError):
+        maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        with Path(f"/proc/{pid}/mem").open("rb") as memory:
+            for line in maps:
+                place, rights, *_ = line.split()
+                if rights.startswith("rw"):
+                    begin, end = (int(each, 16) for each in place.split("-"))
+                    with suppress(OSError):
+                        memory.seek(begin)
+                        yield memory.read(end - begin)

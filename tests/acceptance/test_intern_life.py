@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -18,6 +16,7 @@ from tests.acceptance.intern_rooms import (
     family,
     is_bubblewrap,
     kill,
+    memory_of,
     sandboxed,
     until_nothing_runs,
 )
@@ -150,7 +149,7 @@ def test_a_secret_reaches_the_bound_host_and_is_nowhere_in_the_sandbox(
     shown = rooms.script("ada", look)
     scanner = Scanner(PLANTED)
     assert scanner.in_bytes("output", shown.stdout + shown.stderr) == set()
-    memory = [content for pid in sandboxed(rooms.server.data_dir) for content in _memory(pid)]
+    memory = [content for pid in sandboxed(rooms.server.data_dir) for content in memory_of(pid)]
     assert memory
     assert not any(VALUE.encode() in content for content in memory)
 
@@ -209,17 +208,3 @@ def _log_until(rooms: Rooms, intern: str, text: str) -> str:
         told = " ".join(line["text"] for line in lines)
         if text in told:
             return told
-
-
-def _memory(pid: int) -> Generator[bytes]:
-    """Yield what a process holds in memory, as far as we may read it."""
-    with suppress(OSError):
-        maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
-        with Path(f"/proc/{pid}/mem").open("rb") as memory:
-            for line in maps:
-                place, rights, *_ = line.split()
-                if rights.startswith("rw"):
-                    begin, end = (int(each, 16) for each in place.split("-"))
-                    with suppress(OSError):
-                        memory.seek(begin)
-                        yield memory.read(end - begin)

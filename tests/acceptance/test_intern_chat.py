@@ -1,0 +1,169 @@
+"""Talking to an intern that runs for real, with the agent that follows scripts as its model."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.canaries import PLANTED, Scanner
+from tests.acceptance.egress_hosts import BOUND, Hosts, serving_hosts
+from tests.acceptance.intern_rooms import Rooms, kill, memory_of, sandboxed
+from tests.acceptance.intern_talks import Talk
+from tests.acceptance.server_process import ServerProcess, start_server
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytestmark = pytest.mark.sandbox
+VALUE = PLANTED[49]
+PROGRAM = "write: answer.py\n  print(6 * 7)\nrun: python3 answer.py"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hosts]:
+    with serving_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
+        yield hosts
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[ServerProcess]:
+    with start_server(tmp_path_factory.mktemp("i"), config=hosts.config()) as server:
+        yield server
+
+
+@pytest.fixture
+def rooms(server: ServerProcess) -> Generator[Rooms]:
+    rooms = Rooms(server)
+    yield rooms
+    rooms.clear()
+
+
+def test_it_writes_a_program_runs_it_and_reports(rooms: Rooms) -> None:
+    turn = Talk(rooms, rooms.run()).say(PROGRAM)
+    assert turn.finish == "stop"
+    assert "\n42\n" in turn.content
+    assert "answer.py" in turn.reasoning
+    assert rooms.output("ada", "cat answer.py") == "print(6 * 7)\n"
+
+
+def test_a_manual_run_asks_before_it_goes_out_and_heeds_the_answer(
+    rooms: Rooms, hosts: Hosts
+) -> None:
+    talk = Talk(rooms, rooms.run(), approval_mode="manual")
+    before = len(hosts.requests)
+    asked = talk.say(f"fetch: {hosts.url(BOUND)}")
+    assert (asked.finish, asked.usage) == ("tool_calls", None)
+    assert of(asked.asked, "kind") == "permission"
+    assert len(hosts.requests) == before
+    rejected = talk.answer(asked, "reject_once")
+    assert (rejected.finish, len(hosts.requests)) == ("stop", before)
+    asked = talk.say(f"fetch: {hosts.url(BOUND)}")
+    allowed = talk.answer(asked, "allow_once")
+    assert (allowed.finish, len(hosts.requests)) == ("stop", before + 1)
+
+
+def test_a_shell_without_approval_has_no_network_in_manual_mode(rooms: Rooms, hosts: Hosts) -> None:
+    talk = Talk(rooms, rooms.run(), approval_mode="manual")
+    before = len(hosts.requests)
+    shell = f"curl -sS --max-time 5 {hosts.url(BOUND)} || echo no way out"
+    assert "\nno way out\n" in talk.say(f"run: {shell}").content
+    assert len(hosts.requests) == before
+    asked = talk.say(f"run with network: {shell}")
+    assert of(asked.asked, "kind") == "permission"
+    assert "\nno way out\n" not in talk.answer(asked, "allow_once").content
+    assert len(hosts.requests) == before + 1
+
+
+def test_a_question_is_answered_and_the_run_goes_on(rooms: Rooms) -> None:
+    talk = Talk(rooms, rooms.run())
+    asked = talk.say("ask: Which one? (red | blue)\nrun: echo after")
+    assert of(asked.asked, "kind") == "elicitation"
+    [field] = of(asked.asked, "fields")
+    accepted = {"action": "accept", "content": {field["name"]: "blue"}}
+    turn = talk.answer(asked, json.dumps(accepted))
+    assert (turn.finish, "blue" in turn.content, "\nafter\n" in turn.content) == (
+        "stop",
+        True,
+        True,
+    )
+
+
+def test_a_conversation_goes_on_after_a_suspension(rooms: Rooms) -> None:
+    intern = rooms.run()
+    talk = Talk(rooms, intern)
+    first = talk.say("say: I remember.")
+    rooms.suspend(intern)
+    rooms.run()
+    second = talk.say("say: I do.")
+    assert (second.session_id, second.content) == (first.session_id, "I do.\n")
+    assert of(second.usage, "prompt_tokens") > of(first.usage, "prompt_tokens")
+
+
+def test_a_conversation_goes_on_after_its_daemon_was_killed(rooms: Rooms) -> None:
+    intern = rooms.run()
+    talk = Talk(rooms, intern)
+    first = talk.say("say: I remember.")
+    for pid, name in sandboxed(rooms.server.data_dir).items():
+        if "interns.daemon" in name:
+            kill(pid)
+    rooms.until(intern, {"queued", "provisioning"})
+    rooms.until(intern, {"running"})
+    second = talk.say("say: I do.")
+    assert (second.session_id, second.content) == (first.session_id, "I do.\n")
+    assert of(second.usage, "prompt_tokens") > of(first.usage, "prompt_tokens")
+
+
+def test_its_spend_is_its_own_keys(rooms: Rooms) -> None:
+    talk = Talk(rooms, rooms.run())
+    cost = sum(of(talk.say("run: true").usage, "cost") for _ in range(2))
+    keys = _keys(rooms)
+    [own] = [key for key in keys if key["name"] == "intern ada"]
+    assert own["usage"] == pytest.approx(cost)
+    assert cost > 0
+
+
+def test_its_limit_ends_a_run_with_a_clear_error(rooms: Rooms) -> None:
+    talk = Talk(rooms, rooms.run())
+    [own] = [key for key in _keys(rooms) if key["name"] == "intern ada"]
+    _manage(rooms, "PATCH", f"/keys/{own['hash']}", {"limit": 0})
+    turn = talk.say("run: true")
+    assert (turn.finish, turn.reason) == ("error", "turn_failed")
+    assert "limit" in of(turn.error, "message")
+    assert of(turn.error, "metadata")["retryable"] is False
+
+
+def test_a_secret_that_a_tool_uses_is_nowhere_in_the_sandbox(rooms: Rooms, hosts: Hosts) -> None:
+    rooms.ask("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
+    talk = Talk(rooms, rooms.run())
+    fetch = f"fetch: {hosts.url(BOUND)}\n  Authorization: Bearer {{{{secret:token}}}}"
+    talk.say(f"{fetch}\n{fetch}")
+    assert hosts.authorizations(BOUND)[-1] == f"Bearer {VALUE}"
+    memory = [content for pid in sandboxed(rooms.server.data_dir) for content in memory_of(pid)]
+    assert any(b"secret:token" in content for content in memory), "the agent has gone already"
+    assert not any(VALUE.encode() in content for content in memory)
+    look = "env; cat /proc/*/environ; find .intern -type f | xargs cat; find / -xdev"
+    shown = rooms.script("ada", look)
+    assert b"secret:token" in shown.stdout
+    scanner = Scanner(PLANTED)
+    assert scanner.in_bytes("output", shown.stdout + shown.stderr + talk.heard) == set()
+
+
+def of(told: dict[str, Any] | None, name: str) -> Any:
+    assert told is not None
+    return told[name]
+
+
+def _keys(rooms: Rooms) -> list[dict[str, Any]]:
+    return _manage(rooms, "GET", "/keys").json()["data"]
+
+
+def _manage(rooms: Rooms, method: str, path: str, body: Any = None) -> Any:
+    own, rooms.key = rooms.key, rooms.server.management_key
+    try:
+        reply = rooms.ask(method, path, body)
+    finally:
+        rooms.key = own
+    assert reply.status_code == 200, reply.content
+    return reply
