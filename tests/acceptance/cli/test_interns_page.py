@@ -28,7 +28,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     """Return the section's commands, and the lines that it shows of what each prints."""
     section = PAGE.read_text().partition(SECTION)[2].partition("\n## ")[0]
     shown = "".join(re.findall(r"```console\n(.*?)```", section, re.DOTALL))
-    for block in shown.split("$ ")[1:]:
+    for block in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]:
         command, *lines = block.splitlines()
         yield command, lines
 
