@@ -21,6 +21,14 @@ def kill_agent(daemon: DaemonProcess) -> None:
     """Kill the agent, and nothing else."""
     for number, line in _lines(daemon):
         if "interns.agent.main" in line:
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+
+def kill_rest(daemon: DaemonProcess) -> None:
+    """Kill what a killed daemon has left, as the end of its sandbox would."""
+    for number in daemon.processes():
+        with suppress(ProcessLookupError):  # it has just ended by itself
             os.kill(number, signal.SIGKILL)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import pytest
 
 from tests.integration.interns.daemon.daemon_process import eventually
 from tests.integration.interns.sessions.model_server import call, hangs, says
-from tests.integration.interns.sessions.programs import is_running, kill_agent
+from tests.integration.interns.sessions.programs import is_running, kill_agent, kill_rest
 from tests.integration.interns.sessions.talk import Talk
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ async def test_a_killed_agent_ends_its_run_at_once(
     error = events.last["error"]
     assert (error["code"], error["reason"], error["retryable"]) == (502, "stream_severed", True)
     assert events.last["usage"]["input_tokens"] == 10
-    assert not is_running(daemon, "86394")
+    await eventually(lambda: not is_running(daemon, "86394"))
 
     model.turns = [says("Back.")]
     assert (await talk.run("Go on.")).text == "Back."
@@ -86,8 +85,7 @@ async def test_a_killed_daemon_says_at_its_next_start_what_it_left(
             await run.until("tool.started")
             await stream.until("tool.started")
             kill(daemon)
-        for number in daemon.processes():
-            os.kill(number, 9)
+        kill_rest(daemon)
     model.turns = [says("Back.")]
     with start() as daemon:
         talk = Talk(daemon)
@@ -141,8 +139,7 @@ async def kill_somewhere(
             else:
                 kill_agent(daemon)
         if whole:
-            for number in daemon.processes():
-                os.kill(number, 9)
+            kill_rest(daemon)
         seen = stream.events
         if not whole:
             async with talk.following() as follower:

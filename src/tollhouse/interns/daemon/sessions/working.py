@@ -66,12 +66,10 @@ class Working:
         try:
             line = await self._listen(agent)
             return self._last(line)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (AgentGone, KeyError, TypeError, AttributeError) as error:
+            agent.kill()  # what it ran has ended, too, before anybody is told
             self._end(self._ending or SEVERED, {})
             raise AgentGone from error
-        except AgentGone:
-            self._end(self._ending or SEVERED, {})
-            raise
         finally:
             if self._timer is not None:
                 self._timer.cancel()
