@@ -59,7 +59,8 @@ class BlockSequence:
             raise Unreadable(message)
         if isinstance(event, Finished):
             return self._finish(event)
-        if event.block in self._ended:
+        waiting = self._waiting.get(event.block)
+        if event.block in self._ended or (waiting and isinstance(waiting[-1], BlockEnded)):
             message = "a part of the reply goes on after its end"
             raise Unreadable(message)
         if event.block == self._open:

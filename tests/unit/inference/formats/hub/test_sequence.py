@@ -93,6 +93,12 @@ def test_a_block_that_goes_on_after_its_end_is_unreadable(late: Event) -> None:
         ordered(TextDelta(0, 0, "a"), TextDelta(0, 1, "b"), late)
 
 
+@pytest.mark.parametrize("late", [TextDelta(0, 1, "more"), BlockEnded(0, 1)])
+def test_a_block_that_waits_may_not_go_on_after_its_end_either(late: Event) -> None:
+    with pytest.raises(Unreadable):
+        ordered(call(0), TextDelta(0, 1, "a"), BlockEnded(0, 1), late)
+
+
 def test_nothing_follows_the_end() -> None:
     with pytest.raises(Unreadable):
         ordered(END, TextDelta(0, 0, "a"))
