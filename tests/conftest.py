@@ -43,6 +43,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
+def no_settings_of_the_shell() -> Iterator[None]:
+    """Let no command and no server of a test find settings but those that it is given."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name in [name for name in os.environ if name.startswith("TOLLHOUSE_")]:
+            patched.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let HTTP clients load one certificate: all of the system's take each of them 25 ms."""
     file = tmp_path_factory.mktemp("authorities") / "nobody.pem"

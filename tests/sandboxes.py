@@ -4,9 +4,13 @@ import os
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from tollhouse.interns.runtimes.bubblewrap import BubblewrapRuntime
 from tollhouse.kernel.clock import SystemClock
+
+_REQUIRED: Final = bool(os.environ.get("TOLLHOUSE_REQUIRE_SANDBOX"))
+"""Read before any test runs, which then know nothing of the shell's variables."""
 
 
 @cache
@@ -15,4 +19,4 @@ def sandbox_problem() -> str | None:
 
 
 def sandboxes_required() -> bool:
-    return bool(os.environ.get("TOLLHOUSE_REQUIRE_SANDBOX"))
+    return _REQUIRED

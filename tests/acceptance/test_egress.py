@@ -31,6 +31,7 @@ from tollhouse.vault.egress.process import COMMAND
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
+CURL_REQUIRED = bool(os.environ.get("TOLLHOUSE_REQUIRE_CURL"))
 VALUE, *VALUES = PLANTED[20:40]
 THIRD = "third.example"
 PROXY = COMMAND[-1]
@@ -102,7 +103,7 @@ def output(server: ServerProcess, *words: str, env: Mapping[str, str] | None = N
 def curl() -> str:
     found = shutil.which("curl")
     if found is None:
-        missing = pytest.fail if os.environ.get("TOLLHOUSE_REQUIRE_CURL") else pytest.skip
+        missing = pytest.fail if CURL_REQUIRED else pytest.skip
         missing("curl is not installed")
     return found
 
