@@ -54,6 +54,7 @@ class MadeUpSandbox:
         self.daemon = daemon
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.StreamWriter] = set()
 
     async def begin(self, *, healthy: bool) -> None:
         if healthy:
@@ -70,19 +71,29 @@ class MadeUpSandbox:
     def end(self, reason: str) -> None:
         if self._server is not None:
             self._server.close()
+        for connection in self._connections:
+            connection.transport.abort()
         if not self.ended.done():
             self.ended.set_result(reason)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, EOFError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            if head.startswith(b"POST /sessions/"):
-                token_hash = str(self.launch.settings["token_sha256"])
-                await self.daemon.answer(head, token_hash, reader, writer)
-                return
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
-            await writer.drain()
-        writer.close()
+        self._connections.add(writer)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, EOFError):
+            return  # the other side has left
+        finally:
+            self._connections.discard(writer)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"POST /sessions/"):
+            token_hash = str(self.launch.settings["token_sha256"])
+            await self.daemon.answer(head, token_hash, reader, writer)
+            return
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+        await writer.drain()
 
 
 class MadeUpRuntime:

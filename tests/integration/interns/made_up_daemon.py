@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
@@ -139,9 +138,7 @@ class MadeUpDaemon:
         self.token_hashes.append((token_hash, sha256(sent.encode()).hexdigest()))
         self.on_asked()
         steps = self.answers[min(next(self._numbers), len(self.answers) - 1)]
-        with suppress(OSError):
-            await self._play(steps, reader, writer)
-        writer.close()
+        await self._play(steps, reader, writer)
 
     def play(self, *answers: Sequence[Step]) -> None:
         """Answer so from now on."""
