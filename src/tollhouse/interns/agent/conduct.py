@@ -95,6 +95,10 @@ class Conduct:
         self._told: set[str] = {answer.call for answer in order.answers}
         """Calls whose beginning was told."""
         self._returned: list[ToolReturnPart] = []
+        self._spoken = False
+        """Whether the model's words so far end in the middle of a line."""
+        self._apart = False
+        """Whether what it says next is something new, after a call of a tool."""
 
     async def conduct(self) -> None:
         """Do it; the last line is `paused` or `ended`. Cancelled, it ends the run, and says so."""
@@ -171,6 +175,7 @@ class Conduct:
     def _hear(self, event: object) -> None:
         match event:
             case PartStartEvent(part=TextPart(content=text)):
+                self._apart = self._spoken
                 self._tell("text", text)
             case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
                 self._tell("text", text)
@@ -192,6 +197,9 @@ class Conduct:
                 pass
 
     def _tell(self, kind: str, text: str) -> None:
+        if kind == "text" and text:
+            text, self._apart = ("\n\n" if self._apart else "") + text, False
+            self._spoken = not text[-1].isspace()
         self._spending.hear(text)
         for start in range(0, len(text), _PIECE):
             self._say(kind, text=text[start : start + _PIECE])

@@ -34,7 +34,7 @@ async def test_a_run_tells_what_is_said_and_done(
     (tool,) = events.of("tool.started")
     assert (tool["tool"], tool["title"]) == ("shell", f"Run {command}")
     assert events.of("tool.ended") == [{"run": run, "call": tool["call"], "outcome": "done"}]
-    assert events.text == "I look.Done."
+    assert events.text == "I look.\n\nDone."
     usage = {"input_tokens": 20, "cached_tokens": 8, "output_tokens": 6, "cost": "0.000010"}
     assert events.last == {"run": run, "outcome": "completed", "usage": usage}
     assert (daemon.workspace / "note").read_text() == "made\n"
