@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from acp import PROTOCOL_VERSION, connect_to_agent, spawn_agent_process, text_block
 from acp.schema import (
@@ -34,6 +34,15 @@ if TYPE_CHECKING:
     from tests.chat_stand_in import ChatStandIn
 
 SECONDS = 30
+
+
+class Gateway(Protocol):
+    """What the command is to talk to."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Where it is, and a key."""
+        ...
 
 
 class Editor:
@@ -121,7 +130,7 @@ class Editor:
 
 
 @asynccontextmanager
-async def editor_with_command(gateway: ChatStandIn, *args: str) -> AsyncIterator[Editor]:
+async def editor_with_command(gateway: Gateway, *args: str) -> AsyncIterator[Editor]:
     """An editor that has started the command."""
     editor = Editor()
     started = spawn_agent_process(
