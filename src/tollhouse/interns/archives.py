@@ -20,7 +20,15 @@ from tollhouse.kernel.clock import iso_utc
 from tollhouse.storage.blobs.port import BlobMissing, BlobsUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Collection,
+        Iterable,
+        Sequence,
+    )
 
     from tollhouse.interns.types import Intern
     from tollhouse.kernel.clock import Clock
@@ -131,18 +139,23 @@ class Archives:
         if digest.hexdigest() != archive.manifest.sha256:
             raise ArchiveDamaged
 
-    async def sweep(self, known: Collection[str]) -> None:
-        """Remove attempts without an end, of interns that there are no more."""
+    async def sweep(self, known: Callable[[], Awaitable[Collection[str]]]) -> None:
+        """Remove attempts without an end, of interns that there are no more.
+
+        Args:
+            known: Reads every intern there is.
+        """
         try:
             attempts = await self._attempts(_TOP)
+            there = await known()
+            parts = [each for each, whole in attempts.items() if not whole]
+            gone = [each for each in parts if each.split("/")[1] not in there]
+            # Whoever was storing one while it was listed has come to the end: its intern is gone.
+            left = [each for each in gone if not (await self._attempts(each)).get(each, True)]
         except BlobsUnavailable as error:
             _log.warning("intern_archives_not_swept", reason=error.reason)
             return
-        await self._discard(
-            folder
-            for folder, whole in attempts.items()
-            if not whole and folder.split("/")[1] not in known
-        )
+        await self._discard(left)
 
     async def _put(self, folder: str, intern: Intern, content: AsyncIterator[bytes]) -> Manifest:
         digest, pieces, size = sha256(), 0, 0

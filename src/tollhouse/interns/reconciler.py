@@ -78,6 +78,8 @@ class Reconciler:
         self._held: dict[str, Lease] = {}
         self._main: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._may_sweep = False
         self._stopping = False
 
     async def check_reachable(self, read: Read, machine: str | None) -> None:
@@ -107,7 +109,10 @@ class Reconciler:
         self._tools.egress.make_ready()
 
     async def begin_alone(self) -> None:
-        """Remove what a killed server has left, and say of nobody any more that it runs.
+        """Tidy what a killed server has left, and say of nobody any more that it runs.
+
+        Files are left alone where the database has never heard of this machine: they may be
+        another database's.
 
         For a start before anybody is answered, where no other server is on this machine.
         """
@@ -115,16 +120,24 @@ class Reconciler:
         await self._tools.runtime.sweep()
         self._tools.sandboxes.sweep()
         async with self._context.database.writing() as write:
+            self._may_sweep = await repository.is_known(write, self._presence.machine)
             await repository.begin_anew(write, self._presence.machine, now)
             await self._presence.stay(write, now)
             known = await repository.ids(write)
-        await self._tools.workspaces.sweep(known)
-        self._tools.logs.sweep(known)
+        workspaces = self._tools.workspaces
+        await asyncio.to_thread(workspaces.bring_back, known)
+        if self._may_sweep:
+            await asyncio.to_thread(workspaces.put_aside, known, now)
+            self._tools.logs.sweep(known)
+        elif not workspaces.is_empty():
+            _log.warning("intern_sweep_skipped", reason="the database does not know this machine")
 
     def start(self) -> None:
         """Begin to work."""
         self._main = asyncio.create_task(self._rounds(), name="intern-rounds")
         self._keeper = asyncio.create_task(self._keep(), name="intern-leases")
+        if self._may_sweep:
+            self._sweeper = asyncio.create_task(self._sweep(), name="intern-sweep")
 
     async def stop(self, seconds: float) -> None:
         """Take down what runs here, and say so; it is started again with the next server.
@@ -135,7 +148,8 @@ class Reconciler:
         leaves = self._main is not None and not self._stopping
         self._stopping = True
         tasks = {*self._looked_after.values()}
-        tasks |= {task for task in (self._main, self._keeper) if task is not None}
+        own = (self._main, self._keeper, self._sweeper)
+        tasks |= {task for task in own if task is not None}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -143,6 +157,17 @@ class Reconciler:
             await self._leave()
         running = self._tools.sandboxes.all()
         await asyncio.gather(*(self._tools.sandboxes.take_down(each, seconds) for each in running))
+
+    async def _sweep(self) -> None:
+        """Remove what nobody needs, once, beside all else: the store may be large or slow."""
+        try:
+            await self._tools.workspaces.sweep(self._known, self._context.clock.now())
+        except Exception:  # noqa: BLE001 - the edge of the task: the next start tries again
+            _log.exception("intern_sweep_failed")
+
+    async def _known(self) -> frozenset[str]:
+        async with self._context.database.reading() as read:
+            return await repository.ids(read)
 
     async def _leave(self) -> None:
         """Say of nobody any more that it runs, and of this machine that it is not there."""

@@ -238,6 +238,12 @@ async def stay(write: Write, machine: str, until: datetime) -> None:
     await write.execute(noted.on_conflict_do_update(index_elements=["machine"], set_=facts))
 
 
+async def is_known(read: Read, machine: str) -> bool:
+    """Tell whether a machine was ever there."""
+    known = sa.exists().where(intern_machines.c.machine == machine)
+    return bool((await read.execute(sa.select(known))).scalar_one())
+
+
 async def is_anybody_there(
     read: Read, now: datetime, machine: str | None, but: str | None = None
 ) -> bool:

@@ -1,7 +1,11 @@
 """The workspaces of this machine's interns: made, made safe, archived, removed.
 
-<data>/interns/machine         a name of this machine, made once
-files/<id>/     an intern's workspace
+    <data>/interns/machine                a name of this machine, made once
+                   files/<id>/            an intern's workspace
+                   files/<id>.gone-<at>/  one whose intern the database did not know at a start
+
+What the database does not know is put aside at a start, since it may be the wrong database, or
+one from an old backup: it comes back once its intern is known again, and is removed after a week.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from tollhouse.interns.machine import machine_name
 from tollhouse.interns.walks.walker import Walker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection
+    from datetime import datetime
     from pathlib import Path
 
     from tollhouse.interns.archives import Archives
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
 
 MOST_FILES: Final = 1_000_000
 """Files and folders of one workspace, where the settings say nothing else."""
+_ASIDE: Final = ".gone-"
+"""Between the id of an intern and when its workspace was put aside, in seconds of Unix time."""
+_ASIDE_SECONDS: Final = 7 * 24 * 60 * 60
 _log = structlog.get_logger(__name__)
 
 
@@ -132,20 +140,58 @@ class Workspaces:
             await self._archives.store(intern, content)
 
     async def remove(self, intern_id: str) -> None:
-        """Remove a workspace with all in it; where that fails, the next start tries again."""
-        path = self.path(intern_id)
+        """Remove a workspace with all in it; what is left is put aside at the next start."""
+        await self._remove(self.path(intern_id))
+
+    def is_empty(self) -> bool:
+        """Tell whether there are no workspaces here."""
+        return next(self._files.glob("*"), None) is None
+
+    def put_aside(self, known: Collection[str], now: datetime) -> None:
+        """Put workspaces aside whose interns there are no more; `sweep` removes them one day.
+
+        Args:
+            known: Every intern there is.
+            now: The present.
+
+        Raises:
+            OSError: One cannot be renamed.
+        """
+        for path in list(self._files.glob("*")):
+            if _ASIDE not in path.name and path.name not in known:
+                aside = path.with_name(f"{path.name}{_ASIDE}{int(now.timestamp())}")
+                _log.warning("intern_workspace_put_aside", intern=path.name)
+                path.rename(aside)
+
+    def bring_back(self, known: Collection[str]) -> None:
+        """Bring back the newest of what was put aside of interns that are known again.
+
+        Raises:
+            OSError: One cannot be renamed.
+        """
+        for path in sorted(self._files.glob(f"*{_ASIDE}*"), reverse=True):
+            intern_id = path.name.partition(_ASIDE)[0]
+            if intern_id in known and not self.path(intern_id).exists():
+                path.rename(self.path(intern_id))
+                _log.warning("intern_workspace_brought_back", intern=intern_id)
+
+    async def sweep(self, known: Callable[[], Awaitable[Collection[str]]], now: datetime) -> None:
+        """Remove what was put aside a week ago, and unfinished archives of what there is no more.
+
+        Args:
+            known: Reads every intern there is.
+            now: The present.
+        """
+        for path in await asyncio.to_thread(lambda: list(self._files.glob(f"*{_ASIDE}*"))):
+            if now.timestamp() - int(path.name.partition(_ASIDE)[2]) >= _ASIDE_SECONDS:
+                await self._remove(path)
+        await self._archives.sweep(known)
+
+    async def _remove(self, path: Path) -> None:
         # These take any tree that a stranger may have made: deep, wide, shut to its owner.
         await _run("chmod", "-R", "u+rwX", "--", str(path))
         if await _run("rm", "-rf", "--", str(path)):
-            _log.error("intern_workspace_not_removed", intern=intern_id)
-
-    async def sweep(self, known: Collection[str]) -> None:
-        """Remove the workspaces of interns that there are no more, and unfinished archives."""
-        found = await asyncio.to_thread(lambda: list(self._files.glob("*")))
-        for path in found:
-            if path.name not in known:
-                await self.remove(path.name)
-        await self._archives.sweep(known)
+            _log.error("intern_workspace_not_removed", intern=path.name)
 
 
 async def _run(*command: str) -> int:

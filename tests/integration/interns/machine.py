@@ -215,6 +215,7 @@ class Machine:
         reconciler: Any = self.reconciler
         reconciler._stopping = True  # noqa: SLF001 - nothing of it is tidied
         tasks = [*reconciler._looked_after.values(), reconciler._main, reconciler._keeper]  # noqa: SLF001
+        tasks.append(reconciler._sweeper)  # noqa: SLF001
         for task in tasks:
             if task is not None:
                 task.cancel()

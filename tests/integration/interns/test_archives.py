@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -40,6 +40,15 @@ async def cut(*pieces: bytes) -> AsyncIterator[bytes]:
 async def only(archives: Archives) -> bytes:
     (archive,) = await archives.list()
     return b"".join([each async for each in archives.read(archive)])
+
+
+def known(*interns: str) -> Callable[[], Awaitable[set[str]]]:
+    """Return what reads every intern there is."""
+
+    async def read() -> set[str]:
+        return set(interns)
+
+    return read
 
 
 async def test_what_was_stored_is_listed_and_read_back(
@@ -89,12 +98,27 @@ async def test_what_a_killed_server_left_is_no_archive_and_goes_with_the_next(
     assert not any("killed" in key for key in blobs.blobs)
 
 
+async def test_one_that_becomes_whole_while_others_are_looked_for_stays(
+    archives: Archives, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    await archives.store(intern, content(b"whole"))
+    (folder,) = (each.folder for each in await archives.list())
+    manifest = blobs.blobs.pop(f"{folder}/manifest.json")
+
+    async def gone_now() -> set[str]:
+        await blobs.put(f"{folder}/manifest.json", manifest)
+        return set()
+
+    await archives.sweep(gone_now)
+    assert await only(archives) == b"whole"
+
+
 async def test_what_a_killed_server_left_of_nobody_goes_at_a_start(
     archives: Archives, intern: Intern, blobs: MemoryBlobs
 ) -> None:
     await blobs.put(f"interns/{intern.id}/killed/00000", b"half")
     await blobs.put("interns/gone/killed/00000", b"half")
-    await archives.sweep({intern.id})
+    await archives.sweep(known(intern.id))
     assert list(blobs.blobs) == [f"interns/{intern.id}/killed/00000"]
 
 
@@ -102,7 +126,7 @@ async def test_whole_archives_of_those_who_are_gone_stay(
     archives: Archives, intern: Intern
 ) -> None:
     await archives.store(intern, content(b"whole"))
-    await archives.sweep(set())
+    await archives.sweep(known())
     assert await only(archives) == b"whole"
 
 
