@@ -41,7 +41,9 @@ _LOOK_SECONDS: Final = 2.0
 _WALK_SECONDS: Final = 60.0
 _STALLED_SECONDS: Final = 60.0
 _PACE: Final = 20.0
-"""Between two walks passes as many times what a walk takes."""
+"""Between two walks passes as many times what a walk takes, unless the disk loses much."""
+_LONGEST_PACE: Final = 20.0
+"""But no more seconds: what a walk takes is, where many wait for their turn, mostly waiting."""
 _FEW: Final = 2_000
 """Names that are counted in a thread; a process of its own takes as long to start."""
 _COUNTED: Final = 2
@@ -81,11 +83,13 @@ def walk_is_due(
     """Tell whether the workspace has to be measured."""
     if seen is None:
         return True
-    passed = now - seen.at
-    if passed < _PACE * seen.seconds:
-        return False
+    passed, lost = now - seen.at, seen.free.disk_bytes - free_bytes
     left = max(0, limit_bytes - seen.held.disk_bytes)
-    return full or passed >= _WALK_SECONDS or seen.free.disk_bytes - free_bytes > left // 2
+    if lost > left and not full:
+        return True  # it may be over its limit: there is nothing to wait for
+    if passed < min(_PACE * seen.seconds, _LONGEST_PACE):
+        return False
+    return full or passed >= _WALK_SECONDS or lost > left // 2
 
 
 def must_not_write(held: Held, limits: Limits, free_bytes: int, *, full: bool) -> bool:

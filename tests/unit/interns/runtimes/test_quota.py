@@ -49,8 +49,19 @@ def test_one_that_is_full_is_measured_each_time_so_that_it_may_soon_go_on() -> N
 
 
 def test_a_slow_walk_is_rare() -> None:
-    assert not walk_is_due(seen(0, 5), 100, 99, 0, full=True)
-    assert walk_is_due(seen(0, 5), 100, 100, 0, full=True)
+    assert not walk_is_due(seen(0, 0.5), 100, 9, 940, full=False)
+    assert walk_is_due(seen(0, 0.5), 100, 10, 940, full=False)
+    assert not walk_is_due(seen(200, 0.5), 100, 9, 0, full=True)
+
+
+def test_one_that_waited_long_for_its_walk_need_not_wait_as_long_again() -> None:
+    assert not walk_is_due(seen(0, 100), 100, 19, 940, full=False)
+    assert walk_is_due(seen(0, 100), 100, 20, 940, full=False)
+
+
+def test_it_is_measured_at_once_when_the_disk_lost_all_that_is_left_to_it() -> None:
+    assert not walk_is_due(seen(60, 100), 100, 2, 960, full=False)
+    assert walk_is_due(seen(60, 100), 100, 2, 959, full=False)
 
 
 @pytest.mark.parametrize(
