@@ -1,5 +1,6 @@
 """Archives of interns, brought back by commands that need no server."""
 
+import asyncio
 import json
 import shutil
 import stat
@@ -29,21 +30,25 @@ class Kept:
 @pytest.fixture
 async def data(tmp_path: Path) -> Path:
     """A data folder with the archive of an intern."""
-    files = tmp_path / "files"
-    (files / "notes").mkdir(parents=True)
-    (files / "notes" / "today.txt").write_text("kept")
     folder = tmp_path / "data"
     folder.mkdir()
+    await store(folder, tmp_path / "files", "kept")
+    return folder
+
+
+async def store(data: Path, files: Path, note: str) -> None:
+    """Archive a folder as an intern's, with a note in it."""
+    (files / "notes").mkdir(parents=True, exist_ok=True)
+    (files / "notes" / "today.txt").write_text(note)
     intern: Any = Kept()
 
     async def content() -> AsyncIterator[bytes]:
         for piece in pack(files):
             yield piece
 
-    await open_archives(load(config=None, env={}, overrides={"data_dir": folder})).store(
+    await open_archives(load(config=None, env={}, overrides={"data_dir": data})).store(
         intern, content()
     )
-    return folder
 
 
 def run(data: Path, *args: str | Path) -> Result:
@@ -64,6 +69,20 @@ def test_there_may_be_none(tmp_path: Path) -> None:
 def test_one_becomes_a_folder_again(data: Path, tmp_path: Path, reference: str) -> None:
     assert run(data, "unpack", reference, tmp_path / "back").exit_code == 0
     assert (tmp_path / "back" / "notes" / "today.txt").read_text() == "kept"
+
+
+@pytest.mark.parametrize("reference", [_ID, "ada"])
+async def test_the_newest_is_taken_where_an_earlier_one_was_left(
+    data: Path, tmp_path: Path, reference: str
+) -> None:
+    archives = data / "blobs" / "interns" / _ID
+    shutil.move(archives, tmp_path / "earlier")
+    await asyncio.sleep(0.01)  # they are told apart by when they were made
+    await store(data, tmp_path / "files", "newer")
+    shutil.copytree(tmp_path / "earlier", archives, dirs_exist_ok=True)
+    unpacking = asyncio.to_thread(run, data, "unpack", reference, tmp_path / "back")
+    assert (await unpacking).exit_code == 0
+    assert (tmp_path / "back" / "notes" / "today.txt").read_text() == "newer"
 
 
 def test_one_becomes_a_file_for_its_owner_alone(data: Path, tmp_path: Path) -> None:

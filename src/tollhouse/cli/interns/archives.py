@@ -87,11 +87,11 @@ async def unpacked(archives: Archives, reference: str, folder: Path) -> None:
 
 
 async def _find(archives: Archives, reference: str) -> Archive:
-    found = [
-        each
-        for each in await archives.list()
-        if reference in {each.manifest.intern_id, each.manifest.name}
-    ]
+    # An earlier archive of the same intern may be left where it could not be removed.
+    newest = {each.manifest.intern_id: each for each in await archives.list()}
+    if reference in newest:
+        return newest[reference]
+    found = [each for each in newest.values() if each.manifest.name == reference]
     if len(found) == 1:
         return found[0]
     if not found:
