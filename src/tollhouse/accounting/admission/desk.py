@@ -21,9 +21,9 @@ import structlog
 from tollhouse.accounting.admission import decide, free, refusals
 from tollhouse.accounting.admission.account import Hold
 from tollhouse.accounting.admission.decide import Case
-from tollhouse.accounting.admission.roster import Roster
+from tollhouse.accounting.admission.roster import LOAD_SECONDS, NOT_READ, Roster
 from tollhouse.accounting.admission.types import Preview
-from tollhouse.kernel.errors import TollhouseError
+from tollhouse.kernel.errors import TollhouseError, Unavailable
 from tollhouse.kernel.waiting import happens_within
 
 if TYPE_CHECKING:
@@ -221,16 +221,26 @@ class Desk:
         return known if claim.payer_hash is None else await self._with_payer(claim)
 
     async def _with_payer(self, claim: Claim) -> AccountState:
-        """Return an account of which both keys of a claim are fresh."""
-        roster, account_id = self._roster, claim.account_id
-        while True:
-            # What waiting for one has made stale of the other is read again.
-            for key_hash in (claim.payer_hash, claim.key_hash):
-                if key_hash is not None and roster.known(account_id, key_hash) is None:
-                    await roster.fresh(account_id, key_hash)
-            known = roster.known(account_id, claim.key_hash)
-            if known is not None and roster.known(account_id, str(claim.payer_hash)) is not None:
-                return known
+        """Return an account of which both keys of a claim are fresh.
+
+        Raises:
+            Unavailable: They cannot be read, or go stale faster than they are read.
+        """
+        try:
+            async with asyncio.timeout(LOAD_SECONDS):
+                while (known := self._known_with_payer(claim)) is None:
+                    # What waiting for one has made stale of the other is read again.
+                    for key_hash in (claim.payer_hash, claim.key_hash):
+                        if self._roster.known(claim.account_id, str(key_hash)) is None:
+                            await self._roster.fresh(claim.account_id, str(key_hash))
+        except TimeoutError as error:
+            raise Unavailable(NOT_READ, retry_after=1) from error
+        return known
+
+    def _known_with_payer(self, claim: Claim) -> AccountState | None:
+        """Return an account without waiting, where both keys of a claim are fresh."""
+        payer = self._roster.known(claim.account_id, str(claim.payer_hash))
+        return None if payer is None else self._roster.known(claim.account_id, claim.key_hash)
 
     async def _queued(self, claim: Claim) -> bool:
         """Wait in the account's queue for what others hold."""

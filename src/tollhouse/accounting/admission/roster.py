@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_REMEMBERED: Final = 50_000
 LOAD_SECONDS: Final = 5.0
-_NOT_READ: Final = "The account's credits cannot be read now; try again in a moment."
+NOT_READ: Final = "The account's credits cannot be read now; try again in a moment."
 _log = structlog.get_logger(__name__)
 
 
@@ -116,7 +116,7 @@ class Roster:
                 while not entry.knows(key_hash):
                     await self._read(entry, account_id, key_hash)
         except TimeoutError as error:
-            raise Unavailable(_NOT_READ, retry_after=1) from error
+            raise Unavailable(NOT_READ, retry_after=1) from error
         finally:
             entry.users -= 1
         return entry.state
@@ -181,7 +181,7 @@ class Roster:
             account, key = await self._standing.load(account_id, key_hash)
         except Exception as error:
             _log.error("account_not_read", account=account_id, error=type(error).__name__)
-            raise Unavailable(_NOT_READ, retry_after=1) from error
+            raise Unavailable(NOT_READ, retry_after=1) from error
         entry.state.load(account)
         entry.state.key(key_hash).load(key)
         entry.read[key_hash] = (change, self._clock.monotonic())

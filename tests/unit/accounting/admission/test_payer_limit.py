@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.accounting.admission.front_desk import CREDIT, KEY, FrontDesk, limits
+from tests.unit.accounting.admission.front_desk import ACCOUNT, CREDIT, KEY, FrontDesk, limits
+from tollhouse.accounting.admission import desk
 from tollhouse.accounting.admission.types import KeyFacts
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import KeyLimit, Spend
 from tollhouse.kernel.clock import SystemClock
-from tollhouse.kernel.errors import PaymentRequired
+from tollhouse.kernel.errors import PaymentRequired, Unavailable
 
 RICH = 1_000 * CREDIT
 ADA, BOB = "a" * 64, "b" * 64
@@ -158,3 +159,21 @@ async def test_what_others_hold_of_the_payers_limit_is_waited_for() -> None:
     assert not second.done()
     front.desk.release(first)
     await second
+
+
+async def test_keys_that_go_stale_faster_than_they_are_read_refuse_with_503(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(desk, "LOAD_SECONDS", 0.1)
+    front = front_desk(None)
+
+    async def changing() -> None:
+        if front.standing.reads % 2 == 0:  # each is read twice, and the other is stale then
+            front.desk.stale(ACCOUNT)
+        await asyncio.sleep(0)
+
+    front.standing.before = changing
+    async with asyncio.timeout(30):
+        with pytest.raises(Unavailable) as caught:
+            await admit(front, ADA)
+    assert caught.value.retry_after == 1
