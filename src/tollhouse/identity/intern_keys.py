@@ -55,7 +55,7 @@ class InternKeys:
             wanted: What its first key is to be; a later call changes name and payer alone.
         """
         now = self._clock.now()
-        known = await repository.key_of_intern(write, str(wanted.intern_id))
+        known = await repository.key_of_intern(write, account_id, str(wanted.intern_id))
         if known is None:
             issued = new_key(self._ids, account_id, workspace_id, wanted, now)
             await repository.add_key(write, issued.key)

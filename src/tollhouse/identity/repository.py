@@ -183,9 +183,11 @@ async def key_with_text(read: Read, secret_hash: str) -> ApiKey | None:
     return await _one(read, query, _key)
 
 
-async def key_of_intern(read: Read, intern_id: str) -> ApiKey | None:
-    """Return the first key of an intern that is not deleted, or None."""
-    query = _of_intern(sa.select(api_keys), intern_id)
+async def key_of_intern(read: Read, account_id: str, intern_id: str) -> ApiKey | None:
+    """Return the first key of an account's intern that is not deleted and never ends, or None."""
+    query = _of_intern(sa.select(api_keys), intern_id).where(
+        api_keys.c.account_id == account_id, api_keys.c.expires_at.is_(None)
+    )
     return await _one(read, query.order_by(api_keys.c.created_at, api_keys.c.hash).limit(1), _key)
 
 

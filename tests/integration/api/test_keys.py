@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.api.conftest import INTERN_ID, Acme, Client, message
+from tests.integration.api.conftest import Acme, Client, message
 from tollhouse.testing.builders import generation_record
 from tollhouse.testing.clock import START, FakeClock
 
@@ -106,13 +106,6 @@ class TestCreate:
 
         assert made.json()["data"]["kind"] == "management"
         assert (await connect(made.json()["key"]).get("/keys")).status_code == 200
-
-    async def test_makes_an_interns_key(self, acme: Acme) -> None:
-        body = {"name": "i", "kind": "intern", "intern_id": INTERN_ID}
-
-        data = (await acme.management.post("/keys", json=body)).json()["data"]
-
-        assert (data["kind"], data["intern_id"]) == ("intern", INTERN_ID)
 
     async def test_an_operator_makes_an_operators_key(
         self, acme: Acme, connect: ConnectWith

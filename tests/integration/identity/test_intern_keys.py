@@ -125,6 +125,20 @@ async def test_a_new_text_brings_its_key_back_to_where_it_is(
     assert found.workspace_id == ada.acme.workspace.id
 
 
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["another account", "with an end"])
+async def test_a_key_that_only_names_it_is_not_its_own(
+    ada: Ada, service: IdentityService, clock: FakeClock, *, elsewhere: bool
+) -> None:
+    async with ada.database.writing() as write:
+        other, _ = await service.create_account(write, "Other")
+        account = other if elsewhere else ada.acme.account
+        wanted = replace(WANTED, expires_at=None if elsewhere else clock.now() + timedelta(days=1))
+        named = await service.create_key(write, OPERATOR, account.id, wanted)
+    issued = await ada.issue()
+    assert issued.key.hash != named.key.hash
+    assert (issued.key.account_id, issued.key.expires_at) == (ada.acme.account.id, None)
+
+
 async def test_its_key_goes_with_it(ada: Ada, service: IdentityService) -> None:
     issued = await ada.issue()
     await ada.delete()

@@ -66,12 +66,10 @@ class NewKeyBody(Body):
     """Id or slug of its workspace; the default one unless given."""
     external: External = None
     """An identity at a partner. Not supported: only null is accepted."""
-    kind: Literal["api", "management", "intern"] = "api"
-    """What it is for: inference, management, or one intern."""
+    kind: Literal["api", "management"] = "api"
+    """What it is for: inference, or management. An intern's own key is made when it boots."""
     operator: bool = False
     """Whether a management key runs the installation; only an operator can make one."""
-    intern_id: Reference | None = None
-    """The intern of an intern's key, which needs one; other kinds have none."""
     account_id: Annotated[Reference | None, Field(description=OTHER_ACCOUNT)] = None
 
     def wanted(self) -> NewKey:
@@ -82,7 +80,6 @@ class NewKeyBody(Body):
             operator=self.operator,
             workspace_id=self.workspace_id,
             creator_user_id=self.creator_user_id,
-            intern_id=self.intern_id,
             expires_at=self.expires_at,
         )
 
