@@ -204,8 +204,8 @@ def _limited(message: str, limit: int, resets_at: datetime) -> RateLimited:
 def sight(subject: Subject) -> Sight:
     """Return which batches a key may know of: those of its workspace.
 
-    An intern has a key of its own for each boot. Whichever it is, it sees what was submitted with
-    any of them, and nothing else.
+    An intern sees what was submitted with its own key, and nothing else. Where a manager deleted
+    that key, the one that it got in its place sees the same.
     """
     return Sight(subject.workspace_id, subject.intern_id)
 

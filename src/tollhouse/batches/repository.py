@@ -389,7 +389,7 @@ def _seen(sight: Sight) -> tuple[sa.ColumnElement[bool], ...]:
     own = batches.c.workspace_id == sight.workspace_id
     if sight.intern_id is None:
         return (own,)
-    # Keys of earlier boots are deleted, and their rows are still there.
+    # A key that a manager deleted is replaced at the next boot; its row is still there.
     by_intern = sa.exists().where(
         api_keys.c.hash == batches.c.key_hash, api_keys.c.intern_id == sight.intern_id
     )
