@@ -573,13 +573,13 @@ async def test_a_suspension_says_that_there_are_too_many_files(
 async def test_a_suspension_that_goes_on_is_not_ended(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.paces = replace(machine.paces, suspend_seconds=1)
+    machine.paces = replace(machine.paces, suspend_seconds=3)
     await machine.kill()
     intern = await machine.running()
 
     async def slowly(_: str, alive: Callable[[], None]) -> str:
-        for _ in range(15):
-            await asyncio.sleep(0.1)
+        for _ in range(7):
+            await asyncio.sleep(0.5)
             alive()
         return "0" * 64
 
@@ -591,13 +591,13 @@ async def test_a_suspension_that_goes_on_is_not_ended(
 async def test_an_archive_that_goes_on_is_not_ended(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.paces = replace(machine.paces, destroy_seconds=1)
+    machine.paces = replace(machine.paces, destroy_seconds=3)
     await machine.kill()
     intern = await machine.running()
 
     async def slowly(_: Intern, alive: Callable[[], None]) -> None:
-        for _ in range(15):
-            await asyncio.sleep(0.1)
+        for _ in range(7):
+            await asyncio.sleep(0.5)
             alive()
 
     monkeypatch.setattr(machine.workspaces, "archive", slowly)

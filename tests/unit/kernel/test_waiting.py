@@ -6,9 +6,9 @@ from tollhouse.kernel.waiting import Patience
 
 
 async def test_what_goes_on_is_not_ended() -> None:
-    async with Patience(0.2) as patience:
-        for _ in range(10):
-            await asyncio.sleep(0.04)
+    async with Patience(2) as patience:
+        for _ in range(5):
+            await asyncio.sleep(0.5)
             patience.goes_on()
     assert not patience.is_over()
 
