@@ -1,22 +1,33 @@
 """Which machines are there to run interns, as every server says of its own and sees of others.
 
     this machine ──every third of a lease──> present until now + a lease
-    another one's word is older than `away` ──> it is away: its interns do not run
+    another one's word has not changed for `away` ──> it is away: its interns do not run
 
-A server judges others only once it has kept its own word for as long: after a failure of the
+How long a word has not changed is measured here, so that the clocks of machines need not agree. A
+server judges others only once it has kept its own word for as long: after a failure of the
 database, or where all servers were down, the others need time to come back too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tollhouse.interns import policy, repository
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime, timedelta
 
     from tollhouse.storage.transaction import Read, Write
+
+
+class Word(NamedTuple):
+    """What a machine has said last."""
+
+    until: datetime
+    """That it is there, by its own clock."""
+    since: float
+    """When that was new here, in seconds of the monotonic clock."""
 
 
 class Presence:
@@ -32,26 +43,54 @@ class Presence:
         """
         self.machine = machine
         self._lease = lease
-        self._away = away
-        self._steady_since: datetime | None = None
-        self._last: datetime | None = None
+        self._away = away.total_seconds()
+        self._words: Mapping[str, Word] = {}
+        self._steady_since: float | None = None
+        self._last: float | None = None
 
-    async def stay(self, write: Write, now: datetime) -> None:
-        """Say that this machine is there."""
+    async def stay(self, write: Write, now: datetime) -> Mapping[str, datetime]:
+        """Say that this machine is there.
+
+        Returns:
+            Every machine's word, for `kept` once the transaction is committed.
+        """
         await repository.stay(write, self.machine, now + self._lease)
-        write.after_commit(lambda: self._kept(now))
+        return await repository.words(write)
+
+    def kept(self, words: Mapping[str, datetime], at: float) -> None:
+        """Learn that this machine has kept its word, and what the others said.
+
+        Args:
+            words: Until when each machine is there, by its own clock.
+            at: The present, in seconds of the monotonic clock.
+        """
+        if self._is_late(at):
+            self._steady_since = at
+        self._last = at
+        before = self._words
+        self._words = {
+            machine: before[machine]
+            if machine in before and before[machine].until == until
+            else Word(until, at)
+            for machine, until in words.items()
+        }
 
     async def leave(self, write: Write, now: datetime) -> None:
         """Say that this machine is not there from now on; it may come back at any time."""
         await repository.stay(write, self.machine, now)
 
-    def away_since(self, now: datetime) -> datetime | None:
-        """Return the last word that is too old; None while this server may not judge."""
-        if self._last is None or now - self._last > self._lease:
+    def silent(self, at: float) -> Mapping[str, datetime] | None:
+        """Return the words of machines that have been away; None while this server may not judge.
+
+        Args:
+            at: The present, in seconds of the monotonic clock.
+        """
+        if self._is_late(at):
             return None  # it has to be there itself
-        if self._steady_since is None or now - self._steady_since < self._away:
+        if self._steady_since is None or at - self._steady_since < self._away:
             return None
-        return now - self._away
+        words = self._words.items()
+        return {machine: word.until for machine, word in words if at - word.since >= self._away}
 
     async def check_others(self, read: Read, machine: str | None, now: datetime) -> None:
         """Make sure that another machine is there.
@@ -66,10 +105,8 @@ class Presence:
         """
         await check_there(read, now, machine, but=self.machine)
 
-    def _kept(self, now: datetime) -> None:
-        if self._last is None or now - self._last > self._lease:
-            self._steady_since = now
-        self._last = now
+    def _is_late(self, at: float) -> bool:
+        return self._last is None or at - self._last > self._lease.total_seconds()
 
 
 async def check_there(

@@ -122,8 +122,9 @@ class Reconciler:
         async with self._context.database.writing() as write:
             self._may_sweep = await repository.is_known(write, self._presence.machine)
             await repository.begin_anew(write, self._presence.machine, now)
-            await self._presence.stay(write, now)
+            words = await self._presence.stay(write, now)
             known = await repository.ids(write)
+        self._presence.kept(words, self._context.clock.monotonic())
         workspaces = self._tools.workspaces
         await asyncio.to_thread(workspaces.bring_back, known)
         if self._may_sweep:
@@ -206,15 +207,15 @@ class Reconciler:
 
     async def _give_up_stranded(self, now: datetime) -> None:
         """Say what is true of interns whose machines have been away for too long."""
-        away_since = self._presence.away_since(now)
-        if away_since is None:
+        silent = self._presence.silent(self._context.clock.monotonic())
+        if silent is None:
             return
         async with self._context.database.reading() as read:
-            stranded = await repository.stranded(read, away_since, now)
+            stranded = await repository.stranded(read, silent, now)
         for intern_id in stranded:
             async with self._context.database.writing() as write:
                 held = await repository.lease_stranded(
-                    write, intern_id, away_since, now, now + self._lease
+                    write, intern_id, silent, now, now + self._lease
                 )
             if held is not None:
                 with suppress(LeaseLost):
@@ -255,7 +256,8 @@ class Reconciler:
             kept = await repository.extend(write, held.values(), now + self._lease)
             # Who is gone was not lost to anybody: its files may still be on their way out.
             lost = await repository.ids(write, held.keys() - kept)
-            await self._presence.stay(write, now)
+            words = await self._presence.stay(write, now)
+        self._presence.kept(words, self._context.clock.monotonic())
         for intern_id in lost:
             task = self._looked_after.get(intern_id)
             if task is not None and self._held.get(intern_id) is held[intern_id]:

@@ -238,6 +238,12 @@ async def stay(write: Write, machine: str, until: datetime) -> None:
     await write.execute(noted.on_conflict_do_update(index_elements=["machine"], set_=facts))
 
 
+async def words(read: Read) -> Mapping[str, datetime]:
+    """Return until when each machine has said that it is there."""
+    query = sa.select(intern_machines.c.machine, intern_machines.c.present_until)
+    return {row.machine: row.present_until for row in await read.execute(query)}
+
+
 async def is_known(read: Read, machine: str) -> bool:
     """Tell whether a machine was ever there."""
     known = sa.exists().where(intern_machines.c.machine == machine)
@@ -263,17 +269,24 @@ async def is_anybody_there(
     return bool((await read.execute(sa.select(there.exists()))).scalar_one())
 
 
-async def stranded(read: Read, away_since: datetime, now: datetime) -> Sequence[str]:
-    """Return the interns under way, or said to run, whose machines have been away for so long."""
-    query = sa.select(interns.c.id).where(_is_any((*JOURNEYS, RUNS)), _is_stranded(away_since, now))
+async def stranded(read: Read, silent: Mapping[str, datetime], now: datetime) -> Sequence[str]:
+    """Return the interns under way, or said to run, whose machines are away.
+
+    Args:
+        read: The transaction.
+        silent: The machines that are away, and what each has said last; one that was never there
+            is away too.
+        now: The present.
+    """
+    query = sa.select(interns.c.id).where(_is_any((*JOURNEYS, RUNS)), _is_stranded(silent, now))
     return list((await read.execute(query.order_by(interns.c.updated_at))).scalars())
 
 
 async def lease_stranded(
-    write: Write, intern_id: str, away_since: datetime, now: datetime, until: datetime
+    write: Write, intern_id: str, silent: Mapping[str, datetime], now: datetime, until: datetime
 ) -> Lease | None:
     """Take the right to act on an intern whose machine is away; None where it is back."""
-    return await _lease(write, intern_id, _is_stranded(away_since, now), until)
+    return await _lease(write, intern_id, _is_stranded(silent, now), until)
 
 
 # Parts
@@ -324,12 +337,11 @@ def _is_free(machine: str, now: datetime) -> sa.ColumnElement[bool]:
     return sa.and_(_is_let_go(now), ours)
 
 
-def _is_stranded(away_since: datetime, now: datetime) -> sa.ColumnElement[bool]:
-    lately = sa.exists().where(
-        intern_machines.c.machine == interns.c.machine,
-        intern_machines.c.present_until > away_since,
-    )
-    return sa.and_(_is_let_go(now), interns.c.machine.is_not(None), sa.not_(lately))
+def _is_stranded(silent: Mapping[str, datetime], now: datetime) -> sa.ColumnElement[bool]:
+    machine, until = intern_machines.c.machine, intern_machines.c.present_until
+    as_before = [sa.and_(machine == name, until == word) for name, word in silent.items()]
+    there = sa.exists().where(machine == interns.c.machine, sa.not_(sa.or_(sa.false(), *as_before)))
+    return sa.and_(_is_let_go(now), interns.c.machine.is_not(None), sa.not_(there))
 
 
 async def _one(read: Read, statement: sa.Select[Any] | sa.UpdateBase) -> Intern | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,9 +14,10 @@ from tollhouse.interns.policy import ServiceUnreachable
 from tollhouse.interns.service import InternService, Nobody
 from tollhouse.interns.types import Desired, Operation, State, Status
 from tollhouse.kernel.errors import Conflict
+from tollhouse.storage import database as storage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
     from pathlib import Path
 
     from tollhouse.interns.types import Intern
@@ -78,8 +80,61 @@ async def test_nobody_is_judged_before_as_much_time_has_passed_here(machine: Mac
     await passes(machine, AWAY - 10)
     async with machine.agency.database.reading() as read:
         now = machine.agency.clock.now()
-        assert list(await repository.stranded(read, now, now)) == [intern.id]
+        assert list(await repository.stranded(read, {}, now)) == [intern.id]
     assert (await machine.agency.get(intern.id)).state == RUNS
+
+
+async def test_a_machine_whose_clock_is_wrong_is_there_while_its_word_changes(
+    machine: Machine,
+) -> None:
+    intern = await placed(machine, RUNS, where="slow")
+    for _ in range(20):
+        behind = machine.agency.clock.now() - timedelta(hours=1)
+        async with machine.agency.database.writing() as write:
+            await repository.stay(write, "slow", behind)
+        await passes(machine, 10)
+        await machine.reconciler._give_up_stranded(machine.agency.clock.now())  # noqa: SLF001
+    assert (await machine.agency.get(intern.id)).state == RUNS
+
+
+async def test_a_machine_whose_clock_is_ahead_is_away_once_its_word_stays_the_same(
+    machine: Machine,
+) -> None:
+    intern = await placed(machine, RUNS, where="fast")
+    async with machine.agency.database.writing() as write:
+        ahead = machine.agency.clock.now() + timedelta(hours=1)
+        await repository.stay(write, "fast", ahead)
+    await passes(machine, AWAY + 10)
+    await machine.until_state(intern, FAILED)
+
+
+async def test_a_machine_that_speaks_at_the_last_moment_keeps_its_interns(
+    machine: Machine,
+) -> None:
+    intern = await placed(machine, RUNS, where="back")
+    clock, database = machine.agency.clock, machine.agency.database
+    said = clock.now()
+    async with database.writing() as write:
+        await repository.stay(write, "back", said + timedelta(seconds=1))
+        held = await repository.lease_stranded(
+            write, intern.id, {"back": said}, clock.now(), clock.now()
+        )
+    assert held is None
+
+
+async def test_who_cannot_say_that_it_is_there_judges_nobody(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(commit: Coroutine[object, object, None]) -> None:
+        commit.close()
+        raise OSError
+
+    monkeypatch.setattr(storage, "_to_the_end", failing)
+    for _ in range(20):
+        with pytest.raises(OSError):  # noqa: PT011 - the one above
+            await passes(machine, 10)
+    presence = machine.reconciler._presence  # noqa: SLF001
+    assert presence.silent(machine.agency.clock.monotonic()) is None
 
 
 async def test_after_a_failure_of_its_own_a_server_gives_others_their_time(
