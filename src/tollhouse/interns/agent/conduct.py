@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_ai import Agent
-from pydantic_ai.exceptions import RunCancelled
+from pydantic_ai.exceptions import RunCancelled, UserError
 from pydantic_ai.messages import (
     EnqueuedMessagesEvent,
     FunctionToolCallEvent,
@@ -125,8 +125,11 @@ class Conduct:
             return False
         if self._run is None:
             self._early.append(given)
-        else:
+            return True
+        try:
             self._enqueue(self._run, given)
+        except UserError:  # the library has ended the run, and nothing of it is told so far
+            return False
         return True
 
     def _enqueue(self, run: AgentRun[Work, Output], given: Input) -> None:
@@ -257,9 +260,9 @@ class Conduct:
         self._over = True
         if self._run is not None:
             self._enter_prompt(self._run)
-            for number, given in self._waiting.items():
-                if not self._run.dequeue(number):
-                    self._entered.append(given)
+            # The library keeps what no request took, also of a run that was broken off.
+            left = {pending.enqueue_id for pending in self._run.pending_messages}
+            self._entered += [given for number, given in self._waiting.items() if number not in left]
             if messages is None:
                 messages = self._run.all_messages()
         self._waiting.clear()

@@ -99,6 +99,21 @@ async def test_what_is_said_amid_a_run_is_handed_into_it(
     assert events.last["outcome"] == "completed"
 
 
+async def test_what_was_handed_into_a_run_that_is_ended_is_said_in_the_next(
+    model: Model, talk: Talk
+) -> None:
+    model.turns = [says(WAIT), says("Back.")]
+    async with talk.running("Wait.") as stream:
+        await stream.until("tool.started")
+        assert (await talk.post("runs", {"input": "Be quick."})).status_code == 202
+        assert await talk.cancel() == 204
+        await stream.rest()
+    assert (await talk.run("Go on.")).text == "Back."
+    told = str([message["content"] for message in model.messages()])
+    assert told.count("Be quick.") == 1
+    assert told.count("Go on.") == 1
+
+
 async def test_what_is_said_before_the_agent_is_there_is_handed_in(
     model: Model, talk: Talk
 ) -> None:
