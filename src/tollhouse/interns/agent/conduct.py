@@ -262,7 +262,9 @@ class Conduct:
             self._enter_prompt(self._run)
             # The library keeps what no request took, also of a run that was broken off.
             left = {pending.enqueue_id for pending in self._run.pending_messages}
-            self._entered += [given for number, given in self._waiting.items() if number not in left]
+            self._entered += [
+                given for number, given in self._waiting.items() if number not in left
+            ]
             if messages is None:
                 messages = self._run.all_messages()
         self._waiting.clear()

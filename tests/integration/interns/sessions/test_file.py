@@ -67,7 +67,7 @@ def without_tables(file: Path) -> None:
 
 def no_json(file: Path) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        connection.execute("UPDATE sessions SET verdicts = x'ff00'")
+        connection.execute("UPDATE runs SET spent = x'ff00'")
 
 
 def no_list(file: Path) -> None:
@@ -99,14 +99,14 @@ def test_what_is_no_log_of_ours_is_set_aside(tmp_path: Path, harm: Callable[[Pat
         left.rmdir() if left.is_dir() and not left.is_symlink() else left.unlink()
 
 
-def test_verdicts_that_are_none_are_damage(tmp_path: Path) -> None:
+def test_what_a_run_has_spent_that_is_no_object_is_damage(tmp_path: Path) -> None:
     log = Log(tmp_path, Clock())
     add_event(log)
     log.close()
     no_json(tmp_path / "sessions" / "log.sqlite3")
     with pytest.raises(LogDamaged):
-        log.verdicts("s")
-    assert log.verdicts("s") == {}
+        log.runs("working")
+    assert log.runs("working") == []
     log.close()
 
 

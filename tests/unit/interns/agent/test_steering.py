@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+FIRST = Input(1, "Begin.")
 LATE = Input(2, "And be quick.")
 
 
@@ -31,8 +32,12 @@ class Conducted:
         """Called while the model speaks."""
         self.after: Callable[[], object] = int
         """Called when the library has left the run."""
-        order = Order("r", False, (), (Input(1, "Begin."),), (), {}, {})
-        work = Work(workspace, dict(os.environ), Permits(False, {}), Servers(workspace, {}))
+        order = Order(
+            "r", manual=False, messages=(), inputs=(FIRST,), answers=(), verdicts={}, spent={}
+        )
+        work = Work(
+            workspace, dict(os.environ), Permits(manual=False, verdicts={}), Servers(workspace, {})
+        )
         self._agent: Any = Agent(FunctionModel(stream_function=self._speak), deps_type=Work)
         this: Any = self
         self.conduct = Conduct(this, order, work, self._say)

@@ -37,7 +37,7 @@ _PRIMARY: Final = 0xFF
 _SCHEMA: Final = """
 CREATE TABLE sessions (
     name TEXT PRIMARY KEY, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-    last_event INTEGER NOT NULL, verdicts TEXT NOT NULL
+    last_event INTEGER NOT NULL
 );
 CREATE INDEX sessions_latest ON sessions (updated_at, name);
 CREATE TABLE events (
@@ -143,14 +143,14 @@ class LogFile:
         try:
             yield
         except LogDamaged:
-            self._set_aside()
+            self.set_aside()
             raise
         except sqlite3.ProgrammingError:
             raise  # a bug of ours
         except sqlite3.Error as error:
             failure = self._failure_of(error)
             if isinstance(failure, LogDamaged):
-                self._set_aside()
+                self.set_aside()
             elif isinstance(failure, LogBusy):
                 self.close()
             raise failure from error
@@ -191,7 +191,7 @@ class LogFile:
             raise
         return connection
 
-    def _set_aside(self) -> None:
+    def set_aside(self) -> None:
         """Give way to another log; who looks for what was in this one finds it beside it."""
         self.close()
         stamp = self._clock.now().strftime("%Y%m%dT%H%M%S.%fZ")

@@ -41,6 +41,10 @@ class Log:
         """Close it."""
         self._file.close()
 
+    def set_aside(self) -> None:
+        """Begin another one; this one is kept beside it."""
+        self._file.set_aside()
+
     @contextmanager
     def writing(self) -> Generator[Writing]:
         """Let a block write: all of it is in the log when the block has ended, or nothing."""
@@ -95,14 +99,6 @@ class Log:
                 "SELECT number, body FROM inputs WHERE session = ? ORDER BY number", (session,)
             )
             return [{"id": number, "text": body} for number, body in rows]
-
-    def verdicts(self, session: str) -> dict[str, str]:
-        """Return what holds for the rest of a session: `allow` or `reject`, by scope."""
-        with self._file.reading() as connection:
-            row = connection.execute(
-                "SELECT verdicts FROM sessions WHERE name = ?", (session,)
-            ).fetchone()
-            return {} if row is None else _object(row[0])
 
     def open_run(self, session: str) -> Run | None:
         """Return a session's run that works, or waits."""
@@ -175,7 +171,7 @@ class Writing:
     def run(self, run: Run) -> None:
         """Add a run that works; its session, where there is none."""
         self._do(
-            "INSERT INTO sessions VALUES (?, ?, ?, 0, '{}') ON CONFLICT DO NOTHING",
+            "INSERT INTO sessions VALUES (?, ?, ?, 0) ON CONFLICT DO NOTHING",
             *(run.session, self._now, self._now),
         )
         self._do(
@@ -242,14 +238,6 @@ class Writing:
     def questions_over(self, run: Run) -> None:
         """Note that nobody asks for a run's questions any more, or for their answers."""
         self._do("UPDATE questions SET state = 'over', answer = NULL WHERE run = ?", run.id)
-
-    def verdict(self, session: str, scope: str, verdict: str) -> None:
-        """Note what holds for the rest of a session."""
-        row = self._connection.execute(
-            "SELECT verdicts FROM sessions WHERE name = ?", (session,)
-        ).fetchone()
-        verdicts = {**_object(row[0]), scope: verdict}
-        self._do("UPDATE sessions SET verdicts = ? WHERE name = ?", _json(verdicts), session)
 
     def _do(self, statement: str, *values: object) -> int:
         return self._connection.execute(statement, values).lastrowid or 0

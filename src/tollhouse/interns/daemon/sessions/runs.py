@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tollhouse.interns.daemon.errors import Refused
 from tollhouse.interns.daemon.sessions.agent import AgentGone
-from tollhouse.interns.daemon.sessions.file import LogBusy, LogFailed, LogFull
+from tollhouse.interns.daemon.sessions.file import LogBusy, LogFailed, LogFull, damaged
 from tollhouse.interns.daemon.sessions.questions import (
     BadAnswer,
     read_answer,
@@ -35,7 +35,7 @@ from tollhouse.interns.daemon.sessions.values import (
 from tollhouse.interns.daemon.sessions.working import Working, end_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from tollhouse.interns.daemon.clock import Clock
     from tollhouse.interns.daemon.sessions.agent import Agents
@@ -46,6 +46,10 @@ MOST_WAITING: Final = 8
 """Runs that wait for answers."""
 RETRY_SECONDS: Final = 5
 """What clients are told to wait who find the intern busy."""
+_AGAIN_SECONDS: Final = 30.0
+"""Until what could not be written down is tried again."""
+_SAFE_MODE: Final = "manual"
+"""Of a run whose mode only the log knows."""
 _RETRY: Final = {"Retry-After": str(RETRY_SECONDS)}
 _log = logging.getLogger(__name__)
 
@@ -100,17 +104,28 @@ class Runs:
         self._working: Working | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._restoring: asyncio.TimerHandle | None = None
+        # What people have consented to is believed to nobody else: whatever runs in the workspace
+        # may write into the log.
+        self._modes: dict[str, str] = {}
+        """Of runs that wait."""
+        self._verdicts: dict[str, dict[str, str]] = {}
+        """What holds for the rest of a session: `allow` or `reject`, by scope."""
 
     def restore(self) -> None:
         """Go on where a daemon of before has ended: see to what it left behind."""
         if not self._log.exists():
             return
         try:
-            self._mend()
-            for run in self._log.runs("waiting"):
-                self._await_answer(run)
+            with self._doubting():
+                if self._working is None:
+                    self._mend()
+                for run in self._log.runs("waiting"):
+                    self._await_answer(run)
         except LogFailed as error:
             _log.warning("the log of sessions cannot be used: %s", error)
+            loop = asyncio.get_running_loop()
+            self._restoring = loop.call_later(_AGAIN_SECONDS, self.restore)
 
     async def begin(self, session: str, text: str, mode: str) -> Following | Steered:
         """Begin a run, or hand the text into the session's one that works.
@@ -125,7 +140,8 @@ class Runs:
                 return Steered(working.run.id)
             raise _busy("The run cannot take this now.")
         self._need_idle()
-        self._mend()
+        with self._doubting():
+            self._mend()
         if self._log.open_run(session) is not None:
             raise _busy("The session's run waits for an answer.")
         if len(self._log.runs("waiting")) >= MOST_WAITING:
@@ -152,6 +168,7 @@ class Runs:
             LogFailed: It cannot be written down.
         """
         question, run = self._pending(session, interaction)
+        run = replace(run, mode=self._modes.get(run.id, _SAFE_MODE))
         try:
             answer = read_answer(question.body, text)
         except BadAnswer as error:
@@ -159,16 +176,21 @@ class Runs:
         self._need_idle()
         agents = self._need_agent()
         asked: Question | None = None
+        verdicts = dict(self._verdicts.get(session, {}))
+        if answer.verdict is not None:
+            scope, word = answer.verdict
+            verdicts[scope] = word
         with self._log.writing() as write:
             number = write.event(run, "answered", interaction=question.id, outcome=answer.outcome)
             write.answered(question.id, {"call": question.body["call"], **answer.order})
-            if answer.verdict is not None:
-                write.verdict(session, *answer.verdict)
-            asked = self._ask_next(write, run)
+            asked = self._ask_next(write, run, verdicts)
             if asked is None:
                 write.run_state(run, "working", run.spent)
+        if verdicts:
+            self._verdicts[session] = verdicts
         self._stop_timer(run.id)
         if asked is None:
+            self._modes.pop(run.id, None)
             self._work(Working(run, self._log, self._feed), agents)
         else:
             self._await_answer(run)
@@ -205,6 +227,8 @@ class Runs:
             await asyncio.wait(self._tasks)
         for run in list(self._timers):
             self._stop_timer(run)
+        if self._restoring is not None:
+            self._restoring.cancel()
         if self._agents is not None:
             await self._agents.close()
 
@@ -218,13 +242,15 @@ class Runs:
 
     async def _drive(self, working: Working, agents: Agents) -> None:
         session = working.run.session
+        verdicts = self._verdicts.get(session, {})
         try:
             agent = await agents.opened(agents.take())
             while (line := await working.drive(agent, self._order(working.run))) is not None:
                 with self._log.writing() as write:
                     working.pause(write, line, self._ids())
-                    asked = self._ask_next(write, working.run)
+                    asked = self._ask_next(write, working.run, verdicts)
                 if asked is not None:
+                    self._modes[working.run.id] = working.run.mode
                     self._await_answer(working.run)
                     break
         except AgentGone:
@@ -253,7 +279,7 @@ class Runs:
             "messages": self._log.messages(run.session),
             "inputs": self._log.inputs(run.session),
             "answers": self._log.answers(run.id),
-            "verdicts": self._log.verdicts(run.session),
+            "verdicts": self._verdicts.get(run.session, {}),
             "spent": run.spent,
         }
 
@@ -268,11 +294,26 @@ class Runs:
                 end_run(write, run, SEVERED)
             self._feed.ring(run.session)
 
+    @contextmanager
+    def _doubting(self) -> Generator[None]:
+        """Set a log aside whose values are such as the daemon never writes.
+
+        Raises:
+            LogFailed: It is set aside, or cannot be used now.
+        """
+        try:
+            yield
+        except LogFailed:
+            raise
+        except Exception as error:
+            _log.warning("the log of sessions holds what cannot be: %s", type(error).__name__)
+            self._log.set_aside()
+            raise damaged() from error
+
     # Waiting
 
-    def _ask_next(self, write: Writing, run: Run) -> Question | None:
+    def _ask_next(self, write: Writing, run: Run, verdicts: Mapping[str, str]) -> Question | None:
         """Ask a run's next question; return it, or None where none is left."""
-        verdicts = self._log.verdicts(run.session)
         for question in self._log.questions(run.id, "later"):
             standing = standing_answer(question.body, verdicts)
             if standing is None:
@@ -308,15 +349,21 @@ class Runs:
         self._timers[run.id] = loop.call_later(seconds, self._expire, run)
 
     def _expire(self, run: Run) -> None:
+        self._stop_timer(run.id)
         try:
-            self._end_waiting(run, UNANSWERED)
+            with self._doubting():
+                if any(run.id == waiting.id for waiting in self._log.runs("waiting")):
+                    self._end_waiting(run, UNANSWERED)
         except LogFailed as error:
             _log.warning("a run's end cannot be written down: %s", error)
+            loop = asyncio.get_running_loop()
+            self._timers[run.id] = loop.call_later(_AGAIN_SECONDS, self._expire, run)
 
     def _end_waiting(self, run: Run, ending: Ending) -> None:
         self._stop_timer(run.id)
         with self._log.writing() as write:
             end_run(write, run, ending)
+        self._modes.pop(run.id, None)
         self._feed.ring(run.session)
 
     def _stop_timer(self, run: str) -> None:
