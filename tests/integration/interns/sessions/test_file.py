@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -120,6 +121,43 @@ def test_a_log_that_another_program_holds_is_busy(tmp_path: Path) -> None:
         holder.execute("BEGIN EXCLUSIVE")
         with pytest.raises(LogBusy):
             add_event(log)
+    assert add_event(log) == 2
+    log.close()
+
+
+def test_a_log_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
+    log = Log(tmp_path, Clock())
+    add_event(log)
+    shutil.rmtree(tmp_path / "sessions")
+    assert add_event(log) == 1
+    log.close()
+    assert Log(tmp_path, Clock()).last_event("s") == 1
+
+
+def test_a_log_that_was_removed_amid_a_change_is_not_left_before_its_end(tmp_path: Path) -> None:
+    log = Log(tmp_path, Clock())
+    add_event(log)
+    with log.writing() as write:
+        shutil.rmtree(tmp_path / "sessions")
+        (run,) = log.runs("working")
+        assert write.event(run, "text", text="words") == 2
+    assert log.last_event("s") == 0
+    log.close()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR_CLOSE, sqlite3.SQLITE_PERM],
+    ids=["read only", "another i/o error", "no permission"],
+)
+def test_what_says_nothing_of_the_file_is_no_damage(tmp_path: Path, code: int) -> None:
+    log = Log(tmp_path, Clock())
+    add_event(log)
+    error = sqlite3.OperationalError("It cannot be done.")
+    error.sqlite_errorcode = code
+    with pytest.raises(LogFailed, match="cannot be used now") as raised, log.writing():
+        raise error
+    assert not isinstance(raised.value, LogDamaged)
     assert add_event(log) == 2
     log.close()
 

@@ -32,6 +32,17 @@ _UNWRITTEN: Final = frozenset(
     (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_TRUNCATE)
 )
 _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED))
+_DAMAGE: Final = frozenset(
+    (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        # Tables, or rows, that are not ours.
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_MISMATCH,
+    )
+)
+_UNREADABLE: Final = frozenset((sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ))
 _PRIMARY: Final = 0xFF
 """Of an error's number; what stands above says more of it."""
 _SCHEMA: Final = """
@@ -98,6 +109,8 @@ class LogFile:
         self._home = home
         self._clock = clock
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        """Which file that is: device and number."""
 
     def exists(self) -> bool:
         """Return whether there is one."""
@@ -151,7 +164,7 @@ class LogFile:
             failure = self._failure_of(error)
             if isinstance(failure, LogDamaged):
                 self.set_aside()
-            elif isinstance(failure, LogBusy):
+            elif not isinstance(failure, LogFull):
                 self.close()
             raise failure from error
 
@@ -162,14 +175,30 @@ class LogFile:
             return LogFull("The workspace is full: nothing can be written down.")
         if code in _BUSY:
             return LogBusy("Another program holds the log of sessions.")
-        if code == sqlite3.SQLITE_CANTOPEN and (self._home / _FOLDER / _NAME).is_file():
-            return LogBusy("The log of sessions cannot be opened now.")
-        return damaged()
+        if code == sqlite3.SQLITE_CANTOPEN:
+            is_file = (self._home / _FOLDER / _NAME).is_file()
+            return LogBusy("The log of sessions cannot be opened now.") if is_file else damaged()
+        if code in _DAMAGE or exact in _UNREADABLE:
+            return damaged()
+        return LogFailed("The log of sessions cannot be used now.")
 
     def _opened(self) -> sqlite3.Connection:
+        # Who removed the file would have all that follows written where nobody finds it.
+        connection = self._connection
+        if connection is not None and not connection.in_transaction and self._found() != self._file:
+            _log.warning("the log of sessions was removed or replaced, and is opened anew")
+            self.close()
         if self._connection is None:
             self._connection = self._open()
+            self._file = self._found()
         return self._connection
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = (self._home / _FOLDER / _NAME).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _open(self) -> sqlite3.Connection:
         folder = self._home / _FOLDER
