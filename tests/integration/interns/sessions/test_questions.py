@@ -66,6 +66,18 @@ async def test_a_question_is_answered_and_the_run_goes_on(model: Model, talk: Ta
     assert [event.number for event in await talk.events()] == list(range(1, events[-1].number + 1))
 
 
+async def test_what_may_be_chosen_is_a_text_whatever_the_model_says(
+    model: Model, talk: Talk
+) -> None:
+    fields = [{"name": "count", "type": "integer", "options": ["1", "2"]}]
+    model.turns = [says(call("ask_user", message="How many?", fields=fields)), says("Two.")]
+    asked = await talk.run("Count.")
+    (field,) = asked.last["elicitation"]["fields"]
+    assert (field["type"], field["options"]) == ("string", ["1", "2"])
+    two = {"action": "accept", "content": {"count": "2"}}
+    assert (await talk.answer(interaction(asked), two)).text == "Two."
+
+
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_question_may_be_declined(model: Model, talk: Talk, action: str) -> None:
     model.turns = [says(ASK), says("Then not.")]

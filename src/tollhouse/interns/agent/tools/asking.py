@@ -42,9 +42,10 @@ async def ask_user(
 
 def elicitation(message: str, fields: list[AskedField]) -> dict[str, Any]:
     """Return a question as the daemon asks it."""
-    return {
-        "message": message,
-        "fields": [
-            field.model_dump(exclude=None if field.options else {"options"}) for field in fields
-        ],
-    }
+    return {"message": message, "fields": [_told(field) for field in fields]}
+
+
+def _told(field: AskedField) -> dict[str, Any]:
+    if field.options:  # which are texts, whatever the model takes them for
+        return {**field.model_dump(), "type": "string"}
+    return field.model_dump(exclude={"options"})
