@@ -59,11 +59,14 @@ class Answer:
     """Of a call that asked for one."""
     content: Mapping[str, Any] | None = field(repr=False)
     """Of a call that asked for content: fields and values; None where it was declined."""
+    scope: str = ""
+    """Of a permission: for what it was asked."""
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Self:
         """Return what a line says."""
-        return cls(fields["call"], fields.get("permission"), fields.get("content"))
+        permission, content = fields.get("permission"), fields.get("content")
+        return cls(fields["call"], permission, content, fields.get("scope", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,24 @@ async def test_a_manual_run_asks_before_a_server_is_started(
     assert events.outcomes == ["rejected"]
 
 
+async def test_a_server_that_was_changed_while_the_question_waited_is_asked_about_again(
+    daemon: DaemonProcess, model: Model, talk: Talk
+) -> None:
+    configure(daemon.workspace, "good")
+    model.turns = [says(call("list_mcp_tools", server="good")), says("Done.")]
+    first = await talk.run("Ask the server.", approval_mode="manual")
+    other = {"good": {"command": sys.executable, "args": ["-c", "open('harm', 'w')"]}}
+    (daemon.workspace / ".mcp.json").write_text(json.dumps({"mcpServers": other}))
+    again = await talk.answer(first.last["interaction"], "allow_once")
+    assert again.last["permission"]["operation"].endswith("open('harm', 'w')")
+    configure(daemon.workspace, "good")
+    last = await talk.answer(again.last["interaction"], "allow_once")
+    assert "mcp_server.py good" in last.last["permission"]["operation"]
+    events = await talk.answer(last.last["interaction"], "allow_once")
+    assert (events.outcomes, events.text) == (["done"], "Done.")
+    assert not (daemon.workspace / "harm").exists()
+
+
 async def test_without_servers_there_are_no_tools_for_them(
     daemon: DaemonProcess, model: Model, talk: Talk
 ) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 
 from tollhouse.interns.agent.permits import Verdict, question
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic_ai import RunContext
 
     from tollhouse.interns.agent.tools.work import Work
+
+
+SCOPE: Final = "scope"
+"""Of what is told of a call that was asked about: what the question was about."""
 
 
 def need_consent(ctx: RunContext[Work], scope: str, operation: str) -> None:
@@ -27,7 +33,9 @@ def need_consent(ctx: RunContext[Work], scope: str, operation: str) -> None:
         ToolFailed: Operations of this scope were rejected for the rest of the session.
     """
     if ctx.tool_call_approved:
-        return
+        asked: Mapping[str, object] = ctx.tool_call_metadata or {}
+        if asked.get(SCOPE) == scope:
+            return  # else it is about something else by now, as another server of the same name
     match ctx.deps.permits.verdict(scope):
         case Verdict.ALLOW:
             return

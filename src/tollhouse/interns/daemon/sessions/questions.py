@@ -65,14 +65,15 @@ def standing_answer(body: Mapping[str, Any], verdicts: Mapping[str, str]) -> Ans
 
 
 def _permission(asked: Mapping[str, Any], option: str) -> Answer:
+    scope = asked["scope"]
     if option == _CANCEL:
-        return Answer(option, {"permission": False})
+        return Answer(option, {"permission": False, "scope": scope})
     if option not in asked["options"]:
         offered = ", ".join(asked["options"])
         raise BadAnswer(f"The answer has to be one of {offered}, or {_CANCEL}.")
     word = option.partition("_")[0]
-    verdict = (asked["scope"], word) if option.endswith(_ALWAYS) else None
-    return Answer(option, {"permission": word == "allow"}, verdict)
+    verdict = (scope, word) if option.endswith(_ALWAYS) else None
+    return Answer(option, {"permission": word == "allow", "scope": scope}, verdict)
 
 
 def _elicitation(asked: Mapping[str, Any], text: str) -> Answer:
