@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 FORMS = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()))
 
 
+BUSY = refusal(409, "busy", retry_after=600)
+
+
 @pytest.fixture
 def gateway() -> Iterator[ChatStandIn]:
     with chat_stand_in() as gateway:
@@ -174,6 +177,66 @@ async def test_an_answer_in_words_that_comes_too_late_is_a_prompt(gateway: ChatS
         await editor.say("three")
         assert editor.text.endswith("Hello.")
     assert gateway.requests[2]["messages"] == [{"role": "user", "content": "three"}]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [refusal(400, "bad_request"), BUSY, refusal(502, "intern_unreachable")],
+    ids=["bad request", "busy", "unreachable"],
+)
+async def test_a_question_whose_answer_was_refused_is_still_asked(
+    gateway: ChatStandIn, refused: Any
+) -> None:
+    gateway.plays(
+        stream(ask=form("f", {"name": "days", "type": "integer"})), refused, stream("Booked.")
+    )
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        await editor.say("Book")
+        with pytest.raises(RequestError):
+            await editor.say("2")
+        await editor.say("3")
+        assert editor.text.endswith("Booked.")
+    assert gateway.answers == [
+        '{"action": "accept", "content": {"days": 2}}',
+        '{"action": "accept", "content": {"days": 3}}',
+    ]
+
+
+async def test_a_question_whose_answer_was_cancelled_before_it_was_sent_is_still_asked(
+    gateway: ChatStandIn,
+) -> None:
+    gateway.plays(
+        stream(ask=form("f", {"name": "days", "type": "integer"})),
+        refusal(409, "busy", retry_after=5),
+        stream("Booked."),
+    )
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        await editor.say("Book")
+        turn = asyncio.ensure_future(editor.say("2"))
+        while len(gateway.requests) < 2:
+            await asyncio.sleep(0.01)
+        await editor.agent.cancel(session_id=editor.session_id)
+        assert (await turn).stop_reason == "cancelled"
+        await editor.say("3")
+        assert editor.text.endswith("Booked.")
+    assert gateway.answers[-1] == '{"action": "accept", "content": {"days": 3}}'
+
+
+async def test_after_an_answer_that_broke_off_a_prompt_is_a_prompt(gateway: ChatStandIn) -> None:
+    gateway.plays(
+        stream(ask=form("f", {"name": "days", "type": "integer"})),
+        stream("Going on", Cut),
+        stream("Well."),
+    )
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        await editor.say("Book")
+        with pytest.raises(RequestError, match="Nothing was sent again"):
+            await editor.say("2")
+        await editor.say("And now?")
+        assert editor.text.endswith("Well.")
 
 
 async def test_what_is_attached_is_in_the_text(gateway: ChatStandIn) -> None:

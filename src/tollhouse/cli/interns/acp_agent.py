@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from acp import Client
     from acp.schema import ClientCapabilities
 
-    from tollhouse.cli.interns.chat import Outcome
+    from tollhouse.cli.interns.chat import Outcome, View
+    from tollhouse.cli.interns.chat_stream import Event
     from tollhouse.kernel.ids import IdSource
 
     Open = Callable[[str], Awaitable[Conversation]]
@@ -88,6 +89,18 @@ class _Session:
     """One that was asked in words: the next prompt answers it."""
     turn: asyncio.Task[Outcome] | None = None
     is_cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """Shows how a run goes on: its question is answered then, and not before."""
+
+    session: _Session
+    view: View
+
+    async def show(self, event: Event) -> None:
+        self.session.open_question = None
+        await self.view.show(event)
 
 
 class InternAgent:
@@ -220,13 +233,17 @@ class InternAgent:
             except Unfit as unfit:
                 await editor.say(str(unfit))
                 return Paused(question)
-            session.open_question = None
+            view = _Answered(session, editor)
             try:
-                return await conversation.resume(question, content, view=editor, asker=editor)
+                outcome = await conversation.resume(question, content, view=view, asker=editor)
             except CommandFailed as refused:
                 if refused.reason not in _GONE:
                     raise
                 # It waited too long: what was typed is a prompt like any other.
+                session.open_question = None
+            else:
+                session.open_question = None
+                return outcome
         manual = session.mode == MANUAL
         return await conversation.prompt(text, manual=manual, view=editor, asker=editor)
 
