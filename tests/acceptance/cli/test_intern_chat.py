@@ -281,20 +281,29 @@ def test_a_prompt_for_a_session_at_work_is_handed_into_its_run(
 
 def test_ctrl_c_hangs_up_which_stops_the_run(gateway: ChatStandIn) -> None:
     gateway.plays(stream("Working", Hang))
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [TOLLHOUSE, "intern", "chat", "ada", "x"],
         env=clean_environment(gateway.environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.read(7) == "Working"
-    process.send_signal(signal.SIGINT)
-    gateway.wait_for_hang_up()
-    _, err = process.communicate(timeout=60)
+        preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - it takes no lock
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.read(7) == "Working"
+            process.send_signal(signal.SIGINT)
+            gateway.wait_for_hang_up()
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, err) == (130, "")
+
+
+def heed_ctrl_c() -> None:
+    """Take Ctrl-C for what it is, also where these tests run in the background of a shell."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_a_reader_that_has_enough_stops_the_run(gateway: ChatStandIn) -> None:
