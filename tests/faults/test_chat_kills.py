@@ -123,10 +123,18 @@ class Trial:
         while True:
             told = self._told(f"say: on {number}")
             if told is not None and told.finish == "stop":
-                assert told.content == f"on {number}\n"
+                # A prompt that was killed before it was in the conversation is followed, too.
+                assert f"on {number}\n" in told.content
                 return
             assert time.monotonic() < ends, self.server.stderr_text()[-3_000:]
+            if self._status() == "failed":  # a sandbox that ends again and again is left to people
+                self.rooms.ask("POST", f"/interns/{self.intern}/provision")
             time.sleep(0.1)
+
+    def _status(self) -> str:
+        found = self.rooms.get(self.intern)
+        assert found is not None
+        return found["status"]
 
     def _told(self, text: str) -> Told | None:
         talk = Talk(self.rooms, self.intern)
