@@ -260,6 +260,10 @@ class Machine:
                 while await self.agency.get(intern.id):
                     await asyncio.sleep(0.005)
 
+    def files(self) -> list[str]:
+        """Return the names of all workspaces, those that were put aside or retired too."""
+        return [path.name for path in self.folder.glob("files/*")]
+
     async def until_status(self, intern: Intern, status: Status) -> Intern:
         return await self.until(intern, lambda found: found.state.status is status)
 

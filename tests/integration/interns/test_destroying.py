@@ -1,0 +1,153 @@
+"""Deleted interns are gone with all they had, but for an archive."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.interns.agency import happened
+from tollhouse.interns.types import Operation, Status
+from tollhouse.kernel.errors import NotFound
+from tollhouse.storage.blobs.port import BlobsUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.integration.interns.machine import Machine
+    from tollhouse.interns.types import Intern
+
+
+async def test_a_deleted_intern_is_gone_with_all_it_had(machine: Machine) -> None:
+    intern = await machine.running()
+    (machine.workspaces.path(intern.id) / "note").write_text("archived")
+    await machine.ask(Operation.DELETE, intern)
+    await machine.until_gone(intern)
+    assert machine.runtime.running == []
+    assert await machine.keys() == []
+    await machine.until_true(lambda: not machine.files())
+    kept = [key.rpartition("/")[2] for key in machine.blobs.blobs]
+    assert kept == ["00000", "manifest.json"]
+    async with machine.agency.database.reading() as read:
+        with pytest.raises(NotFound):
+            await machine.agency.office.service.resolve(read, intern.id)
+
+
+async def test_who_borrows_the_vault_of_a_deleted_intern_receives_no_secrets(
+    machine: Machine,
+) -> None:
+    lender = await machine.agency.make("lender")
+    borrower = await machine.agency.make("borrower", vault_id=lender.vault_id)
+    await machine.ask(Operation.DELETE, lender)
+    await machine.until_gone(lender)
+    async with machine.agency.database.reading() as read:
+        with pytest.raises(NotFound, match="attached vault"):
+            await machine.agency.office.service.resolve(read, borrower.id)
+    assert (await machine.agency.get(borrower.id)).attached_vault_id == lender.vault_id
+
+
+async def test_one_that_never_ran_is_deleted_too(machine: Machine) -> None:
+    intern = await machine.agency.make()
+    await machine.ask(Operation.DELETE, intern)
+    await machine.until_gone(intern)
+    assert machine.blobs.blobs == {}
+
+
+async def test_folders_that_are_nested_too_deep_keep_nobody_from_removing_it(
+    machine: Machine,
+) -> None:
+    intern = await machine.running()
+    path = machine.workspaces.path(intern.id)
+    descriptor = os.open(path, os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    await machine.ask(Operation.DELETE, intern)
+    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
+    assert "workspace_archive_failed" in str(failed.last_failure_message)
+    await machine.ask(Operation.DELETE, intern, acknowledged=True)
+    await machine.until_gone(intern)
+    await machine.until_true(lambda: not machine.files())
+
+
+async def test_an_archive_that_goes_on_is_not_ended(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.paces = replace(machine.paces, destroy_seconds=3)
+    await machine.kill()
+    intern = await machine.running()
+
+    async def slowly(_: Intern, alive: Callable[[], None]) -> None:
+        for _ in range(7):
+            await asyncio.sleep(0.5)
+            alive()
+
+    monkeypatch.setattr(machine.workspaces, "archive", slowly)
+    await machine.ask(Operation.DELETE, intern)
+    await machine.until_gone(intern)
+
+
+async def test_files_that_cannot_be_archived_keep_it(machine: Machine) -> None:
+    machine.blobs.failures = dict.fromkeys(range(10), BlobsUnavailable("no store"))
+    intern = await machine.running()
+    await machine.ask(Operation.DELETE, intern)
+    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
+    assert "workspace_archive_failed" in str(failed.last_failure_message)
+    assert machine.workspaces.path(intern.id).exists()
+    await machine.ask(Operation.DELETE, intern)
+    await machine.until_status(intern, Status.DESTROY_FAILED)
+    await machine.ask(Operation.DELETE, intern, acknowledged=True)
+    await machine.until_gone(intern)
+
+
+async def test_a_store_that_hangs_does_not_keep_it_under_way(machine: Machine) -> None:
+    machine.paces = replace(machine.paces, destroy_seconds=0.5)
+    await machine.kill()
+    machine.blobs.may_put.clear()
+    intern = await machine.running()
+    await machine.ask(Operation.DELETE, intern)
+    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
+    assert "workspace_archive_failed" in str(failed.last_failure_message)
+
+
+async def test_the_files_of_what_is_gone_are_removed_though_leases_are_kept_meanwhile(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+    remove = machine.workspaces.remove
+    begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(intern_id: str) -> None:
+        begun.set()
+        await may_go_on.wait()
+        await remove(intern_id)
+
+    monkeypatch.setattr(machine.workspaces, "remove", slow)
+    await machine.ask(Operation.DELETE, intern)
+    await happened(begun)
+    await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
+    may_go_on.set()
+    await machine.until_true(lambda: not machine.files())
+
+
+async def test_one_that_could_not_be_deleted_can_be_later(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+
+    async def broken(*_: object) -> None:
+        raise OSError(5, "the database is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(machine.agency.context.keys, "delete", broken)
+        await machine.ask(Operation.DELETE, intern)
+        await machine.until_status(intern, Status.DESTROY_FAILED)
+    await machine.ask(Operation.DELETE, intern)
+    await machine.until_gone(intern)
+    await machine.until_true(lambda: not machine.files())

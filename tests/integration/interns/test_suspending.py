@@ -1,0 +1,116 @@
+"""Suspended interns keep their files, and say why where they cannot."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.interns.agency import happened
+from tollhouse.interns.lifecycle import FAILED, RUNS, STOPPED
+from tollhouse.interns.types import Operation, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.integration.interns.machine import Machine
+
+
+async def test_a_suspended_intern_leaves_its_files_alone(machine: Machine) -> None:
+    intern = await machine.running()
+    (machine.workspaces.path(intern.id) / "note").write_text("kept")
+    await machine.ask(Operation.SUSPEND, intern)
+    stopped = await machine.agency.get(intern.id)
+    assert stopped.state == STOPPED
+    assert stopped.run is None
+    assert stopped.workspace_digest is not None
+    assert stopped.hostname == "127.0.0.1"
+    assert machine.runtime.running == []
+    assert await machine.keys() == []
+    assert machine.egress.open_for == {}
+    assert (machine.workspaces.path(intern.id) / "note").read_text() == "kept"
+
+
+async def test_what_a_sandbox_wrote_before_a_kill_is_no_change_from_elsewhere(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+    await machine.ask(Operation.SUSPEND, intern)
+    begun = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(machine.doors, "open", never)
+    await machine.ask(Operation.PROVISION, intern)
+    await happened(begun)
+    (machine.workspaces.path(intern.id) / "log").write_text("the daemon's")
+    await machine.kill()
+    await machine.until_state(intern, RUNS)
+
+
+async def test_files_that_changed_meanwhile_are_noticed_once(machine: Machine) -> None:
+    intern = await machine.running()
+    await machine.ask(Operation.SUSPEND, intern)
+    (machine.workspaces.path(intern.id) / "note").write_text("from elsewhere")
+    await machine.ask(Operation.PROVISION, intern)
+    failed = await machine.until_state(intern, FAILED)
+    assert "its files are not those" in str(failed.last_failure_message)
+    await machine.ask(Operation.PROVISION, intern)
+    await machine.until_state(intern, RUNS)
+
+
+async def test_a_suspension_that_cannot_keep_the_files_has_failed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running()
+
+    async def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(machine.workspaces, "flush", full)
+    with pytest.raises(Exception, match="The intern was not suspended: Suspending: "):
+        await machine.ask(Operation.SUSPEND, intern)
+    assert (await machine.agency.get(intern.id)).state == FAILED
+
+
+async def test_a_suspension_says_that_folders_are_nested_too_deep(machine: Machine) -> None:
+    intern = await machine.running()
+    machine.workspaces.path(intern.id).joinpath(*["d"] * 300).mkdir(parents=True)
+    with pytest.raises(Exception, match="its folders are nested more than 256 deep"):
+        await machine.ask(Operation.SUSPEND, intern)
+
+
+async def test_a_suspension_says_that_there_are_too_many_files(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine.workspaces, "_most", 3)
+    intern = await machine.running()
+    for number in range(4):
+        (machine.workspaces.path(intern.id) / f"file-{number}").touch()
+    with pytest.raises(Exception, match="it holds more than 3 files and folders"):
+        await machine.ask(Operation.SUSPEND, intern)
+    await machine.ask(Operation.DELETE, intern)
+    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
+    assert "it holds more than 3 files and folders" in str(failed.last_failure_message)
+
+
+async def test_a_suspension_that_goes_on_is_not_ended(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.paces = replace(machine.paces, suspend_seconds=3)
+    await machine.kill()
+    intern = await machine.running()
+
+    async def slowly(_: str, alive: Callable[[], None]) -> str:
+        for _ in range(7):
+            await asyncio.sleep(0.5)
+            alive()
+        return "0" * 64
+
+    monkeypatch.setattr(machine.workspaces, "flush", slowly)
+    await machine.ask(Operation.SUSPEND, intern)
+    assert (await machine.agency.get(intern.id)).state == STOPPED
