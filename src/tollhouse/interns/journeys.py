@@ -306,6 +306,7 @@ class Journeys:
             async with self._deadline(tools.paces.destroy_seconds) as alive:
                 await tools.sandboxes.take_down(intern.id, tools.paces.stop_seconds)
                 await self._archive(intern, alive)
+                await tools.workspaces.retire(intern.id)
                 await self._forget(held)
         except JourneyFailed as error:
             return await self._fail(held, DESTROY_FAILED, str(error))

@@ -3,9 +3,11 @@
     <data>/interns/machine                a name of this machine, made once
                    files/<id>/            an intern's workspace
                    files/<id>.gone-<at>/  one whose intern the database did not know at a start
+                   files/<id>.gone-0/     one of an intern that is all but deleted
 
 What the database does not know is put aside at a start, since it may be the wrong database, or
 one from an old backup: it comes back once its intern is known again, and is removed after a week.
+What was to be removed, when the server was killed, is as if it had been put aside long ago.
 """
 
 from __future__ import annotations
@@ -139,9 +141,19 @@ class Workspaces:
         async with aclosing(self._walker.pack(path, self._most, alive)) as content:
             await self._archives.store(intern, content)
 
+    async def retire(self, intern_id: str) -> None:
+        """Mark a workspace as needed no more, so that a start after a kill removes it.
+
+        It is for the moment before the database forgets its intern, which never runs again.
+
+        Raises:
+            OSError: It cannot be renamed.
+        """
+        await asyncio.to_thread(self._retire, intern_id)
+
     async def remove(self, intern_id: str) -> None:
-        """Remove a workspace with all in it; what is left is put aside at the next start."""
-        await self._remove(self.path(intern_id))
+        """Remove a workspace that was retired, with all in it."""
+        await self._remove(self._retired(intern_id))
 
     def is_empty(self) -> bool:
         """Tell whether there are no workspaces here."""
@@ -186,6 +198,13 @@ class Workspaces:
             if now.timestamp() - int(path.name.partition(_ASIDE)[2]) >= _ASIDE_SECONDS:
                 await self._remove(path)
         await self._archives.sweep(known)
+
+    def _retired(self, intern_id: str) -> Path:
+        return self._files / f"{intern_id}{_ASIDE}0"
+
+    def _retire(self, intern_id: str) -> None:
+        if self.path(intern_id).exists():
+            self.path(intern_id).rename(self._retired(intern_id))
 
     async def _remove(self, path: Path) -> None:
         # These take any tree that a stranger may have made: deep, wide, shut to its owner.

@@ -199,11 +199,11 @@ async def test_files_of_what_is_gone_are_removed_at_the_next_start(
     monkeypatch.setattr(machine.workspaces, "remove", never)
     await machine.ask(Operation.DELETE, intern)
     await machine.until_gone(intern)
-    assert machine.workspaces.path(intern.id).exists()
+    assert machine.files()
     assert machine.logs.tail(intern.id, 1)
     await machine.kill()
-    assert not machine.workspaces.path(intern.id).exists()
     assert not machine.logs.tail(intern.id, 1)
+    await machine.until_true(lambda: not machine.files())
 
 
 async def test_sockets_of_a_killed_server_are_removed(machine: Machine) -> None:
