@@ -12,21 +12,13 @@ import errno
 import platform
 import sys
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.syscalls.bpf import (
-    ARCHITECTURE,
-    NUMBER,
-    allow,
-    if_equal,
-    if_greater,
-    load,
-    packed,
-    refuse,
-    unless_equal,
-)
-from tollhouse.interns.syscalls.numbers import LAST_KNOWN, MACHINES
+from tollhouse.interns.syscalls.bpf import if_equal, refuse
+from tollhouse.interns.syscalls.filters import filter_of
+from tollhouse.interns.syscalls.numbers import MACHINES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,14 +64,5 @@ def filter_program(machine: str) -> bytes:
         KeyError: There is none for it.
     """
     found = MACHINES[machine]
-    program = [
-        load(ARCHITECTURE),
-        # 32-bit programs, whose calls have other numbers.
-        *unless_equal(found.audit_architecture, refuse(errno.ENOSYS)),
-        load(NUMBER),
-        # Calls that nobody has looked at yet; and x32's, whose numbers begin at 2 ** 30.
-        *if_greater(LAST_KNOWN, refuse(errno.ENOSYS)),
-    ]
-    for name in _REFUSED:
-        program += if_equal(found.numbers[name], refuse(errno.EACCES))
-    return packed([*program, allow()])
+    refused = (if_equal(found.numbers[name], refuse(errno.EACCES)) for name in _REFUSED)
+    return filter_of(found, chain.from_iterable(refused))

@@ -22,22 +22,19 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.interns.syscalls.bpf import (
-    ARCHITECTURE,
-    NUMBER,
     Instruction,
     allow,
     high,
     if_any_bit,
     if_equal,
-    if_greater,
     keep_bits,
     load,
     low,
-    packed,
     refuse,
     unless_equal,
 )
-from tollhouse.interns.syscalls.numbers import LAST_KNOWN, MACHINES
+from tollhouse.interns.syscalls.filters import filter_of
+from tollhouse.interns.syscalls.numbers import MACHINES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,21 +82,13 @@ def filter_program(machine: str) -> bytes:
         KeyError: There is none for it.
     """
     found = MACHINES[machine]
-    program = [
-        load(ARCHITECTURE),
-        # 32-bit programs, whose calls have other numbers.
-        *unless_equal(found.audit_architecture, refuse(errno.ENOSYS)),
-        load(NUMBER),
-        # Calls that nobody has looked at yet; and x32's, whose numbers begin at 2 ** 30.
-        *if_greater(LAST_KNOWN, refuse(errno.ENOSYS)),
-        *if_equal(found.numbers["clone3"], refuse(errno.ENOSYS)),
-    ]
+    rules = if_equal(found.numbers["clone3"], refuse(errno.ENOSYS))
     for name in _FORBIDDEN:
         if name in found.numbers:  # some are of one machine alone
-            program += if_equal(found.numbers[name], refuse(errno.EPERM))
+            rules += if_equal(found.numbers[name], refuse(errno.EPERM))
     for name, rule in _RULES.items():
-        program += if_equal(found.numbers[name], *rule)
-    return packed([*program, allow()])
+        rules += if_equal(found.numbers[name], *rule)
+    return filter_of(found, rules)
 
 
 def _clone() -> list[Instruction]:
