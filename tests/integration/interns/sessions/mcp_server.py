@@ -1,6 +1,6 @@
 """An MCP server as a program, of which an argument says how it behaves.
 
-python mcp_server.py good | hangs | silent | dies | fails
+python mcp_server.py good | hangs | silent | dies | fails | leaves
 """
 
 import json
@@ -31,6 +31,8 @@ for line in sys.stdin:
     elif method == "tools/call":
         if kind == "silent":
             continue
+        if kind == "leaves" and message["params"]["arguments"]["text"] == "Go":
+            sys.exit(0)
         text = f"{message['params']['arguments'].get('text')} again"
         content = [{"type": "text", "text": text}]
         reply["result"] = {"content": content, "isError": kind == "fails"}

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.interns.sessions.mcp_over_http import over_http
 from tests.integration.interns.sessions.model_server import call, says
-from tollhouse.interns.agent.tools.servers import Patience, ServerFailed, Servers
+from tollhouse.interns.agent.tools.servers import Patience, ServerConfig, ServerFailed, Servers
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.interns.sessions.mcp_over_http import OverHttp
     from tests.integration.interns.sessions.model_server import Model
     from tests.integration.interns.sessions.talk import Talk
 
@@ -94,7 +99,7 @@ async def test_a_file_that_cannot_be_read_ends_no_run(
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Servers:
-    configure(tmp_path, "good", "hangs", "silent", "dies", "fails", "nothing")
+    configure(tmp_path, "good", "hangs", "silent", "dies", "fails", "leaves")
     return Servers(tmp_path, dict(os.environ), Patience(start=3, call=1))
 
 
@@ -124,4 +129,58 @@ async def test_a_server_that_hangs_keeps_no_other_from_working(servers: Servers)
     good = servers.configured()["good"]
     assert await servers.call(good, "echo", {"text": "Hello"}) == "Hello again"
     assert await servers.call(good, "echo", {"text": "And"}) == "And again"
+    await servers.close()
+
+
+async def test_a_server_that_ended_is_started_anew(servers: Servers) -> None:
+    config = servers.configured()["leaves"]
+    with pytest.raises(ServerFailed, match="Connection closed"):
+        await servers.call(config, "echo", {"text": "Go"})
+    assert await servers.call(config, "echo", {"text": "And"}) == "And again"
+    await servers.close()
+
+
+@pytest.fixture(params=["http", "sse"])
+async def remote(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OverHttp]:
+    """A server with a URL, of either transport, that the workspace names."""
+    async with over_http(request.param) as served:
+        config = {"type": request.param, "url": served.url, "headers": {"Authorization": "me"}}
+        (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"remote": config}}))
+        yield served
+
+
+@pytest.fixture
+async def by_url(remote: OverHttp, tmp_path: Path) -> AsyncIterator[Servers]:
+    assert remote.url
+    servers = Servers(tmp_path, dict(os.environ), Patience(start=20, call=1))
+    yield servers
+    await servers.close()
+
+
+async def test_a_server_with_a_url_says_what_it_can_do_and_does_it(
+    remote: OverHttp, by_url: Servers
+) -> None:
+    config = by_url.configured()["remote"]
+    assert {tool["name"] for tool in await by_url.tools(config)} == {"echo", "hang"}
+    assert "Hello again" in await by_url.call(config, "echo", {"text": "Hello"})
+    assert remote.tokens == {"me"}
+
+
+async def test_a_server_with_a_url_that_hangs_is_an_error_and_can_be_asked_again(
+    by_url: Servers,
+) -> None:
+    config = by_url.configured()["remote"]
+    with pytest.raises(ServerFailed, match="did not answer within 1 s"):
+        await by_url.call(config, "hang", {})
+    assert "And again" in await by_url.call(config, "echo", {"text": "And"})
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+async def test_a_server_that_is_not_there_is_an_error(tmp_path: Path, kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/"
+    servers = Servers(tmp_path, dict(os.environ), Patience(start=20, call=1))
+    config = ServerConfig("remote", url=url, is_sse=kind == "sse")
+    with pytest.raises(ServerFailed, match="remote cannot be started"):
+        await servers.tools(config)
     await servers.close()

@@ -20,6 +20,7 @@ def test_servers_are_programs_or_addresses() -> None:
                 "mcpServers": {
                     "files": {"command": "npx", "args": ["-y", "x"], "env": {"A": "b"}},
                     "issues": {"type": "http", "url": "http://a/", "headers": {"B": "c"}},
+                    "older": {"type": "sse", "url": "http://a/"},
                 },
                 "other": 1,
             }
@@ -29,7 +30,8 @@ def test_servers_are_programs_or_addresses() -> None:
     assert found["files"].environment == {"A": "b"}
     assert found["issues"].where == "http://a/"
     assert found["issues"].headers == {"B": "c"}
-    assert found["files"].digest != found["issues"].digest
+    assert [each.is_sse for each in found.values()] == [False, False, True]
+    assert len({each.digest for each in found.values()}) == 3
 
 
 def test_another_command_is_another_server() -> None:

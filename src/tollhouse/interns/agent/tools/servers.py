@@ -1,13 +1,15 @@
 """MCP servers that the workspace names in `.mcp.json`, in the format that other clients read, too.
 
     {"mcpServers": {"files": {"command": "npx", "args": ["..."], "env": {"A": "b"}},
-                    "issues": {"url": "https://...", "headers": {"Authorization": "..."}}}}
+                    "issues": {"url": "https://...", "headers": {"Authorization": "..."}},
+                    "older": {"type": "sse", "url": "https://..."}}}
 
 A server is started when it is first asked for, and runs for as long as the agent does and nobody
 changes what the file says of it. All that it does has a deadline: one that hangs is an error to
 the model.
 
-Source: the MCP specification, transports `stdio` and `Streamable HTTP`.
+Source: the MCP specification, transports `stdio` and `Streamable HTTP`; of 2024-11-05, `HTTP with
+SSE`, which servers older than that offer alone.
 """
 
 from __future__ import annotations
@@ -56,12 +58,14 @@ class ServerConfig:
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    is_sse: bool = False
+    """Whether its URL is that of a stream of events, as older servers have it."""
 
     @property
     def digest(self) -> str:
         """Of all of it: another server has another one."""
         told = [self.name, self.command, sorted(self.environment.items()), self.url]
-        text = json.dumps([*told, sorted(self.headers.items())])
+        text = json.dumps([*told, sorted(self.headers.items()), self.is_sse])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -86,7 +90,8 @@ def read_configs(data: bytes) -> dict[str, ServerConfig]:
 def _config(name: str, found: Mapping[str, Any]) -> ServerConfig:
     if "url" in found:
         headers = _texts(found.get("headers", {}))
-        return ServerConfig(name, url=_text(found["url"]), headers=headers)
+        is_sse = found.get("type") == "sse"
+        return ServerConfig(name, url=_text(found["url"]), headers=headers, is_sse=is_sse)
     arguments = [_text(each) for each in found.get("args", [])]
     environment = _texts(found.get("env", {}))
     return ServerConfig(name, (_text(found["command"]), *arguments), environment)
@@ -186,8 +191,7 @@ class Servers:
     async def _client(self, config: ServerConfig) -> Client:
         running = self._running.get(config.name)
         if running is not None and (running.config != config or running.over):
-            del self._running[config.name]
-            await running.end()
+            await self._drop(config)
             running = None
         if running is None:
             running = _Running(config, self._workspace, self._environment)
@@ -195,9 +199,14 @@ class Servers:
         try:
             return await running.client(self._patience.start)
         except ServerFailed:
-            self._running.pop(config.name, None)
-            await running.end()
+            await self._drop(config)
             raise
+
+    async def _drop(self, config: ServerConfig) -> None:
+        """End a server; it is started anew when it is asked again."""
+        running = self._running.pop(config.name, None)
+        if running is not None:
+            await running.end()
 
     async def _bounded(self, config: ServerConfig, work: Any, seconds: float) -> Any:  # noqa: ANN401 - whatever the library answers
         try:
@@ -209,6 +218,8 @@ class Servers:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - its edge: what a server makes a library raise
+            if _is_over(error):
+                await self._drop(config)
             raise ServerFailed(f"The server {config.name}: {error}"[:2000]) from None
 
 
@@ -264,10 +275,13 @@ async def _connected(
     # 25 MB and half a second, which an agent without servers does not need.
     import httpx2  # noqa: PLC0415
     from mcp import Client, StdioServerParameters  # noqa: PLC0415
+    from mcp.client.sse import sse_client  # noqa: PLC0415
     from mcp.client.stdio import stdio_client  # noqa: PLC0415
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
 
-    if config.url:
+    if config.is_sse:
+        transport = sse_client(config.url, dict(config.headers))
+    elif config.url:
         http = await stack.enter_async_context(
             httpx2.AsyncClient(headers=dict(config.headers), timeout=None)
         )
@@ -283,6 +297,14 @@ async def _connected(
         )
         transport = stdio_client(parameters, errlog=silence)
     return await stack.enter_async_context(Client(transport))
+
+
+def _is_over(error: Exception) -> bool:
+    """Tell whether a connection has ended, rather than that its server has refused something."""
+    from mcp import MCPError  # noqa: PLC0415
+    from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415
+
+    return not isinstance(error, MCPError) or error.code == CONNECTION_CLOSED
 
 
 def _inner(error: BaseException) -> str:
