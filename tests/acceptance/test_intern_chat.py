@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.acceptance.canaries import PLANTED, Scanner
 from tests.acceptance.egress_hosts import BOUND, Hosts, serving_hosts
-from tests.acceptance.intern_rooms import Rooms, kill, memory_of, sandboxed
+from tests.acceptance.intern_rooms import Rooms, kill, sandboxed
 from tests.acceptance.intern_talks import Talk
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acp_editor import editor_with_command
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 pytestmark = pytest.mark.sandbox
-VALUE = PLANTED[49]
 PROGRAM = "write: answer.py\n  print(6 * 7)\nrun: python3 answer.py"
 
 
@@ -134,23 +131,6 @@ def test_its_limit_ends_a_run_with_a_clear_error(rooms: Rooms) -> None:
     assert (turn.finish, turn.reason) == ("error", "turn_failed")
     assert "limit" in of(turn.error, "message")
     assert of(turn.error, "metadata")["retryable"] is False
-
-
-def test_a_secret_that_a_tool_uses_is_nowhere_in_the_sandbox(rooms: Rooms, hosts: Hosts) -> None:
-    rooms.ask("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
-    talk = Talk(rooms, rooms.run())
-    fetch = f"fetch: {hosts.url(BOUND)}\n  Authorization: Bearer {{{{secret:token}}}}"
-    talk.say(f"{fetch}\n{fetch}")
-    assert hosts.authorizations(BOUND)[-1] == f"Bearer {VALUE}"
-    memory = [content for pid in sandboxed(rooms.server.data_dir) for content in memory_of(pid)]
-    if os.geteuid() == 0:  # nobody else may look into the agent
-        assert any(b"secret:token" in content for content in memory), "the agent has gone already"
-    assert not any(VALUE.encode() in content for content in memory)
-    look = "env; cat /proc/*/environ; find .intern -type f | xargs cat; find / -xdev"
-    shown = rooms.script("ada", look)
-    assert b"secret:token" in shown.stdout
-    scanner = Scanner(PLANTED)
-    assert scanner.in_bytes("output", shown.stdout + shown.stderr + talk.heard) == set()
 
 
 async def test_an_editor_holds_a_session_with_it(rooms: Rooms) -> None:

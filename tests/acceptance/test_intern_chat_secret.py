@@ -1,0 +1,150 @@
+"""A secret that an agent uses: its value reaches the host that it is for, and nothing else.
+
+    daemon, agent ──> proxy (puts it in) ──> the host
+         └──> gateway ──> the model's provider
+
+The provider is a stand-in that keeps every prompt. Each place is shown to be looked at: where the
+value is not, the secret's name is, or what the agent has put there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.canaries import PLANTED, Scanner
+from tests.acceptance.egress_hosts import BOUND, serving_hosts
+from tests.acceptance.intern_rooms import Rooms, is_bubblewrap, memory_of, sandboxed
+from tests.acceptance.intern_talks import Talk
+from tests.acceptance.server_process import start_server
+from tests.integration.interns.sessions.model_server import call, says, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from tests.acceptance.egress_hosts import Hosts
+    from tests.integration.interns.sessions.model_server import Model
+
+pytestmark = pytest.mark.sandbox
+VALUE = PLANTED[49]
+NAME = b"{{secret:token}}"
+MASKED = "Bearer " + "*" * len(VALUE)
+"""What the proxy makes of an answer that has it."""
+HEADER = f"Authorization: Bearer {NAME.decode()}"
+PROVIDER = """\
+providers:
+  - slug: recorder
+    name: Recorder
+    kind: openai_compatible
+    base_url: {url}
+models:
+  - id: recorder/model
+    context_length: 100000
+    endpoints:
+      - {{provider: recorder, model: any, pricing: {{prompt: "0.000001", completion: "0.000002"}}}}
+"""
+
+
+class Used:
+    """An intern whose agent has sent a secret with each tool that can, and what is seen of it."""
+
+    def __init__(self, rooms: Rooms, hosts: Hosts, model: Model) -> None:
+        self.rooms = rooms
+        self.hosts = hosts
+        self.model = model
+        rooms.ask("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
+        intern = rooms.make()
+        assert rooms.ask("PATCH", f"/interns/{intern}", {"model": "recorder/model"}).is_success
+        self.intern = rooms.run()
+        url = hosts.url(BOUND)
+        headers = {"Authorization": f"Bearer {NAME.decode()}"}
+        curl = f"curl -sS -D /tmp/head -H '{HEADER}' {url} | tee answer.json"
+        model.turns = [
+            says(call("http_request", url=url, headers=headers)),
+            says(call("shell", command=curl, network=True)),
+            says("Done."),
+        ]
+        self.talk = Talk(rooms, self.intern)
+        assert self.talk.say("Use the token.").finish == "stop"
+        self.memory = {
+            command: b"\0".join(memory_of(pid))
+            for pid, command in sandboxed(rooms.server.data_dir).items()
+            if not is_bubblewrap(command)
+        }
+
+    def inside(self, script: str) -> bytes:
+        """Return what a shell of the intern prints, as root of nothing."""
+        done = self.rooms.script("ada", script)
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Generator[Used]:
+    with (
+        serving_hosts(tmp_path_factory.mktemp("hosts")) as hosts,
+        serving() as model,
+        start_server(
+            tmp_path_factory.mktemp("i"), config=hosts.config(PROVIDER.format(url=model.url))
+        ) as server,
+    ):
+        rooms = Rooms(server)
+        yield Used(rooms, hosts, model)
+        rooms.clear()
+
+
+def leaks(content: bytes) -> set[tuple[str, str]]:
+    return Scanner([VALUE]).in_bytes("there", content)
+
+
+def test_the_host_gets_the_value_from_each_tool(used: Used) -> None:
+    assert used.hosts.authorizations(BOUND) == [f"Bearer {VALUE}"] * 2
+
+
+def test_no_prompt_that_reaches_the_model_has_it(used: Used) -> None:
+    prompts = json.dumps(used.model.requests).encode()
+    assert len(used.model.requests) == 3
+    results = [each for each in used.model.messages() if each["role"] == "tool"]
+    assert [MASKED in str(each["content"]) for each in results] == [True, True]
+    assert leaks(prompts) == set()
+
+
+def test_nothing_that_the_chat_tells_has_it(used: Used) -> None:
+    assert b"api.bound.example" in used.talk.heard
+    assert leaks(used.talk.heard) == set()
+
+
+def test_the_event_log_does_not_have_it(used: Used) -> None:
+    path = f"/sessions/{used.talk.session}/events?follow=false"
+    told = used.rooms.daemon(used.intern, "GET", path).content
+    assert b"run.ended" in told
+    assert leaks(told) == set()
+    database = used.inside("find .intern -type f -exec cat {} +")
+    assert NAME in database
+    assert leaks(database) == set()
+
+
+def test_no_file_that_the_intern_can_write_has_it(used: Used) -> None:
+    # -xdev: the interpreter is mounted there where it lies below /tmp outside, too.
+    writable = "find /workspace /tmp /dev/shm -xdev -type f"
+    assert b"/tmp/head" in used.inside(writable)
+    files = used.inside(f"{writable} -exec cat {{}} +")
+    assert NAME in files
+    assert b"200 OK" in files
+    assert leaks(files) == set()
+
+
+def test_no_environment_has_it(used: Used) -> None:
+    environment = used.inside("env; cat /proc/[0-9]*/environ")
+    assert b"http_proxy" in environment.lower()
+    assert leaks(environment) == set()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into a sandbox's processes")
+@pytest.mark.parametrize("program", ["interns.daemon", "interns.agent"])
+def test_the_memory_of_daemon_and_agent_does_not_have_it(used: Used, program: str) -> None:
+    [memory] = [found for command, found in used.memory.items() if program in command]
+    assert NAME.strip(b"{}") in memory
+    assert leaks(memory) == set()
