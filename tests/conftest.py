@@ -11,6 +11,7 @@ from tests.canary_watch import leaks_below
 from tests.integration.postgresql_databases import PostgresqlDatabases
 from tests.integration.postgresql_server import postgresql_server
 from tests.sandboxes import sandbox_problem, sandboxes_required
+from tollhouse.settings.environment import TEST_PREFIX
 from tollhouse.storage.urls import parse_database_url
 from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
@@ -44,10 +45,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def no_settings_of_the_shell() -> Iterator[None]:
-    """Let no command and no server of a test find settings but those that it is given."""
+    """Let no command and no server of a test find settings but those that it is given.
+
+    `TOLLHOUSE_TEST_*` stay: they are for the tests, and no settings.
+    """
     with pytest.MonkeyPatch.context() as patched:
-        for name in [name for name in os.environ if name.startswith("TOLLHOUSE_")]:
-            patched.delenv(name)
+        for name in list(os.environ):
+            if name.startswith("TOLLHOUSE_") and not name.startswith(TEST_PREFIX):
+                patched.delenv(name)
         yield
 
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.acceptance.intern_rooms import Rooms, until_nothing_runs
 from tests.acceptance.server_process import ServerProcess, start_server
-from tests.integration.postgresql_server import postgresql_server
-from tollhouse.storage.migrator import upgrade
+from tests.integration.postgresql_databases import PostgresqlDatabases, plain_url
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.sandbox,
-    pytest.mark.postgresql,
-    pytest.mark.skipif(
-        "TOLLHOUSE_TEST_DATABASE_URL" in os.environ, reason="wants an empty server of its own"
-    ),
-]
+pytestmark = [pytest.mark.sandbox, pytest.mark.postgresql]
 PACES = {
     "TOLLHOUSE_INTERNS__LEASE_SECONDS": "3",
     "TOLLHOUSE_INTERNS__AWAY_SECONDS": "6",
@@ -32,12 +24,12 @@ PACES = {
 }
 
 
-@pytest.fixture(scope="module")
-def database() -> Generator[str]:
-    """A migrated database on a PostgreSQL server of this module's own."""
-    with postgresql_server() as url:
-        upgrade(url)
-        yield url.set(drivername="postgresql").render_as_string(hide_password=False)
+@pytest.fixture
+def database(postgresql: PostgresqlDatabases) -> Generator[str]:
+    """A migrated database without rows."""
+    url = postgresql.take()
+    yield plain_url(url)
+    postgresql.give_back(url)
 
 
 def started(folder: Path, database: str) -> ServerProcess:

@@ -1,30 +1,19 @@
 """The command line on PostgreSQL, where the operator migrates."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner
-from tests.integration.postgresql_server import postgresql_server
+from tests.integration.postgresql_databases import PostgresqlDatabases, plain_url
 
 pytestmark = pytest.mark.postgresql
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
-    """An empty database."""
-    with postgresql_server() as url:
-        yield url.set(drivername="postgresql").render_as_string(hide_password=False)
-
-
-@pytest.mark.skipif(
-    "TOLLHOUSE_TEST_DATABASE_URL" in os.environ, reason="wants an empty server of its own"
-)
 def test_migrate_bootstrap_and_the_nouns_without_a_server(
-    tmp_path: Path, url: str, runner: CommandRunner
+    tmp_path: Path, postgresql: PostgresqlDatabases, runner: CommandRunner
 ) -> None:
+    url = plain_url(postgresql.empty())
     env = {"TOLLHOUSE_DATABASE_URL": url, "TOLLHOUSE_DATA_DIR": str(tmp_path / "data")}
     for args in (["bootstrap", "--json"], ["accounts", "list"], ["serve", "--port", "0"]):
         assert "run `tollhouse migrate` first" in runner.run(*args, env=env).refused(2)
