@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.acceptance.egress_hosts import BOUND, Hosts, serving_hosts
+from tests.acceptance.egress_hosts import BOUND
 from tests.acceptance.intern_rooms import Rooms, kill, sandboxed
 from tests.acceptance.intern_talks import Talk
 from tests.acceptance.server_process import ServerProcess, start_server
@@ -16,27 +16,16 @@ from tests.acp_editor import editor_with_command
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from tests.acceptance.egress_hosts import Hosts
+
 pytestmark = pytest.mark.sandbox
 PROGRAM = "write: answer.py\n  print(6 * 7)\nrun: python3 answer.py"
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hosts]:
-    with serving_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
-        yield hosts
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[ServerProcess]:
     with start_server(tmp_path_factory.mktemp("i"), config=hosts.config()) as server:
         yield server
-
-
-@pytest.fixture
-def rooms(server: ServerProcess) -> Generator[Rooms]:
-    rooms = Rooms(server)
-    yield rooms
-    rooms.clear()
 
 
 def test_it_writes_a_program_runs_it_and_reports(rooms: Rooms) -> None:

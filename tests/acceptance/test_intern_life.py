@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.acceptance.canaries import PLANTED, Scanner
-from tests.acceptance.egress_hosts import BOUND, OTHER, Hosts, serving_hosts
+from tests.acceptance.egress_hosts import BOUND, OTHER
 from tests.acceptance.intern_rooms import (
     Rooms,
     alive,
@@ -26,16 +26,10 @@ from tests.acceptance.server_users import NUMBER, USERS, program_as, rights_of
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from tests.acceptance.egress_hosts import Hosts
+
 pytestmark = pytest.mark.sandbox
 VALUE = PLANTED[48]
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hosts]:
-    folder = tmp_path_factory.mktemp("hosts")
-    folder.chmod(0o755)  # every server is to trust what is in it
-    with serving_hosts(folder) as hosts:
-        yield hosts
 
 
 @pytest.fixture(scope="module", params=USERS)
@@ -52,13 +46,6 @@ def server(
     program = program_as(user, folder, [hosts.authority.parent])
     with start_server(folder, config=hosts.config(), program=program) as server:
         yield server
-
-
-@pytest.fixture
-def rooms(server: ServerProcess) -> Generator[Rooms]:
-    rooms = Rooms(server)
-    yield rooms
-    rooms.clear()
 
 
 def test_a_whole_life_leaves_an_archive_and_no_process(

@@ -40,13 +40,6 @@ def server(
         yield server
 
 
-@pytest.fixture
-def rooms(server: ServerProcess) -> Generator[Rooms]:
-    rooms = Rooms(server)
-    yield rooms
-    rooms.clear()
-
-
 def way_out(rooms: Rooms, name: str = "ada") -> str:
     """Return the status with which an intern's way out leads it to the gateway."""
     return rooms.output(name, ASK_GATEWAY)

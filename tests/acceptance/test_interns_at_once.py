@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.canaries import PLANTED
-from tests.acceptance.egress_hosts import BOUND, Hosts, serving_hosts
+from tests.acceptance.egress_hosts import BOUND
 from tests.acceptance.intern_rooms import Rooms
 from tests.acceptance.server_process import ServerProcess, start_server
 
@@ -18,27 +18,16 @@ if TYPE_CHECKING:
 
     import httpx2
 
+    from tests.acceptance.egress_hosts import Hosts
+
 sandboxed = pytest.mark.sandbox
 VALUE = PLANTED[49]
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hosts]:
-    with serving_hosts(tmp_path_factory.mktemp("hosts")) as hosts:
-        yield hosts
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[ServerProcess]:
     with start_server(tmp_path_factory.mktemp("o"), config=hosts.config()) as server:
         yield server
-
-
-@pytest.fixture
-def rooms(server: ServerProcess) -> Generator[Rooms]:
-    rooms = Rooms(server)
-    yield rooms
-    rooms.clear()
 
 
 def at_once(rooms: Rooms, *requests: tuple[str, str, Any]) -> list[httpx2.Response]:
