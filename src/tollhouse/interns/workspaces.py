@@ -22,6 +22,7 @@ import structlog
 from tollhouse.interns import workspace
 from tollhouse.interns.machine import machine_name
 from tollhouse.interns.walks.walker import Walker
+from tollhouse.kernel.children import kill, start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -216,12 +217,9 @@ class Workspaces:
 async def _run(*command: str) -> int:
     """Run a program to its end, silently; return its exit code."""
     nothing = asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=nothing, stdout=nothing, stderr=nothing
-    )
+    process = await start(*command, stdin=nothing, stdout=nothing, stderr=nothing)
     try:
         return await process.wait()
     except asyncio.CancelledError:
-        process.kill()
-        await process.wait()
+        await kill(process)
         raise

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING
 
+from tollhouse.kernel.children import kill, own_module, start
 from tollhouse.kernel.start import StartError
 from tollhouse.storage.failures import shown
 
@@ -20,11 +20,8 @@ async def upgrade_in_child(url: sa.URL) -> None:
         StartError: The database cannot be used, is newer than this program, or a migration
             failed. The database is as it was.
     """
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",  # not from the folder that the program was started in
-        "-m",
-        "tollhouse.storage.migrator",
+    child = await start(
+        *own_module("tollhouse.storage.migrator"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
@@ -33,8 +30,7 @@ async def upgrade_in_child(url: sa.URL) -> None:
         # On standard input: others can read arguments and environment, and it holds a password.
         _, said = await child.communicate(url.render_as_string(hide_password=False).encode())
     except asyncio.CancelledError:
-        child.kill()
-        await child.wait()
+        await kill(child)
         raise
     if child.returncode == 0:
         return

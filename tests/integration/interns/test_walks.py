@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.interns.walking import until_walking, walks
+from tests.starting import SlowStart, is_gone
 from tollhouse.interns.archive import pack
 from tollhouse.interns.size import measure
 from tollhouse.interns.walks import walker as walker_module
@@ -69,6 +70,19 @@ async def test_a_walk_that_nobody_waits_for_is_killed(large: Path, walker: Walke
     with pytest.raises(asyncio.CancelledError):
         await walking
     assert walks() == []
+
+
+async def test_a_walk_that_is_cancelled_while_it_starts_has_no_process(
+    large: Path, walker: Walker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowStart(monkeypatch)
+    walking = asyncio.create_task(walker.digest(large, _MANY))
+    await slow.begun.wait()
+    walking.cancel()
+    slow.may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await walking
+    assert is_gone(slow.child)
 
 
 async def test_a_walk_past_its_deadline_is_killed(large: Path, walker: Walker) -> None:

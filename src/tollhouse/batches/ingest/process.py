@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import asynccontextmanager, suppress
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Final
@@ -21,6 +20,7 @@ from tollhouse.batches.ingest.frames import (
     read_frame,
     refusal,
 )
+from tollhouse.kernel.children import own_module, start
 from tollhouse.kernel.errors import Bug, Unavailable
 
 if TYPE_CHECKING:
@@ -31,12 +31,7 @@ if TYPE_CHECKING:
     from tollhouse.batches.ingest.reader import Summary
 
 _log = structlog.get_logger(__name__)
-COMMAND: Final = (
-    sys.executable,
-    "-P",  # not from the folder that the program was started in
-    "-m",
-    "tollhouse.batches.ingest.child",
-)
+COMMAND: Final = own_module("tollhouse.batches.ingest.child")
 
 
 class ChildGone(Unavailable):
@@ -159,19 +154,16 @@ async def ingest_child(limits: IntakeLimits) -> AsyncGenerator[Child]:
     Raises:
         ChildGone: It cannot be started.
     """
-    starting = asyncio.create_task(_start(limits))
+    child = await _start(limits)
     try:
-        # uvloop loses a child whose start is cancelled.
-        yield await asyncio.shield(starting)
+        yield child
     finally:
-        await asyncio.wait([starting])
-        if starting.exception() is None:
-            await starting.result().stop()
+        await child.stop()
 
 
 async def _start(limits: IntakeLimits) -> Child:
     try:
-        process = await asyncio.create_subprocess_exec(
+        process = await start(
             *COMMAND,
             *map(str, astuple(limits)),
             stdin=asyncio.subprocess.PIPE,

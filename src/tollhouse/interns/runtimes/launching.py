@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tollhouse.interns.runtimes.filesize import below
+from tollhouse.kernel.children import start
 from tollhouse.vault.egress.environment import environment, gateway_environment
 
 if TYPE_CHECKING:
@@ -137,13 +138,7 @@ class Started:
 
     async def abandon(self) -> str:
         """Kill it with all that it started; return what it said."""
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGSTOP)  # it starts nothing from now on
-            # The first of a sandbox does not yet end with it while the sandbox is being made.
-            for number in (*below(self.process.pid),):
-                with suppress(ProcessLookupError):
-                    os.kill(number, signal.SIGKILL)
-        await self.process.wait()
+        await _end_all(self.process)
         self.stdin.close()
         return await self.heard.text()
 
@@ -159,29 +154,42 @@ async def start_program(file: str, plan: Mapping[str, object], passed: Sequence[
     Raises:
         OSError: It cannot be started.
     """
-    ends = Descriptors()
-    try:
+    loop, ends = asyncio.get_running_loop(), Descriptors()
+    with closing(ends), ExitStack() as undo:
+        # Pipes, and no sockets as asyncio makes them: through a socket a sandbox could send
+        # descriptors, and keep them alive in it.
         stdin_end, stdin = ends.pipe()
         stderr, stderr_end = ends.pipe()
-        process = await asyncio.create_subprocess_exec(
+        into = os.fdopen(ends.give(stdin), "wb", buffering=0)
+        telling, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, into)
+        undo.callback(telling.close)
+        out_of = os.fdopen(ends.give(stderr), "rb", buffering=0)
+        hearing, heard = await loop.connect_read_pipe(Tail, out_of)
+        undo.callback(hearing.close)
+        # Last of all: nothing follows that could fail, or be cancelled, and lose it.
+        process = await start(
             *own_program(file),
             msgspec.json.encode(plan).decode(),
+            end=_end_all,
             stdin=stdin_end,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=stderr_end,
             pass_fds=tuple(passed),
             env={},
         )
-        # Pipes, and no sockets as asyncio makes them: through a socket a sandbox could send
-        # descriptors, and keep them alive in it.
-        loop = asyncio.get_running_loop()
-        into = os.fdopen(ends.give(stdin), "wb", buffering=0)
-        transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, into)
-        out_of = os.fdopen(ends.give(stderr), "rb", buffering=0)
-        _, heard = await loop.connect_read_pipe(Tail, out_of)
-    finally:
-        ends.close()
-    return Started(process, transport, heard)
+        undo.pop_all()
+    return Started(process, telling, heard)
+
+
+async def _end_all(process: Process) -> None:
+    """Kill a process with all that it started, and wait until it is gone."""
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGSTOP)  # it starts nothing from now on
+        # The first of a sandbox does not yet end with it while the sandbox is being made.
+        for number in (*below(process.pid),):
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+    await process.wait()
 
 
 async def everything(descriptor: int) -> bytes:

@@ -1,6 +1,6 @@
 """The process of one walk: takes an order, says that it goes on, and ends with what it found.
 
-    python -I -m tollhouse.interns.walks.<program> ORDER
+    python -P -m tollhouse.interns.walks.<program> ORDER
 
 The order is one line of JSON. On standard output come frames: a letter, the length of what follows
 in four bytes, and that.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections import defaultdict
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -22,6 +21,7 @@ import structlog
 from tollhouse.interns.size import Held
 from tollhouse.interns.tree import DEEPEST
 from tollhouse.interns.walks.child import FAILED, FOUND, LARGEST, LENGTH_BYTES, LIFE, PIECE
+from tollhouse.kernel.children import own_module, start
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -201,11 +201,8 @@ async def _running(
     program: str, order: Mapping[str, object]
 ) -> AsyncGenerator[asyncio.StreamReader]:
     """Run a program for as long as the block runs, and give what it sends."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",  # not from the folder that the server was started in
-        "-m",
-        f"{_PROGRAM}.{program}",
+    process = await start(
+        *own_module(f"{_PROGRAM}.{program}"),
         msgspec.json.encode(order).decode(),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
 
+from tollhouse.kernel.children import own_module, start
 from tollhouse.vault.egress.messages import (
     LARGEST_OPEN,
     Close,
@@ -27,12 +27,7 @@ if TYPE_CHECKING:
     from tollhouse.vault.egress.answers import Answer, Answers, Question
     from tollhouse.vault.egress.messages import Begin, Open
 
-COMMAND: Final = (
-    sys.executable,
-    "-P",  # not from the folder that the program was started in
-    "-m",
-    "tollhouse.apps.egress",
-)
+COMMAND: Final = own_module("tollhouse.apps.egress")
 _END_SECONDS: Final = 5.0
 _FULL_SECONDS: Final = 0.01
 _log = structlog.get_logger(__name__)
@@ -135,8 +130,6 @@ class ProxyProcess:
 async def start_proxy(begin: Begin, answers: Answers, arguments: Sequence[str]) -> ProxyProcess:
     """Start a proxy.
 
-    Cancelled, it first starts, then ends it: nobody else knows of the process.
-
     Args:
         begin: What holds for all its sessions.
         answers: Answers what it asks.
@@ -145,16 +138,6 @@ async def start_proxy(begin: Begin, answers: Answers, arguments: Sequence[str]) 
     Raises:
         OSError: It cannot be started.
     """
-    starting = asyncio.create_task(_start(begin, answers, arguments))
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        with suppress(OSError):
-            await (await starting).stop()
-        raise
-
-
-async def _start(begin: Begin, answers: Answers, arguments: Sequence[str]) -> ProxyProcess:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     our_doors, their_doors = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     link = None
@@ -162,7 +145,7 @@ async def _start(begin: Begin, answers: Answers, arguments: Sequence[str]) -> Pr
         ours.setblocking(False)  # noqa: FBT003 - its only form
         our_doors.setblocking(False)  # noqa: FBT003 - its only form
         link = await asyncio.open_unix_connection(sock=ours)
-        process = await asyncio.create_subprocess_exec(
+        process = await start(
             *COMMAND,
             *("--link", str(theirs.fileno()), "--doors", str(their_doors.fileno())),
             *arguments,

@@ -18,6 +18,7 @@ import binascii
 import json
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.kernel.children import start
 from tollhouse.vault.envelope import KEY_BYTES
 from tollhouse.vault.keys.base import KeysUnavailable
 from tollhouse.vault.types import WrappedKey
@@ -72,7 +73,7 @@ class CommandKeys:
 
     async def _ask(self, verb: str, field: str, **told: str) -> bytes:
         try:
-            process = await asyncio.create_subprocess_exec(
+            process = await start(
                 *self._command,
                 verb,
                 stdin=asyncio.subprocess.PIPE,

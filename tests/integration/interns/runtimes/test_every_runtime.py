@@ -11,11 +11,22 @@ from pathlib import Path
 import pytest
 
 from tests.integration.interns.runtimes.inside import Sandboxes
+from tests.starting import SlowStart, is_gone
 from tollhouse.interns.runtimes.base import RuntimeFailed
+from tollhouse.interns.runtimes.filesize import below
 
 
 def nothing() -> None:
     pass
+
+
+def runs(process: int) -> bool:
+    """Tell whether a process is there, and not just waiting to be buried."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return not stat.rpartition(")")[2].startswith(" Z")
 
 
 def open_descriptors() -> int:
@@ -178,6 +189,24 @@ async def test_many_start_and_end_side_by_side(sandboxes: Sandboxes) -> None:
     started = await asyncio.gather(*(sandboxes.run(nothing) for _ in range(6)))
     await asyncio.gather(*(each.answer() for each in started))
     await asyncio.gather(*(each.sandbox.stop(5) for each in started))
+
+
+async def test_one_that_is_cancelled_while_it_starts_leaves_no_process(
+    sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowStart(monkeypatch)
+    starting = asyncio.create_task(sandboxes.run(nothing))
+    await slow.begun.wait()
+    while len(started := [*below(slow.child.pid)]) < 2:  # it has begun to start what it is for
+        await asyncio.sleep(0.01)
+    starting.cancel()
+    slow.may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert is_gone(slow.child)
+    async with asyncio.timeout(30):
+        while any(map(runs, started)):
+            await asyncio.sleep(0.01)
 
 
 async def test_what_is_said_of_limits_holds_for_a_sandbox(sandboxes: Sandboxes) -> None:

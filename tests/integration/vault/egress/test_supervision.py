@@ -7,12 +7,13 @@ import os
 import resource
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.integration.vault.egress.house import Client, until
+from tests.starting import SlowStart, is_gone
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.secret import Secret
 from tollhouse.vault.egress import process, service
@@ -291,25 +292,15 @@ async def test_a_process_without_a_descriptor_left_serves_the_sessions_that_it_h
 async def test_a_process_that_is_just_being_started_is_gone_when_the_server_has_stopped(
     egress: Egress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, may_go_on = asyncio.Event(), asyncio.Event()
-    started: list[asyncio.subprocess.Process] = []
-    start = asyncio.create_subprocess_exec
-
-    async def slow(*words: Any, **options: Any) -> asyncio.subprocess.Process:
-        started.append(await start(*words, **options))
-        begun.set()
-        await may_go_on.wait()
-        return started[0]
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
+    slow = SlowStart(monkeypatch)
     opening = asyncio.create_task(egress.open(Wanted("session", WHO)))
-    await begun.wait()
+    await slow.begun.wait()
     stopping = asyncio.create_task(egress.stop())
     await asyncio.sleep(0.05)
-    may_go_on.set()
+    slow.may_go_on.set()
     await stopping
     await asyncio.gather(opening, return_exceptions=True)
-    assert [process.returncode is not None for process in started] == [True]
+    assert is_gone(slow.child)
 
 
 async def test_what_a_session_trusts_can_be_read_whatever_the_servers_mask(tmp_path: Path) -> None:

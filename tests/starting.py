@@ -1,0 +1,43 @@
+"""Starts of children that take as long as a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
+    import pytest
+
+
+class SlowStart:
+    """Starts children, but says so only once it may."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.begun, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self._child: Process | None = None
+        self._start = asyncio.create_subprocess_exec
+        patch.setattr(asyncio, "create_subprocess_exec", self)
+
+    async def __call__(self, *command: str, **options: Any) -> Process:
+        self._child = await self._start(*command, **options)
+        self.begun.set()
+        await self.may_go_on.wait()
+        return self._child
+
+    @property
+    def child(self) -> Process:
+        """The latest, once it has begun."""
+        assert self._child is not None
+        return self._child
+
+
+def is_gone(process: Process) -> bool:
+    """Tell whether a child has ended, and was waited for."""
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
