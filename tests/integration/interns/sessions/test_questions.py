@@ -98,6 +98,8 @@ async def test_a_question_may_be_declined(model: Model, talk: Talk, action: str)
         '{"action": "accept", "content": {"colour": "green"}}',
         '{"action": "accept", "content": {"colour": 1}}',
         '{"action": "accept", "content": {"colour": "red", "size": 1}}',
+        r'{"action": "accept", "content": {"colour": "red", "why": "\ud83d"}}',
+        r'{"action": "accept", "content": {"colour": "red", "\ud83d": 1}}',
     ],
 )
 async def test_what_a_question_does_not_offer_is_refused_and_the_run_waits_on(

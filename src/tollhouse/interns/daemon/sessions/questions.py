@@ -79,6 +79,9 @@ def _permission(asked: Mapping[str, Any], option: str) -> Answer:
 def _elicitation(asked: Mapping[str, Any], text: str) -> Answer:
     try:
         given = json.loads(text)
+        json.dumps(given, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadAnswer("The answer has half a character.") from None
     except (ValueError, RecursionError):
         raise BadAnswer("The answer has to be a JSON object, with an action.") from None
     fields = cast("dict[str, Any]", given) if isinstance(given, dict) else {}

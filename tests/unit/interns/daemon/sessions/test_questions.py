@@ -94,6 +94,19 @@ def test_content_that_does_not_fit_is_refused(content: dict[str, object]) -> Non
         read_answer(ELICITATION, accepted(**content))
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r'{"action": "accept", "content": {"flag": true, "kind": "\ud83d"}}',
+        r'{"action": "accept", "content": {"flag": true, "\ud83d": 1}}',
+        r'{"action": "decline", "content": ["\ud83d"]}',
+    ],
+)
+def test_half_a_character_is_refused(answer: str) -> None:
+    with pytest.raises(BadAnswer, match="half a character"):
+        read_answer(ELICITATION, answer)
+
+
 def test_a_question_may_be_declined() -> None:
     answer = read_answer(ELICITATION, '{"action": "decline"}')
     assert (answer.outcome, answer.order) == ("decline", {"content": None})
