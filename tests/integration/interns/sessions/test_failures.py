@@ -226,6 +226,10 @@ async def test_a_wrong_body_is_refused(talk: Talk, body: object, path: str) -> N
         ("POST", f"/sessions/{'a' * 257}/runs", 400),
         ("GET", "/sessions/a/events?after=-1", 400),
         ("GET", "/sessions/a/events?after=x", 400),
+        pytest.param(
+            *("GET", f"/sessions/a/events?after={'0' * 20}{'9' * 30}", 400), id="a long number"
+        ),
+        pytest.param(*("GET", f"/sessions?limit={'1' * 5000}", 400), id="an endless number"),
         ("GET", "/sessions/a/events?follow=perhaps", 400),
         ("GET", "/sessions?limit=0", 400),
         ("GET", "/sessions?limit=1001", 400),
@@ -240,4 +244,4 @@ async def test_a_wrong_address_is_refused(
     async with daemon.client() as client:
         response = await client.request(method, path, json={"input": "a"})
     assert response.status_code == status, response.text
-    assert response.json()["error"]["reason"]
+    assert response.json()["error"]["reason"] == {404: "not_found"}.get(status, "bad_request")

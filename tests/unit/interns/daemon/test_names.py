@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.files.names import read_flag, read_path
+from tollhouse.interns.daemon.files.names import read_flag, read_number, read_path
 from tollhouse.interns.daemon.files.ranges import Unsatisfiable, wanted_part
 
 NAMES = st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1)
@@ -52,6 +52,23 @@ def test_any_path_is_read_or_refused(raw: bytes) -> None:
 def test_what_is_no_yes_or_no_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         read_flag(text, "recursive", default=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [(None, 5), ("0", 0), ("1", 1), ("007", 7), ("100", 100)]
+)
+def test_a_number_is_read(text: str | None, number: int) -> None:
+    assert read_number(text, "after", default=5, largest=100, least=0) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0", "-1", "+1", " 1", "1.0", "101", "²", "٣", "0" * 20 + "9" * 30, "1" * 5000],
+    ids=lambda text: text[:10],
+)
+def test_what_is_no_number_or_none_that_may_be_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="from 1 to 100"):
+        read_number(text, "limit", default=5, largest=100)
 
 
 @given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 60))

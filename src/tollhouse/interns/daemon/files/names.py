@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 from tollhouse.interns.daemon.errors import Refused
 
 _LARGEST_MODE: Final = 0o777
+_MOST_DIGITS: Final = 18
 
 
 def read_path(raw: bytes) -> tuple[str, ...]:
@@ -68,15 +69,17 @@ def read_flag(text: str | None, name: str, *, default: bool) -> bool:
             raise Refused(400, f"{name} has to be true or false.")
 
 
-def read_number(text: str | None, name: str, *, default: int, largest: int) -> int:
-    """Return a query's number, at least 1.
+def read_number(text: str | None, name: str, *, default: int, largest: int, least: int = 1) -> int:
+    """Return a query's number, between two that it may be.
 
     Raises:
         Refused: It is none.
     """
     if text is None:
         return default
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0  # noqa: PLR2004 - fits
-    if not 1 <= number <= largest:
-        raise Refused(400, f"{name} has to be a whole number from 1 to {largest}.")
+    # Zeros before it count, too: who reads a number of any length waits for it.
+    fits = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+    number = int(text) if fits else least - 1
+    if not least <= number <= largest:
+        raise Refused(400, f"{name} has to be a whole number from {least} to {largest}.")
     return number

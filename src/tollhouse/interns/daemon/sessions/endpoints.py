@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import JSONResponse, Response
 
 from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.files.names import read_flag
+from tollhouse.interns.daemon.files.names import read_flag, read_number
 from tollhouse.interns.daemon.sessions.file import LogFailed
 from tollhouse.interns.daemon.sessions.requests import (
     LARGEST_BODY,
@@ -54,6 +54,10 @@ class Conversations:
             return await self._serve(request, raw.removeprefix(PREFIX).split(b"/")[1:])
         except LogFailed as error:
             raise refusal_of_log(error) from None
+        except Refused as refused:
+            if refused.reason is None:  # a query's, which files have, too
+                raise bad(refused.message) from None
+            raise
 
     async def close(self) -> None:
         """Let clients go, and end what runs."""
@@ -78,7 +82,7 @@ class Conversations:
 
     def _listing(self, request: Request) -> Response:
         query = request.query_params
-        limit = _number(query.get("limit"), "limit", _LISTED, MOST_LISTED)
+        limit = read_number(query.get("limit"), "limit", default=_LISTED, largest=MOST_LISTED)
         if not self._log.exists():
             return JSONResponse({"data": [], "has_more": False})
         data, has_more = self._log.listed(query.get("after"), limit)
@@ -103,11 +107,8 @@ class Conversations:
     def _events(self, request: Request, session: str) -> Response:
         query = request.query_params
         told = request.headers.get("Last-Event-ID") or query.get("after")
-        after = _number(told, "after", 0, _LARGEST_NUMBER, least=0)
-        try:
-            follow = read_flag(query.get("follow"), "follow", default=True)
-        except Refused as refused:
-            raise bad(refused.message) from None
+        after = read_number(told, "after", default=0, largest=_LARGEST_NUMBER, least=0)
+        follow = read_flag(query.get("follow"), "follow", default=True)
         return EventStream(self._log, self._feed, Wanted(session, after, follow=follow))
 
 
@@ -120,20 +121,16 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _number(text: str | None, name: str, default: int, largest: int, *, least: int = 1) -> int:
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= largest:
-        raise bad(f"{name} has to be a number from {least} to {largest}.")
-    return int(text)
-
-
 def _unknown(path: list[bytes]) -> Refused:
-    methods = {
-        0: "GET, HEAD",
-        2: {b"runs": "POST", b"answers": "POST", b"events": "GET"}.get(path[-1] if path else b""),
-        3: "DELETE" if path[1:] == [b"runs", b"current"] else None,
-    }.get(len(path))
-    if methods is None:
-        return Refused(404, "There is nothing here.", reason="not_found")
+    match path:
+        case []:
+            methods = "GET, HEAD"
+        case [_, b"runs" | b"answers"]:
+            methods = "POST"
+        case [_, b"events"]:
+            methods = "GET"
+        case [_, b"runs", b"current"]:
+            methods = "DELETE"
+        case _:
+            return Refused(404, "There is nothing here.", reason="not_found")
     return Refused(405, "The method is not known here.", {"Allow": methods}, reason="bad_request")
