@@ -42,6 +42,11 @@ PERMISSION: Final = (
         },
     },
 )
+ANSWERED: Final = (
+    "answered",
+    {"interaction": "ask-1", "outcome": "allow_once", "model": "c/d"},
+)
+"""Of a run that goes on with another model than it began with."""
 ELICITATION: Final = (
     "question",
     {

@@ -37,7 +37,7 @@ class Event(Struct, frozen=True):
 
 
 class Started(Event, frozen=True):
-    """The run has begun."""
+    """The run has begun, or goes on with an answer."""
 
 
 class Text(Event, frozen=True, kw_only=True):
@@ -119,6 +119,7 @@ class Ended(Event, frozen=True, kw_only=True):
 
 _DECODERS: Final[Mapping[bytes, msgspec.json.Decoder[Event]]] = {
     b"run.started": msgspec.json.Decoder(Started),
+    b"answered": msgspec.json.Decoder(Started),
     b"text": msgspec.json.Decoder(Text),
     b"reasoning": msgspec.json.Decoder(Reasoning),
     b"tool.started": msgspec.json.Decoder(ToolStarted),

@@ -8,6 +8,7 @@ import pytest
 
 from tests.chat_grammar import OWN_MODEL
 from tests.integration.interns.made_up_daemon import (
+    ANSWERED,
     ELICITATION,
     ENDED,
     PERMISSION,
@@ -81,7 +82,7 @@ async def test_a_question_ends_the_stream_and_its_answer_goes_on(
 ) -> None:
     daemon.play(
         stream(STARTED, ("text", {"text": "I clean up."}), PERMISSION),
-        stream(("answered", {"interaction": "ask-1", "outcome": "allow_once"}), ENDED, first=4),
+        stream(ANSWERED, ENDED, first=4),
     )
     asked = await room.told()
     assert asked.finish == "tool_calls"
@@ -96,6 +97,8 @@ async def test_a_question_ends_the_stream_and_its_answer_goes_on(
     done = await room.answered(asked.session_id, asked.call["id"], "allow_once")
     assert (done.finish, done.session_id) == ("stop", asked.session_id)
     assert done.id != asked.id
+    assert done.models[0] == OWN_MODEL
+    assert set(done.models[1:]) == {"c/d"}
     assert daemon.asked[1].path == f"/sessions/{asked.session_id}/answers"
     assert daemon.asked[1].body == {"interaction": "ask-1", "answer": "allow_once"}
 

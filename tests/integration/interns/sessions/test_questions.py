@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.interns.daemon.daemon_process import eventually
-from tests.integration.interns.sessions.model_server import call, says
+from tests.integration.interns.sessions.model_server import MODEL, call, says
 from tests.integration.interns.sessions.talk import Talk
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ async def test_a_question_is_answered_and_the_run_goes_on(model: Model, talk: Ta
     ]
     events = await talk.answer(interaction(asked), BLUE)
     assert events.kinds() == ["answered", "tool.ended", "text", "run.ended"]
-    assert events[0].data["outcome"] == "accept"
+    told = {"interaction": interaction(asked), "outcome": "accept", "model": MODEL}
+    assert events[0].data == {"run": asked[0].data["run"], **told}
     assert json.loads(model.messages()[-1]["content"]) == {"colour": "blue"}
     assert events.last["run"] == asked[0].data["run"]
     assert events.last["usage"]["input_tokens"] == 20

@@ -101,7 +101,11 @@ def read(kind: str, **data: Any) -> Event | None:
         ),
         ("tool.ended", {"call": "c", "outcome": "done"}, None),
         ("steered", {"input": "x"}, None),
-        ("answered", {"interaction": "i", "outcome": "accept"}, None),
+        (
+            "answered",
+            {"interaction": "i", "outcome": "accept", "model": "a/b"},
+            Started(model="a/b"),
+        ),
         ("of a later version", {"anything": [1]}, None),
     ],
     ids=str,

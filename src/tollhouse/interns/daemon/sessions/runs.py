@@ -181,7 +181,13 @@ class Runs:
             scope, word = answer.verdict
             verdicts[scope] = word
         with self._log.writing() as write:
-            number = write.event(run, "answered", interaction=question.id, outcome=answer.outcome)
+            number = write.event(
+                run,
+                "answered",
+                interaction=question.id,
+                outcome=answer.outcome,
+                model=self._model,
+            )
             write.answered(question.id, {"call": question.body["call"], **answer.order})
             asked = self._ask_next(write, run, verdicts)
             if asked is None:
