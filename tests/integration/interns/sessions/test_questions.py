@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 from contextlib import contextmanager
@@ -307,16 +306,22 @@ async def test_a_self_driven_run_has_network(model: Model, talk: Talk) -> None:
     assert "reached" in model.messages()[-1]["content"]
 
 
-async def test_an_answer_waits_for_the_run_that_works(
+async def test_any_answer_waits_for_the_run_that_works(
     daemon: DaemonProcess, model: Model, talk: Talk
 ) -> None:
-    model.turns = [says(ASK), says(call("shell", command="sleep 86393"))]
-    asked = await talk.run("Paint it.")
+    model.turns = [says(ASK), says(ASK), says(call("shell", command="sleep 86393"))]
+    first = await talk.run("Paint it.")
+    second = await talk.answer(interaction(first), BLUE)
     other = Talk(daemon, f"{talk.session} 2")
     async with other.running("Wait.") as stream:
         await stream.until("tool.started")
-        body = {"interaction": interaction(asked), "answer": json.dumps(BLUE)}
-        refused = await talk.post("answers", body)
-        assert (refused.status_code, refused.json()["error"]["reason"]) == (409, "busy")
+        for question, given in [
+            (interaction(second), json.dumps(BLUE)),
+            (interaction(second), "none that it offers"),
+            (interaction(first), json.dumps(BLUE)),
+            ("unknown", json.dumps(BLUE)),
+        ]:
+            refused = await talk.post("answers", {"interaction": question, "answer": given})
+            assert (refused.status_code, refused.json()["error"]["reason"]) == (409, "busy")
+            assert int(refused.headers["Retry-After"]) > 0
         assert await other.cancel() == 204
-    await asyncio.sleep(0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,10 +16,10 @@ from tests.integration.interns.sessions.talk import Talk
 from tollhouse.interns.daemon.clock import Clock
 from tollhouse.interns.daemon.sessions import runs as runs_module
 from tollhouse.interns.daemon.sessions.feed import Feed
-from tollhouse.interns.daemon.sessions.file import LogFull
+from tollhouse.interns.daemon.sessions.file import LogFailed, LogFull
 from tollhouse.interns.daemon.sessions.log import Log, Writing
 from tollhouse.interns.daemon.sessions.runs import Runs, Terms
-from tollhouse.interns.daemon.sessions.values import Run
+from tollhouse.interns.daemon.sessions.values import Question, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -89,14 +90,38 @@ class FullOnce(Log):
             yield write
 
 
-def add_run(log: Log, state: str) -> None:
+class UnreadableOnce(Log):
+    """A log that cannot be read right after something was written, the next time."""
+
+    will_fail = fails = False
+
+    @contextmanager
+    def writing(self) -> Generator[Writing]:
+        with super().writing() as write:
+            yield write
+        self.fails, self.will_fail = self.will_fail, False
+
+    def questions(self, run: str, state: str) -> list[Question]:
+        if self.fails:
+            self.fails = False
+            raise LogFailed
+        return super().questions(run, state)
+
+
+ASKED: dict[str, Any] = {"call": "c", "elicitation": {"message": "?", "fields": []}}
+
+
+def add_run(log: Log, state: str, seconds: float = 0.05) -> None:
     run = Run("r", "s", "manual", {})
-    asked = {"call": "c", "elicitation": {"message": "?", "fields": []}}
     with log.writing() as write:
         write.run(run)
         write.run_state(run, state, {})
-        write.question(run, "q", 0, asked)
-        write.asked("q", Clock().now() + timedelta(milliseconds=50))
+        write.question(run, "q", 0, ASKED)
+        write.asked("q", Clock().now() + timedelta(seconds=seconds))
+
+
+async def closed() -> None:
+    """Close nothing: no agent was started."""
 
 
 @pytest.mark.parametrize("state", ["working", "waiting"])
@@ -111,5 +136,22 @@ async def test_a_run_whose_end_cannot_be_written_down_is_ended_later(
     runs.restore()
     await eventually(lambda: log.open_run("s") is None)
     assert not log.is_full
+    await runs.close()
+    log.close()
+
+
+async def test_a_run_that_asks_on_ends_in_time_though_the_log_cannot_be_read_then(
+    tmp_path: Path,
+) -> None:
+    log = UnreadableOnce(tmp_path, Clock())
+    add_run(log, "waiting", seconds=60)
+    with log.writing() as write:
+        write.question(Run("r", "s", "manual", {}), "q2", 1, ASKED)
+    log.will_fail = True
+    agents: Any = SimpleNamespace(prepare=lambda: None, close=closed)
+    runs = Runs(log, Feed(), agents, Clock(), Terms("m", interaction_seconds=0.05))
+    runs.answer("s", "q", '{"action": "decline"}')
+    assert log.open_run("s") is not None
+    await eventually(lambda: log.open_run("s") is None)
     await runs.close()
     log.close()

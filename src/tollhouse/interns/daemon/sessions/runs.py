@@ -35,7 +35,7 @@ from tollhouse.interns.daemon.sessions.values import (
 from tollhouse.interns.daemon.sessions.working import Working, end_run
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Mapping
 
     from tollhouse.interns.daemon.clock import Clock
     from tollhouse.interns.daemon.sessions.agent import Agents
@@ -121,7 +121,8 @@ class Runs:
                 if self._working is None:
                     self._mend()
                 for run in self._log.runs("waiting"):
-                    self._await_answer(run)
+                    asked = self._log.questions(run.id, "asked")
+                    self._await_answer(run, max(map(self._left, asked), default=0.0))
         except LogFailed as error:
             _log.warning("the log of sessions cannot be used: %s", error)
             loop = asyncio.get_running_loop()
@@ -167,15 +168,14 @@ class Runs:
                 answer, or another run works.
             LogFailed: It cannot be written down.
         """
+        self._need_idle()
         question, run = self._pending(session, interaction)
         run = replace(run, mode=self._modes.get(run.id, _SAFE_MODE))
         try:
             answer = read_answer(question.body, text)
         except BadAnswer as error:
             raise Refused(400, str(error), reason="bad_request") from None
-        self._need_idle()
         agents = self._need_agent()
-        asked: Question | None = None
         verdicts = dict(self._verdicts.get(session, {}))
         if answer.verdict is not None:
             scope, word = answer.verdict
@@ -189,17 +189,15 @@ class Runs:
                 model=self._model,
             )
             write.answered(question.id, {"call": question.body["call"], **answer.order})
-            asked = self._ask_next(write, run, verdicts)
-            if asked is None:
-                write.run_state(run, "working", run.spent)
+            waits = self._ask_next(write, run, verdicts)
         if verdicts:
             self._verdicts[session] = verdicts
         self._stop_timer(run.id)
-        if asked is None:
+        if waits:
+            self._await_answer(run, self._interaction.total_seconds())
+        else:
             self._modes.pop(run.id, None)
             self._work(Working(run, self._log, self._feed), agents)
-        else:
-            self._await_answer(run)
         self._feed.ring(session)
         return Following(run.id, number - 1)
 
@@ -253,11 +251,11 @@ class Runs:
             agent = await agents.opened(agents.take())
             while (line := await working.drive(agent, self._order(working.run))) is not None:
                 with self._log.writing() as write:
-                    working.pause(write, line, self._ids())
-                    asked = self._ask_next(write, working.run, verdicts)
-                if asked is not None:
+                    working.pause(write, line, self._clock.new_id)
+                    waits = self._ask_next(write, working.run, verdicts)
+                if waits:
                     self._modes[working.run.id] = working.run.mode
-                    self._await_answer(working.run)
+                    self._await_answer(working.run, self._interaction.total_seconds())
                     break
         except AgentGone:
             _log.warning("the agent has ended amid a run")
@@ -289,10 +287,6 @@ class Runs:
             "spent": run.spent,
         }
 
-    def _ids(self) -> Iterator[str]:
-        while True:
-            yield self._clock.new_id()
-
     def _mend(self) -> None:
         """End runs that a daemon of before has left working, or that could not be written down."""
         for run in self._log.runs("working"):
@@ -318,8 +312,13 @@ class Runs:
 
     # Waiting
 
-    def _ask_next(self, write: Writing, run: Run, verdicts: Mapping[str, str]) -> Question | None:
-        """Ask a run's next question; return it, or None where none is left."""
+    def _ask_next(self, write: Writing, run: Run, verdicts: Mapping[str, str]) -> bool:
+        """Ask a run's next question, and let it wait, or work where none is left; tell which."""
+        waits = self._ask(write, run, verdicts)
+        write.run_state(run, "waiting" if waits else "working", run.spent)
+        return waits
+
+    def _ask(self, write: Writing, run: Run, verdicts: Mapping[str, str]) -> bool:
         for question in self._log.questions(run.id, "later"):
             standing = standing_answer(question.body, verdicts)
             if standing is None:
@@ -331,9 +330,9 @@ class Runs:
                     expires_at=until,
                     **shown(question.body),
                 )
-                return question
+                return True
             write.answered(question.id, {"call": question.body["call"], **standing.order})
-        return None
+        return False
 
     def _pending(self, session: str, interaction: str) -> tuple[Question, Run]:
         question = self._log.question(session, interaction)
@@ -346,11 +345,9 @@ class Runs:
             )
         return question, run
 
-    def _await_answer(self, run: Run) -> None:
+    def _await_answer(self, run: Run, seconds: float) -> None:
         """End a run that waits, once it has waited too long."""
         self._stop_timer(run.id)
-        asked = self._log.questions(run.id, "asked")
-        seconds = max((self._left(question) for question in asked), default=0.0)
         loop = asyncio.get_running_loop()
         self._timers[run.id] = loop.call_later(seconds, self._expire, run)
 

@@ -15,7 +15,7 @@ from tollhouse.interns.daemon.sessions.pieces import Pieces
 from tollhouse.interns.daemon.sessions.values import SEVERED, Ending, Run, failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from tollhouse.interns.daemon.sessions.agent import AgentProcess
     from tollhouse.interns.daemon.sessions.feed import Feed
@@ -198,19 +198,18 @@ class Working:
             self._end(SEVERED, line)
         return None
 
-    def pause(self, write: Writing, line: Mapping[str, Any], ids: Iterator[str]) -> None:
-        """Write down that it waits, and for what; the questions are asked later.
+    def pause(self, write: Writing, line: Mapping[str, Any], new_id: Callable[[], str]) -> None:
+        """Write down how far it came, and its questions, which are asked later.
 
         Args:
             write: Where.
             line: What `drive` returned.
-            ids: For the questions.
+            new_id: Makes ids for the questions.
         """
         self._step(write, line)
         write.questions_over(self.run)
         for position, body in enumerate(line["questions"]):
-            write.question(self.run, next(ids), position, body)
-        write.run_state(self.run, "waiting", self.run.spent)
+            write.question(self.run, new_id(), position, body)
 
     def _end(self, ending: Ending | None, line: Mapping[str, Any]) -> None:
         with self._log.writing() as write:
