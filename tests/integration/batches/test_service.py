@@ -16,6 +16,7 @@ from tollhouse.batches.ingest.receiver import Receiver
 from tollhouse.batches.service import BatchesUnavailable, BatchService, Market, Sender
 from tollhouse.batches.types import Batch, BatchFilter, Status
 from tollhouse.identity.auth import Authenticator
+from tollhouse.identity.intern_keys import InternKeys
 from tollhouse.identity.policy import subject_of
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import AccessPolicy, KeyKind, NewKey, Subject
@@ -98,17 +99,23 @@ class Office:
     async def count(self) -> int:
         return len(await self.listed())
 
-    async def boot(self, intern_id: str, earlier: Subject | None = None) -> Subject:
-        """Give an intern a new key, and take the earlier one away: as its boots do."""
+    async def boot(self, intern_id: str) -> Subject:
+        """Give an intern its key, with another text at each boot."""
         desk = self.desk
-        authenticator = Authenticator(desk.database, desk.clock, None)
-        identity = IdentityService(desk.clock, desk.ids, authenticator)
+        keys = InternKeys(desk.clock, desk.ids, Authenticator(desk.database, desk.clock, None))
+        account, workspace = desk.tenant.account.id, desk.tenant.workspace.id
         wanted = NewKey(f"intern {intern_id}", kind=KeyKind.INTERN, intern_id=intern_id)
         async with desk.database.writing() as write:
-            if earlier is not None:
-                await identity.delete_key(write, OPERATOR, earlier.key_hash)
-            issued = await identity.create_key(write, OPERATOR, desk.tenant.account.id, wanted)
+            issued = await keys.issue(write, account, workspace, wanted)
         return subject_of(issued.key)
+
+    async def delete_key(self, key_hash: str) -> None:
+        """Delete a key, as a manager may."""
+        desk = self.desk
+        authenticator = Authenticator(desk.database, desk.clock, None)
+        async with desk.database.writing() as write:
+            identity = IdentityService(desk.clock, desk.ids, authenticator)
+            await identity.delete_key(write, OPERATOR, key_hash)
 
     async def nothing_is_left(self) -> bool:
         async with self.desk.database.writing() as write:
@@ -411,7 +418,19 @@ async def test_an_interns_key_cancels_and_deletes_its_own_batch(office: Office) 
 async def test_an_intern_that_was_booted_again_still_sees_its_batches(office: Office) -> None:
     first = await office.boot("ada")
     made = await office.submit(subject=first)
-    ada = await office.boot("ada", earlier=first)
+    ada = await office.boot("ada")
+    assert ada.key_hash == first.key_hash
+    assert await office.listed(ada) == [made.id]
+
+
+async def test_an_intern_whose_key_a_manager_deleted_sees_its_batches_with_its_next_one(
+    office: Office,
+) -> None:
+    first = await office.boot("ada")
+    made = await office.submit(subject=first)
+    await office.delete_key(first.key_hash)
+    ada = await office.boot("ada")
+    assert ada.key_hash != first.key_hash
     assert await office.listed(ada) == [made.id]
     assert (await office.get(made.id, ada)).id == made.id
 

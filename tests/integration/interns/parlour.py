@@ -92,16 +92,20 @@ class Parlour:
         """Send a prompt on a connection of its own, which a test may break."""
         host, port = self.origin.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(self.request(body))
+        await writer.drain()
+        return reader, writer
+
+    def request(self, body: Any = None) -> bytes:
+        """Return the bytes that send a prompt, for a connection of a test's own."""
         sent = json.dumps({**PROMPT, **(body or {})}).encode()
         lines = (
             f"POST {self.path} HTTP/1.1",
-            f"Host: {host}",
+            "Host: 127.0.0.1",
             f"Authorization: {self.http.headers['authorization']}",
             f"Content-Length: {len(sent)}",
         )
-        writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode() + sent)
-        await writer.drain()
-        return reader, writer
+        return "".join(f"{line}\r\n" for line in (*lines, "")).encode() + sent
 
     def counted(self, outcome: str) -> float:
         """Return how many chats ended so."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.chat_grammar import check_stream
 from tests.integration.interns.made_up_daemon import (
     ENDED,
     HOLD,
@@ -20,6 +19,7 @@ from tests.integration.interns.made_up_daemon import (
 )
 from tollhouse.api import policy
 from tollhouse.interns.chat.relay import Paces
+from tollhouse.interns.types import Operation
 
 if TYPE_CHECKING:
     from tests.integration.interns.made_up_daemon import MadeUpDaemon
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FIRST = chunk(event(*STARTED, 1) + event("text", {"text": "Hello"}, 2))
 LAST = chunk(event(*ENDED, 3))
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+"""The end of a body, after which the connection is free again."""
 
 
 @pytest.fixture
@@ -126,13 +128,12 @@ async def test_after_a_question_the_connection_may_be_closed(
 async def test_an_intern_that_is_suspended_severs_its_streams(
     room: Parlour, daemon: MadeUpDaemon
 ) -> None:
-    daemon.play([STREAM, FIRST, 0.1, HOLD])
-    talking = asyncio.create_task(room.send())
-    while not daemon.asked:
-        await asyncio.sleep(0.01)
-    daemon.answers[0][-1:] = ["cut"]  # type: ignore[index] - its sandbox ends
-    told = check_stream((await talking).content)
-    assert told.reason == "stream_severed"
+    daemon.play([STREAM, FIRST, HOLD])
+    reader, writer = await room.open()
+    await reader.readuntil(b"Hello")
+    await room.machine.ask(Operation.SUSPEND, room.intern)
+    assert b'"stream_severed"' in await reader.readuntil(b"[DONE]")
+    writer.close()
 
 
 @in_a_hurry
@@ -147,13 +148,18 @@ async def test_a_caller_that_does_not_read_does_not_hold_the_run(
     writer.transport.abort()
 
 
-async def test_a_keep_alive_follows_a_stream_on_one_connection(
+async def test_one_stream_follows_another_on_the_same_connection(
     room: Parlour, daemon: MadeUpDaemon
 ) -> None:
     daemon.play(stream(STARTED, ENDED))
-    first = await room.told()
-    second = await room.told()
-    assert first.id != second.id
+    reader, writer = await room.open()
+    first = await reader.readuntil(LAST_CHUNK)
+    writer.write(room.request())
+    second = await reader.readuntil(LAST_CHUNK)
+    assert first.startswith(b"HTTP/1.1 200 ")
+    assert second.startswith(b"HTTP/1.1 200 ")
+    assert b"[DONE]" in second
+    writer.close()
 
 
 async def test_a_chat_that_does_not_begin_in_time_is_refused(

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tests.integration.interns.daemon.daemon_process import SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -161,6 +163,18 @@ def says(*parts: str | tuple[str, object]) -> Turn:
         await answer.finish()
 
     return turn
+
+
+def once(may_answer: threading.Event, turn: Turn) -> Turn:
+    """Take a turn once a test allows it."""
+
+    async def later(answer: Answer) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not may_answer.is_set():
+                await asyncio.sleep(0.005)
+        await turn(answer)
+
+    return later
 
 
 def call(tool: str, /, **arguments: object) -> tuple[str, object]:

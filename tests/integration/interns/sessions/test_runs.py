@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Event
 from typing import TYPE_CHECKING
 
 from tests.integration.interns.daemon.daemon_process import eventually
-from tests.integration.interns.sessions.model_server import MODEL, call, hangs, says
+from tests.integration.interns.sessions.model_server import MODEL, call, hangs, once, says
 from tests.integration.interns.sessions.programs import is_running
 from tests.integration.interns.sessions.talk import Talk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.integration.interns.daemon.daemon_process import DaemonProcess
     from tests.integration.interns.sessions.model_server import Answer, Model
 
@@ -115,15 +118,19 @@ async def test_what_was_handed_into_a_run_that_is_ended_is_said_in_the_next(
 
 
 async def test_what_is_said_before_the_agent_is_there_is_handed_in(
-    model: Model, talk: Talk
+    model: Model, start: Callable[..., DaemonProcess]
 ) -> None:
-    model.turns = [says("First."), says("Second.")]
-    async with talk.running("Begin.") as stream:
-        steered = await talk.post("runs", {"input": "And this."})
-        events = await stream.rest()
-    # Where the run was over by then, that was said, and nothing of it is in the conversation.
-    assert steered.status_code in {202, 409}
-    assert bool(events.of("steered")) is (steered.status_code == 202)
+    model.turns = [once(handed_in := Event(), says("First.")), says("Second.")]
+    with start() as daemon:
+        talk = Talk(daemon)
+        async with talk.running("Begin.") as stream:
+            steered = await talk.post("runs", {"input": "And this."})
+            handed_in.set()
+            events = await stream.rest()
+    assert steered.status_code == 202
+    assert [data["input"] for data in events.of("steered")] == ["And this."]
+    # Before the model is asked, or after its first answer: it hears of it once.
+    assert [message["content"] for message in model.messages()].count("And this.") == 1
 
 
 async def test_a_run_can_be_ended_with_all_that_it_runs(
