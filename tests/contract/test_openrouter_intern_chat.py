@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from tests.contract.client_process import CLIENTS, run_client
-from tests.integration.interns.agency import Agency
-from tests.integration.interns.machine import Machine
+from tests.integration.interns.agency import hired
+from tests.integration.interns.machine import working_machine
 from tests.integration.interns.made_up_daemon import (
     CUT,
     ELICITATION,
     ENDED,
+    HOLD,
     PERMISSION,
     STARTED,
     STEERED,
@@ -26,7 +28,8 @@ from tests.integration.interns.made_up_daemon import (
     refusing,
     stream,
 )
-from tests.integration.interns.parlour import parlour
+from tests.integration.interns.parlour import CHATS, parlour
+from tollhouse.api import policy
 from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.interns.chat.relay import Paces
 from tollhouse.storage.database import open_database
@@ -37,14 +40,19 @@ from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
 
     from tests.integration.interns.made_up_daemon import Step
+    from tests.integration.interns.parlour import Parlour
 
 pytestmark = pytest.mark.contract
 LIBRARY = "openrouter-1-3-30"
 FAILED: Final = {"reason": "turn_failed", "message": "The provider is overloaded."}
 CANCELLED: Final = {"code": 410, "reason": "run_ended", "message": "Ended.", "retryable": False}
+ACCEPTED: Final = '{"action": "accept", "content": {"city": "Bern"}}'
+DECLINED: Final = '{"action": "decline"}'
+CALLED_OFF: Final = '{"action": "cancel"}'
 
 
 def ended(outcome: str, error: dict[str, Any]) -> list[Step]:
@@ -62,10 +70,15 @@ ANSWERS: dict[str, list[Step]] = {
     "asks for a permission": stream(STARTED, PERMISSION),
     "answer: allow_once": stream(("text", {"text": "Removed."}), ENDED, first=3),
     "asks for a city": stream(STARTED, ELICITATION),
-    'answer: {"action": "accept", "content": {"city": "Bern"}}': stream(ENDED, first=3),
+    f"answer: {ACCEPTED}": stream(ENDED, first=3),
+    "asks for a city that is not told": stream(STARTED, ELICITATION),
+    f"answer: {DECLINED}": stream(("text", {"text": "No matter."}), ENDED, first=3),
+    "asks for a city that nobody knows": stream(STARTED, ELICITATION),
+    f"answer: {CALLED_OFF}": stream(("text", {"text": "Never mind."}), ENDED, first=3),
     "answer: too late": refusing(409, "interaction_not_pending"),
     "answer: to nothing": refusing(404, "interaction_unknown"),
     "answer: wrong": refusing(400, "bad_request"),
+    "answer: by two": refusing(409, "attachment_failed"),
     "answer: gone": refusing(410, "attachment_failed"),
     "steer": STEERED,
     "busy": refusing(409, "busy"),
@@ -73,52 +86,92 @@ ANSWERS: dict[str, list[Step]] = {
     "before chats": plain(404, {"error": {"code": 404, "message": "There is nothing here."}}),
     "nonsense": plain(200, {}),
     "unreachable": [CUT],
-    "hangs": [0.5],
+    "hangs": [HOLD],
+    "fails at once": refusing(502, "turn_failed", retryable=False),
+    "fails at once, for now": refusing(502, "turn_failed", retryable=True),
     "overloaded": ended("failed", {**FAILED, "retryable": True}),
     "unauthorised": ended("failed", {**FAILED, "retryable": False}),
     "cancelled": ended("cancelled", CANCELLED),
     "severed": [STREAM, chunk(event(*STARTED, 1)), CUT],
-    "too slow": [STREAM, chunk(event(*STARTED, 1)), 1.5],
+    "too slow": [STREAM, chunk(event(*STARTED, 1)), HOLD],
 }
 
 
-async def see(folder: Path) -> dict[str, Any]:
+@asynccontextmanager
+async def served(folder: Path, paces: Paces, chats: int = CHATS) -> AsyncGenerator[Parlour]:
     url = sqlite_url(folder / "tollhouse.db")
     upgrade(url)
-    database, clock, ids = open_database(url), FakeClock(), SequentialIds()
-    tenant = await add_tenant(database, clock=clock, ids=ids)
-    agency = Agency(database, tenant, clock, ids, folder / "logs")
-    await agency.office.join()
-    await agency.set_default_model("simulated/agent")
-    async with database.writing() as write:
-        wanted = NewKey("manage", kind=KeyKind.MANAGEMENT)
-        account = tenant.account.id
-        managing = await agency.office.identity.create_key(write, OPERATOR, account, wanted)
-    machine = Machine(agency, folder)
-    await machine.start()
-    async with parlour(machine, Paces(head=0.3, stream=1.0, farewell=0.1)) as room:
-        room.daemon.play(*ANSWERS.values())
-        env = {
-            "BASE_URL": f"{room.origin}/v1",
-            "API_KEY": tenant.key_text,
-            "MANAGEMENT_KEY": managing.text,
-            "INTERN": room.intern.id,
-            "STEPS": json.dumps(list(ANSWERS)),
+    database = open_database(url)
+    try:
+        agency = await hired(database, FakeClock(), SequentialIds(), folder)
+        async with (
+            working_machine(agency, folder) as machine,
+            parlour(machine, paces, chats) as room,
+        ):
+            yield room
+    finally:
+        await database.close()
+
+
+async def keys_of(room: Parlour) -> dict[str, str]:
+    """Return keys of all kinds, by what they are to the intern."""
+    office = room.machine.agency.office
+    outsider = await add_tenant(office.database, clock=office.clock, ids=office.ids, name="Else")
+    made = {
+        "management key": NewKey("manage", kind=KeyKind.MANAGEMENT),
+        "own key": NewKey("own", kind=KeyKind.INTERN, intern_id=room.intern.id),
+    }
+    async with office.database.writing() as write:
+        account = office.tenant.account.id
+        issued = {
+            name: await office.identity.create_key(write, OPERATOR, account, wanted)
+            for name, wanted in made.items()
         }
-        script = CLIENTS / "openrouter" / "check_intern_chat.py"
-        seen = await asyncio.to_thread(run_client, LIBRARY, script, env=env)
-    await machine.stop()
-    await database.close()
-    return seen
+    texts = {name: each.text for name, each in issued.items()}
+    return {"api": office.tenant.key_text, "outside the programme": outsider.key_text, **texts}
+
+
+async def talk(room: Parlour, answers: dict[str, list[Step]]) -> dict[str, Any]:
+    """Have the library say what goes with the answers; return what it makes of them."""
+    room.daemon.play(*answers.values())
+    env = {
+        "BASE_URL": f"{room.origin}/v1",
+        "KEYS": json.dumps(await keys_of(room)),
+        "INTERN": room.intern.id,
+        "STEPS": json.dumps(list(answers)),
+    }
+    script = CLIENTS / "openrouter" / "check_intern_chat.py"
+    return await asyncio.to_thread(run_client, LIBRARY, script, env=env)
+
+
+async def see(folder: Path) -> dict[str, Any]:
+    async with served(folder, Paces(head=1.5, stream=3.0)) as room:
+        seen = await talk(room, ANSWERS)
+        heard = [asked.body["answer"] for asked in room.daemon.asked if "answer" in asked.body]
+        return {**seen, "heard": heard}
+
+
+async def see_without_patience(folder: Path) -> dict[str, Any]:
+    async with served(folder, Paces(), chats=1) as room:
+        return await talk(room, {"has no end": [HOLD], "once more": []})
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What the library makes of the answers, by their names."""
     folder = tmp_path_factory.mktemp("chat")
-    try:
-        return asyncio.run(see(folder))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    yield asyncio.run(see(folder))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def seen_without_patience(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The same, where one chat may be begun, and that within two seconds."""
+    folder = tmp_path_factory.mktemp("chat")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(policy, "CHAT_DEADLINE_SECONDS", 2.0)
+        yield asyncio.run(see_without_patience(folder))
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def chunks(told: dict[str, Any]) -> list[dict[str, Any]]:
@@ -129,6 +182,15 @@ def chunks(told: dict[str, Any]) -> list[dict[str, Any]]:
 def joined(told: dict[str, Any], name: str) -> str:
     deltas = [choice["delta"] for each in chunks(told) for choice in each["choices"]]
     return "".join(delta.get(name) or "" for delta in deltas)
+
+
+def check_refusal(
+    told: dict[str, Any], status: int, reason: str, *, retryable: bool, after: str | None = None
+) -> None:
+    assert (told["class"], told["status"]) == ("InternChatErrorResponse", status)
+    assert told["told"]["code"] == status
+    assert told["told"]["metadata"] == {"reason": reason, "retryable": retryable}
+    assert told["retry_after"] == after
 
 
 def finish(told: dict[str, Any]) -> str:
@@ -173,8 +235,19 @@ def test_a_form_is_asked_for_and_filled_in(seen: dict[str, Any]) -> None:
     asked = seen["asks for a city"]
     (call,) = chunks(asked)[-3]["choices"][0]["delta"]["tool_calls"]
     assert json.loads(call["function"]["arguments"])["fields"][0]["name"] == "city"
-    name = 'answer: {"action": "accept", "content": {"city": "Bern"}}'
-    assert finish(seen[name]) == "stop"
+    assert finish(seen[f"answer: {ACCEPTED}"]) == "stop"
+    assert ACCEPTED in seen["heard"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"), [(DECLINED, "No matter."), (CALLED_OFF, "Never mind.")]
+)
+def test_a_form_that_is_not_filled_in_lets_the_run_go_on(
+    seen: dict[str, Any], answer: str, text: str
+) -> None:
+    told = seen[f"answer: {answer}"]
+    assert (joined(told, "content"), finish(told)) == (text, "stop")
+    assert answer in seen["heard"]
 
 
 def test_a_message_into_a_run_that_works_is_steering(seen: dict[str, Any]) -> None:
@@ -195,11 +268,15 @@ def test_a_message_into_a_run_that_works_is_steering(seen: dict[str, Any]) -> No
         ("unknown", 404, "not_found", False),
         ("answer: to nothing", 404, "interaction_unknown", False),
         ("answer: too late", 409, "interaction_not_pending", False),
+        ("answer: by two", 409, "attachment_failed", False),
         ("before chats", 409, "intern_not_ready", True),
         ("busy", 409, "busy", True),
         ("answer: gone", 410, "attachment_failed", False),
+        ("too large", 413, "payload_too_large", False),
         ("unreachable", 502, "intern_unreachable", True),
         ("nonsense", 502, "intern_rejected", False),
+        ("fails at once", 502, "turn_failed", False),
+        ("fails at once, for now", 502, "turn_failed", True),
         ("full", 503, "busy", True),
         ("hangs", 504, "timeout", True),
     ],
@@ -207,16 +284,33 @@ def test_a_message_into_a_run_that_works_is_steering(seen: dict[str, Any]) -> No
 def test_a_refusal_is_understood(
     seen: dict[str, Any], name: str, status: int, reason: str, *, retryable: bool
 ) -> None:
+    after = "5" if reason == "busy" else None
+    check_refusal(seen[name], status, reason, retryable=retryable, after=after)
+
+
+def test_a_chat_that_does_not_begin_in_time_is_understood(
+    seen_without_patience: dict[str, Any],
+) -> None:
+    check_refusal(seen_without_patience["has no end"], 408, "timeout", retryable=True)
+
+
+def test_too_many_chats_are_refused_with_the_time_to_wait(
+    seen_without_patience: dict[str, Any],
+) -> None:
+    told = seen_without_patience["once more"]
+    check_refusal(told, 429, "rate_limited", retryable=True, after="60")
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("management key", 401), ("own key", 403), ("outside the programme", 404)],
+)
+def test_a_key_of_another_kind_is_refused_without_metadata(
+    seen: dict[str, Any], name: str, status: int
+) -> None:
     told = seen[name]
     assert (told["class"], told["status"]) == ("InternChatErrorResponse", status)
     assert told["told"]["code"] == status
-    assert told["told"]["metadata"] == {"reason": reason, "retryable": retryable}
-    assert told["retry_after"] == ("5" if reason == "busy" else None)
-
-
-def test_a_management_key_is_refused_without_metadata(seen: dict[str, Any]) -> None:
-    told = seen["management key"]
-    assert (told["class"], told["status"]) == ("InternChatErrorResponse", 401)
     assert set(told["told"]) == {"code", "message"}
 
 

@@ -17,7 +17,7 @@ from tollhouse.interns.policy import ServiceUnreachable
 from tollhouse.interns.service import InternService
 from tollhouse.interns.types import Intern, Lease, NewIntern, Wish
 from tollhouse.storage.tables.interns import interns
-from tollhouse.testing.builders import OPERATOR
+from tollhouse.testing.builders import OPERATOR, add_tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,3 +144,11 @@ class Agency:
     async def waiting(self, machine: str = MACHINE) -> list[str]:
         async with self.database.reading() as read:
             return list(await repository.waiting(read, machine, self.clock.now()))
+
+
+async def hired(database: Database, clock: FakeClock, ids: SequentialIds, folder: Path) -> Agency:
+    """Return an agency whose account is in the programme."""
+    tenant = await add_tenant(database, clock=clock, ids=ids)
+    agency = Agency(database, tenant, clock, ids, folder / "logs")
+    await agency.office.join()
+    return agency

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.interns.agency import Agency
-from tests.integration.interns.machine import Machine
+from tests.integration.interns.agency import Agency, hired
+from tests.integration.interns.machine import Machine, working_machine
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import add_tenant
 from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
 
@@ -17,18 +16,10 @@ from tollhouse.testing.ids import SequentialIds
 async def agency(
     database: Database, clock: FakeClock, ids: SequentialIds, tmp_path: Path
 ) -> Agency:
-    """A tenant whose account is in the programme."""
-    tenant = await add_tenant(database, clock=clock, ids=ids)
-    agency = Agency(database, tenant, clock, ids, tmp_path / "logs")
-    await agency.office.join()
-    return agency
+    return await hired(database, clock, ids, tmp_path)
 
 
 @pytest.fixture
 async def machine(agency: Agency, tmp_path: Path) -> AsyncIterator[Machine]:
-    """A server that runs interns; the workspace has a default model."""
-    await agency.set_default_model("simulated/agent")
-    machine = Machine(agency, tmp_path)
-    await machine.start()
-    yield machine
-    await machine.stop()
+    async with working_machine(agency, tmp_path) as machine:
+        yield machine

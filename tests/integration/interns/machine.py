@@ -8,7 +8,7 @@ does to a server: everything of it is gone, nothing was tidied.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.integration.interns.agency import PATIENCE
@@ -29,7 +29,7 @@ from tollhouse.kernel.pages import Window
 from tollhouse.testing.memory_blobs import MemoryBlobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from tests.integration.interns.agency import Agency
@@ -301,3 +301,15 @@ class Machine:
         found = self.egress.open_for[intern.id].key
         assert found is not None
         return found
+
+
+@asynccontextmanager
+async def working_machine(agency: Agency, folder: Path) -> AsyncGenerator[Machine]:
+    """A server that runs an agency's interns; the workspace has a default model."""
+    await agency.set_default_model("simulated/agent")
+    machine = Machine(agency, folder)
+    await machine.start()
+    try:
+        yield machine
+    finally:
+        await machine.stop()

@@ -1,7 +1,8 @@
 """Talks to an intern with `openrouter` 1.3.30; prints JSON.
 
-Environment: BASE_URL, API_KEY, MANAGEMENT_KEY, INTERN (one that runs), and STEPS, the names of what
-its daemon answers next, in turn; what is said to it follows from the name.
+Environment: BASE_URL, INTERN (one that runs), KEYS, among them `api`, and STEPS, the names of what
+its daemon answers next, in turn; what is said to it follows from the name. All that comes after
+them is refused before the daemon is asked.
 """
 
 import json
@@ -63,8 +64,8 @@ def reply_to(asked: dict, content: str) -> list:
     ]
 
 
-interns = client(os.environ["API_KEY"]).interns
-managing = client(os.environ["MANAGEMENT_KEY"]).interns
+keys = json.loads(os.environ["KEYS"])
+interns = client(keys.pop("api")).interns
 intern = os.environ["INTERN"]
 seen = {}
 asked: dict = {}
@@ -82,5 +83,7 @@ seen["without a session"] = said(interns, intern, late)
 seen["unknown"] = said(interns, "nobody", prompt("Hello"))
 seen["unknown mode"] = said(interns, intern, prompt("Hello"), approval_mode="auto")
 seen["too long"] = said(interns, intern, prompt("x" * 32_001))
-seen["management key"] = said(managing, intern, prompt("Hello"))
+seen["too large"] = said(interns, intern, prompt("x" * 2_000_000))
+for name, key in keys.items():
+    seen[name] = said(client(key).interns, intern, prompt("Hello"))
 print(json.dumps(seen))
