@@ -23,6 +23,7 @@ from acp.schema import (
 
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
 from tests.chat_stand_in import KEY
+from tests.waiting import happened, until
 from tollhouse.cli.client import connect
 from tollhouse.cli.interns.acp import serve_client
 from tollhouse.cli.target import Remote
@@ -110,6 +111,14 @@ class Editor:
         prompt = [text_block(each) if isinstance(each, str) else each for each in blocks]
         asked = self.agent.prompt(session_id=self.session_id, prompt=prompt)
         return await asyncio.wait_for(asked, SECONDS)
+
+    async def has_said(self) -> str:
+        """Wait until the agent says something; return what it has said."""
+        return await until(lambda: self.text)
+
+    async def is_asked(self) -> None:
+        """Wait until a question is shown that nobody decides."""
+        await happened(self.pending)
 
     @property
     def text(self) -> str:

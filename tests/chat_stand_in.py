@@ -172,7 +172,6 @@ class ChatStandIn:
         """Bodies of all chats."""
         self.hung_up = threading.Semaphore(0)
         """Released once for each client that hangs up in the middle of a stream."""
-        self._arrived = threading.Semaphore(0)
         self._replies: list[Reply] = []
         self._port: Future[int] = Future()
         self._loop = asyncio.new_event_loop()
@@ -191,11 +190,6 @@ class ChatStandIn:
     def plays(self, *replies: Reply) -> None:
         """Have the next requests answered so."""
         self._replies += replies
-
-    def wait_for_request(self) -> dict[str, Any]:
-        """Wait for one more request; the last one."""
-        assert self._arrived.acquire(timeout=SECONDS), "no request came"
-        return self.requests[-1]
 
     def wait_for_hang_up(self) -> None:
         """Wait until one more client has hung up."""
@@ -237,7 +231,6 @@ class ChatStandIn:
         self.requests.append(await request.json())
         reply = self._replies.pop(0)
         response = web.StreamResponse(status=reply.status, headers=reply.headers)
-        self._arrived.release()
         try:
             await response.prepare(request)
             for piece in reply.pieces:

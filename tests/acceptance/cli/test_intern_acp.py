@@ -86,8 +86,7 @@ async def test_cancel_hangs_up_which_stops_the_run(gateway: ChatStandIn) -> None
     async with editor_with_command(gateway) as editor:
         await editor.begin()
         turn = asyncio.ensure_future(editor.say("work"))
-        while not editor.text:
-            await asyncio.sleep(0.01)
+        await editor.has_said()
         await editor.agent.cancel(session_id=editor.session_id)
         assert (await turn).stop_reason == "cancelled"
         await asyncio.to_thread(gateway.wait_for_hang_up)
@@ -99,8 +98,7 @@ async def test_an_editor_that_goes_stops_the_run(gateway: ChatStandIn) -> None:
     async with editor_with_command(gateway) as editor:
         await editor.begin()
         turn = asyncio.ensure_future(editor.say("work"))
-        while not editor.text:
-            await asyncio.sleep(0.01)
+        await editor.has_said()
         editor.process.stdin.close()
         await asyncio.to_thread(gateway.wait_for_hang_up)
         assert await asyncio.wait_for(editor.process.wait(), SECONDS) == 0
@@ -113,7 +111,7 @@ async def test_an_editor_that_goes_at_a_question_stops_the_run(gateway: ChatStan
         await editor.begin()
         editor.undecided = True
         turn = asyncio.ensure_future(editor.say("work"))
-        await editor.pending.wait()
+        await editor.is_asked()
         editor.process.stdin.close()
         await asyncio.to_thread(gateway.wait_for_hang_up)
         assert await asyncio.wait_for(editor.process.wait(), SECONDS) == 0

@@ -28,6 +28,7 @@ from tests.chat_stand_in import (
     refusal,
     stream,
 )
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +86,7 @@ async def test_cancel_at_a_question_stops_the_run(gateway: ChatStandIn) -> None:
         await editor.begin()
         editor.undecided = True
         turn = asyncio.ensure_future(editor.say("work"))
-        await editor.pending.wait()
+        await editor.is_asked()
         await editor.agent.cancel(session_id=editor.session_id)
         assert (await turn).stop_reason == "cancelled"
         await asyncio.to_thread(gateway.wait_for_hang_up)
@@ -215,8 +216,7 @@ async def test_a_question_whose_answer_was_cancelled_before_it_was_sent_is_still
         await editor.begin()
         await editor.say("Book")
         turn = asyncio.ensure_future(editor.say("2"))
-        while len(gateway.requests) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(gateway.requests) == 2)
         await editor.agent.cancel(session_id=editor.session_id)
         assert (await turn).stop_reason == "cancelled"
         await editor.say("3")
@@ -288,8 +288,7 @@ async def test_a_second_prompt_meanwhile_is_refused(gateway: ChatStandIn) -> Non
     async with editor_beside(gateway) as editor:
         await editor.begin()
         turn = asyncio.ensure_future(editor.say("work"))
-        while not editor.text:
-            await asyncio.sleep(0.01)
+        await editor.has_said()
         with pytest.raises(RequestError, match="a turn under way"):
             await editor.say("more")
         await editor.agent.cancel(session_id=editor.session_id)

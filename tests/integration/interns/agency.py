@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tests.integration.vault.office import Office
+from tests.waiting import PATIENCE
 from tollhouse.identity.intern_keys import InternKeys
 from tollhouse.interns import repository
 from tollhouse.interns.context import Context, Rules
@@ -33,15 +34,6 @@ if TYPE_CHECKING:
 
 MACHINE = "here"
 LEASE = timedelta(seconds=30)
-PATIENCE = 60.0
-"""Seconds until a test gives up that waits for something: each wait ends, also that of a test whose
-timer has struck already."""
-
-
-async def happened(event: asyncio.Event) -> None:
-    """Wait for what is to happen, but not for ever."""
-    async with asyncio.timeout(PATIENCE):
-        await event.wait()
 
 
 class AbsentCrew:
@@ -118,10 +110,13 @@ class Agency:
         return await self.get(intern.id)
 
     async def get(self, intern_id: str) -> Intern:
-        async with self.database.reading() as read:
-            found = await repository.get(read, intern_id)
+        found = await self.find(intern_id)
         assert found is not None
         return found
+
+    async def find(self, intern_id: str) -> Intern | None:
+        async with self.database.reading() as read:
+            return await repository.get(read, intern_id)
 
     async def until(self, intern: Intern, is_there: Callable[[Intern], bool]) -> Intern:
         """Wait until an intern is where it should be; a test that waits in vain fails and ends."""

@@ -8,11 +8,11 @@ does to a server: everything of it is gone, nothing was tidied.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.interns.agency import PATIENCE
 from tests.integration.interns.made_up_daemon import MadeUpDaemon
+from tests.waiting import PATIENCE
 from tollhouse.identity.types import KeyFilter, KeyKind
 from tollhouse.interns.archives import Archives
 from tollhouse.interns.doors import Doors
@@ -247,18 +247,11 @@ class Machine:
     async def until(self, intern: Intern, is_there: Callable[[Intern], bool]) -> Intern:
         return await self.agency.until(intern, is_there)
 
-    async def until_true(self, is_true: Callable[[], bool]) -> None:
-        """Wait until something holds, but not for ever."""
-        async with asyncio.timeout(PATIENCE):
-            while not is_true():
-                await asyncio.sleep(0.005)
-
     async def until_gone(self, intern: Intern) -> None:
         """Wait until an intern is not there any more, but not for ever."""
-        with suppress(AssertionError):  # `get` finds none
-            async with asyncio.timeout(PATIENCE):
-                while await self.agency.get(intern.id):
-                    await asyncio.sleep(0.005)
+        async with asyncio.timeout(PATIENCE):
+            while await self.agency.find(intern.id) is not None:
+                await asyncio.sleep(0.005)
 
     def files(self) -> list[str]:
         """Return the names of all workspaces, those that were put aside or retired too."""

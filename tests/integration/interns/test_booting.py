@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.interns.agency import PATIENCE
+from tests.waiting import PATIENCE, until
 from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNS
 from tollhouse.interns.types import Desired, Operation, State, Status
@@ -192,7 +192,7 @@ async def test_who_waits_for_its_turn_to_boot_has_its_whole_time_after_it(
     machine.boots_at_once = 1
     await machine.kill()
     made = [await machine.agency.make(name, provision=True) for name in ("aa", "bb")]
-    await machine.until_true(lambda: bool(begun))
+    await until(lambda: bool(begun))
     first, second = sorted(made, key=lambda intern: intern.id != begun[0])
     assert (await machine.agency.get(second.id)).state == QUEUED
     await machine.until_state(first, FAILED)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.agency import happened
+from tests.waiting import happened, until
 from tollhouse.interns.types import Operation, Status
 from tollhouse.kernel.errors import NotFound
 from tollhouse.storage.blobs.port import BlobsUnavailable
@@ -28,7 +28,7 @@ async def test_a_deleted_intern_is_gone_with_all_it_had(machine: Machine) -> Non
     await machine.until_gone(intern)
     assert machine.runtime.running == []
     assert await machine.keys() == []
-    await machine.until_true(lambda: not machine.files())
+    await until(lambda: not machine.files())
     kept = [key.rpartition("/")[2] for key in machine.blobs.blobs]
     assert kept == ["00000", "manifest.json"]
     async with machine.agency.database.reading() as read:
@@ -73,7 +73,7 @@ async def test_folders_that_are_nested_too_deep_keep_nobody_from_removing_it(
     assert "workspace_archive_failed" in str(failed.last_failure_message)
     await machine.ask(Operation.DELETE, intern, acknowledged=True)
     await machine.until_gone(intern)
-    await machine.until_true(lambda: not machine.files())
+    await until(lambda: not machine.files())
 
 
 async def test_an_archive_that_goes_on_is_not_ended(
@@ -133,7 +133,7 @@ async def test_the_files_of_what_is_gone_are_removed_though_leases_are_kept_mean
     await happened(begun)
     await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
     may_go_on.set()
-    await machine.until_true(lambda: not machine.files())
+    await until(lambda: not machine.files())
 
 
 async def test_one_that_could_not_be_deleted_can_be_later(
@@ -150,4 +150,4 @@ async def test_one_that_could_not_be_deleted_can_be_later(
         await machine.until_status(intern, Status.DESTROY_FAILED)
     await machine.ask(Operation.DELETE, intern)
     await machine.until_gone(intern)
-    await machine.until_true(lambda: not machine.files())
+    await until(lambda: not machine.files())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.interns.machine import AWAY, Machine
+from tests.waiting import until
 from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import DESTROY_FAILED, FAILED, QUEUED, RUNS, STOPPED
 from tollhouse.interns.policy import ServiceUnreachable
@@ -216,7 +217,7 @@ async def test_a_machine_that_comes_back_takes_down_what_has_failed_meanwhile(
     await passes(machine, AWAY + 40)
     await machine.until_state(intern, FAILED)
     await passes(other, 10)
-    await machine.until_true(lambda: not other.runtime.running)
+    await until(lambda: not other.runtime.running)
 
 
 async def test_a_daemon_on_another_machine_is_told_by_that_one_alone(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.agency import happened
+from tests.waiting import happened, until
 from tollhouse.interns import repository
 from tollhouse.interns.health import is_healthy
 from tollhouse.interns.lifecycle import BEGUN, FAILED, QUEUED, RUNS, STOPPED
@@ -44,12 +44,12 @@ async def test_one_that_ran_well_in_between_is_started_anew_each_time(machine: M
     intern = await machine.running()
     ended = 0
     for _ in range(MOST_RESTARTS + 2):
-        await machine.until_true(lambda at=ended: len(machine.runtime.started) > at)
+        await until(lambda at=ended: len(machine.runtime.started) > at)
         await machine.until_state(intern, RUNS)
         machine.agency.clock.advance(600)
         ended = len(machine.runtime.started)
         machine.runtime.running[0].end("a bug")
-    await machine.until_true(lambda: len(machine.runtime.started) > ended)
+    await until(lambda: len(machine.runtime.started) > ended)
     assert (await machine.until_state(intern, RUNS)).restarts == 1
 
 
@@ -60,7 +60,7 @@ async def test_whose_lease_is_lost_is_taken_down(machine: Machine) -> None:
     other = await agency.lease(await agency.get(intern.id), machine.workspaces.machine)
     assert other is not None
     await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
-    await machine.until_true(lambda: machine.sandboxes.get(intern.id) is None)
+    await until(lambda: machine.sandboxes.get(intern.id) is None)
     assert machine.runtime.running == []
     assert (await agency.get(intern.id)).state == RUNS
 
@@ -93,7 +93,7 @@ async def test_what_others_have_given_up_is_taken_down(machine: Machine) -> None
     intern = await machine.running()
     await machine.agency.put_into(intern, FAILED)
     machine.agency.news.ring(intern.id)
-    await machine.until_true(lambda: not machine.runtime.running)
+    await until(lambda: not machine.runtime.running)
 
 
 async def test_nothing_is_said_to_run_that_a_killed_server_ran(machine: Machine) -> None:
@@ -203,7 +203,7 @@ async def test_files_of_what_is_gone_are_removed_at_the_next_start(
     assert machine.logs.tail(intern.id, 1)
     await machine.kill()
     assert not machine.logs.tail(intern.id, 1)
-    await machine.until_true(lambda: not machine.files())
+    await until(lambda: not machine.files())
 
 
 async def test_sockets_of_a_killed_server_are_removed(machine: Machine) -> None:

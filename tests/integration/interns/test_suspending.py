@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.agency import happened
+from tests.waiting import happened
 from tollhouse.interns.lifecycle import FAILED, RUNS, STOPPED
 from tollhouse.interns.types import Operation, Status
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 
+from tests.waiting import until
 from tollhouse.storage.tables.interns import intern_machines
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ async def test_what_nobody_has_is_kept_aside_for_a_week(machine: Machine, strang
     assert aside(machine) == ["kept"]
     machine.agency.clock.advance(DAY)
     await machine.kill()
-    await machine.until_true(lambda: not aside(machine))
+    await until(lambda: not aside(machine))
 
 
 async def test_a_workspace_comes_back_with_its_intern(machine: Machine) -> None:
@@ -81,4 +82,4 @@ async def test_unfinished_archives_of_nobody_are_removed_beside_the_work(
 ) -> None:
     await machine.blobs.put("interns/strange/attempt/00000", b"half")
     await machine.kill()
-    await machine.until_true(lambda: not machine.blobs.blobs)
+    await until(lambda: not machine.blobs.blobs)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.interns.walking import until_walking, walks
 from tests.starting import SlowStart, is_gone
+from tests.waiting import happened
 from tollhouse.interns.archive import pack
 from tollhouse.interns.size import measure
 from tollhouse.interns.walks import walker as walker_module
@@ -77,7 +78,7 @@ async def test_a_walk_that_is_cancelled_while_it_starts_has_no_process(
 ) -> None:
     slow = SlowStart(monkeypatch)
     walking = asyncio.create_task(walker.digest(large, _MANY))
-    await slow.begun.wait()
+    await happened(slow.begun)
     walking.cancel()
     slow.may_go_on.set()
     with pytest.raises(asyncio.CancelledError):
@@ -137,7 +138,7 @@ async def test_who_waits_for_a_turn_goes_on(large: Path, monkeypatch: pytest.Mon
     alive = asyncio.Event()
     second = walker.pack(large, _MANY, alive.set)
     waiting = asyncio.create_task(anext(second))
-    await alive.wait()
+    await happened(alive)
     assert not waiting.done()
     await first.aclose()
     await waiting

@@ -1,9 +1,10 @@
 """What tests of walks look at: the processes that this one has started for them."""
 
-import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
+
+from tests.waiting import until
 
 
 def walks() -> list[int]:
@@ -23,7 +24,4 @@ def command(process: int) -> bytes:
 
 async def until_walking(count: int = 1) -> list[int]:
     """Wait until so many walks run."""
-    async with asyncio.timeout(30):
-        while len(found := walks()) < count:
-            await asyncio.sleep(0.002)
-    return found
+    return await until(lambda: found if len(found := walks()) >= count else None, pause=0.002)

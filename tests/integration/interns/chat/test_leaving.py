@@ -17,6 +17,7 @@ from tests.integration.interns.made_up_daemon import (
     event,
     stream,
 )
+from tests.waiting import PATIENCE, happened, until
 from tollhouse.api import policy
 from tollhouse.interns.chat.relay import Paces
 from tollhouse.interns.types import Operation
@@ -36,15 +37,15 @@ def paces() -> Paces:
     return Paces(silence=0.05)
 
 
+async def read_until(reader: asyncio.StreamReader, mark: bytes) -> bytes:
+    async with asyncio.timeout(PATIENCE):
+        return await reader.readuntil(mark)
+
+
 in_a_hurry = pytest.mark.parametrize(
     "paces", [Paces(stream=1.0, silence=0.05, farewell=0.2)], ids=["hurry"]
 )
 """Of a test that waits for the end of a stream's time."""
-
-
-async def until(room: Parlour, outcome: str) -> None:
-    while not room.counted(outcome):
-        await asyncio.sleep(0.01)
 
 
 async def test_a_silent_stream_says_that_it_lives(room: Parlour, daemon: MadeUpDaemon) -> None:
@@ -63,7 +64,7 @@ async def test_a_stream_that_takes_too_long_ends_the_run(
     told = await room.told()
     assert told.error is not None
     assert (told.error["code"], told.reason, told.content) == (504, "timeout", "Hello")
-    await daemon.left.wait()
+    await happened(daemon.left)
     assert room.counted("timeout") == 1
 
 
@@ -83,10 +84,10 @@ async def test_whoever_leaves_while_it_streams_ends_the_run(
 ) -> None:
     daemon.play([STREAM, FIRST, HOLD])
     reader, writer = await room.open()
-    await reader.readuntil(b"Hello")
+    await read_until(reader, b"Hello")
     writer.transport.abort()
-    await daemon.left.wait()
-    await until(room, "client_closed_request")
+    await happened(daemon.left)
+    await until(lambda: room.counted("client_closed_request"))
     assert room.streams() == 0
 
 
@@ -97,9 +98,9 @@ async def test_whoever_leaves_before_the_daemon_answers_ends_it_too(
     asked = asyncio.Event()
     daemon.on_asked = asked.set
     _, writer = await room.open()
-    await asked.wait()
+    await happened(asked)
     writer.transport.abort()
-    await daemon.left.wait()
+    await happened(daemon.left)
 
 
 async def test_whoever_leaves_an_answering_request_ends_the_run(
@@ -108,9 +109,9 @@ async def test_whoever_leaves_an_answering_request_ends_the_run(
     daemon.play([STREAM, chunk(event("text", {"text": "Hello"}, 7)), HOLD])
     message = {"role": "tool", "tool_call_id": "ask-1", "content": "allow_once"}
     reader, writer = await room.open({"session_id": "mine", "messages": [message]})
-    await reader.readuntil(b"Hello")
+    await read_until(reader, b"Hello")
     writer.transport.abort()
-    await daemon.left.wait()
+    await happened(daemon.left)
 
 
 async def test_after_a_question_the_connection_may_be_closed(
@@ -118,10 +119,10 @@ async def test_after_a_question_the_connection_may_be_closed(
 ) -> None:
     daemon.play(stream(STARTED, PERMISSION))
     reader, writer = await room.open()
-    received = await reader.readuntil(b"[DONE]")
+    received = await read_until(reader, b"[DONE]")
     assert b'"tool_calls"' in received
     writer.transport.abort()
-    await until(room, "tool_calls")
+    await until(lambda: room.counted("tool_calls"))
     assert room.counted("client_closed_request") == 0
 
 
@@ -130,9 +131,9 @@ async def test_an_intern_that_is_suspended_severs_its_streams(
 ) -> None:
     daemon.play([STREAM, FIRST, HOLD])
     reader, writer = await room.open()
-    await reader.readuntil(b"Hello")
+    await read_until(reader, b"Hello")
     await room.machine.ask(Operation.SUSPEND, room.intern)
-    assert b'"stream_severed"' in await reader.readuntil(b"[DONE]")
+    assert b'"stream_severed"' in await read_until(reader, b"[DONE]")
     writer.close()
 
 
@@ -143,7 +144,7 @@ async def test_a_caller_that_does_not_read_does_not_hold_the_run(
     flood = [chunk(event("text", {"text": "x" * 60_000}, number)) for number in range(3, 600)]
     daemon.play([STREAM, FIRST, *flood, HOLD])
     _, writer = await room.open()
-    await until(room, "client_closed_request")
+    await until(lambda: room.counted("client_closed_request"))
     assert room.streams() == 0
     writer.transport.abort()
 
@@ -153,9 +154,9 @@ async def test_one_stream_follows_another_on_the_same_connection(
 ) -> None:
     daemon.play(stream(STARTED, ENDED))
     reader, writer = await room.open()
-    first = await reader.readuntil(LAST_CHUNK)
+    first = await read_until(reader, LAST_CHUNK)
     writer.write(room.request())
-    second = await reader.readuntil(LAST_CHUNK)
+    second = await read_until(reader, LAST_CHUNK)
     assert first.startswith(b"HTTP/1.1 200 ")
     assert second.startswith(b"HTTP/1.1 200 ")
     assert b"[DONE]" in second
@@ -173,7 +174,7 @@ async def test_a_chat_that_does_not_begin_in_time_is_refused(
     assert error["metadata"] == {"reason": "timeout", "retryable": True}
     assert "1.0 seconds" in error["message"]
     if daemon.asked:  # else the time was over before
-        await daemon.left.wait()
+        await happened(daemon.left)
 
 
 async def test_a_stream_that_has_begun_has_its_own_time(

@@ -14,6 +14,7 @@ from tests.integration.interns.made_up_daemon import (
     refusing,
 )
 from tests.integration.interns.parlour import CHATS, answer
+from tests.waiting import happened
 from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.interns.chat.relay import Paces
 from tollhouse.kernel.errors import Unavailable
@@ -174,7 +175,7 @@ async def test_a_daemon_that_hangs_times_out_and_is_left(
     daemon.play(answer_of_the_daemon)
     refused(await room.send(), 504, "timeout", retryable=True)
     if daemon.asked:  # else the time was over before
-        await daemon.left.wait()
+        await happened(daemon.left)
 
 
 # What lies before the daemon

@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.interns.runtimes.inside import Sandboxes
 from tests.starting import SlowStart, is_gone
+from tests.waiting import happened
 from tollhouse.interns.runtimes.base import RuntimeFailed
 from tollhouse.interns.runtimes.filesize import below
 
@@ -196,7 +197,7 @@ async def test_one_that_is_cancelled_while_it_starts_leaves_no_process(
 ) -> None:
     slow = SlowStart(monkeypatch)
     starting = asyncio.create_task(sandboxes.run(nothing))
-    await slow.begun.wait()
+    await happened(slow.begun)
     while len(started := [*below(slow.child.pid)]) < 2:  # it has begun to start what it is for
         await asyncio.sleep(0.01)
     starting.cancel()

@@ -36,7 +36,7 @@ from tollhouse.vault.egress.ways import Gateway, Network
 from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import trustme
 
@@ -230,13 +230,6 @@ class House:
         """Return the head of a request for a host, with further lines."""
         named = f"Host: {host}:{self.port_of(host)}"
         return "".join(f"{line}\r\n" for line in (request, named, *lines, "")).encode("latin-1")
-
-
-async def until(holds: Callable[[], object]) -> None:
-    """Wait for what the event loop brings about by itself."""
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.001)
 
 
 class ConnectRefusedError(AssertionError):

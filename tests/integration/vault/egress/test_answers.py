@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.integration.vault.egress.attacks.answers import SWITCH, UPGRADE
-from tests.integration.vault.egress.house import VALUE, Client, House, until
+from tests.integration.vault.egress.house import VALUE, Client, House
+from tests.waiting import until
 from tollhouse.testing.raw_server import Peer, reply, say
 
 TOKEN = "Authorization: Bearer {{secret:token}}"

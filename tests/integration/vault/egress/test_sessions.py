@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from tests.integration.vault.egress.house import API, OTHER, Client, House, until
+from tests.integration.vault.egress.house import API, OTHER, Client, House
+from tests.waiting import until
 from tollhouse.testing.raw_server import say
 from tollhouse.testing.script import End
 from tollhouse.vault.egress import connection, conversation, proxy, wire

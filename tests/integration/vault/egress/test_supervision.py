@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from tests.integration.vault.egress.house import Client, until
+from tests.integration.vault.egress.house import Client
 from tests.starting import SlowStart, is_gone
+from tests.waiting import happened, until
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.secret import Secret
 from tollhouse.vault.egress import process, service
@@ -113,16 +114,14 @@ def runs_instead(patch: pytest.MonkeyPatch, script: str) -> None:
 async def test_a_process_that_was_made_ready_serves_the_first_session(egress: Egress) -> None:
     egress.make_ready()
     egress.make_ready()
-    while not (ready := pid_of(egress)):
-        await asyncio.sleep(0.01)
+    ready = await until(lambda: pid_of(egress))
     assert await is_served(await egress.open(Wanted("a", WHO)))
     assert pid_of(egress) == ready
 
 
 async def test_a_process_that_was_made_ready_ends_without_a_session(egress: Egress) -> None:
     egress.make_ready()
-    while not (ready := pid_of(egress)):
-        await asyncio.sleep(0.01)
+    ready = await until(lambda: pid_of(egress))
     await egress.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(ready, 0)
@@ -294,7 +293,7 @@ async def test_a_process_that_is_just_being_started_is_gone_when_the_server_has_
 ) -> None:
     slow = SlowStart(monkeypatch)
     opening = asyncio.create_task(egress.open(Wanted("session", WHO)))
-    await slow.begun.wait()
+    await happened(slow.begun)
     stopping = asyncio.create_task(egress.stop())
     await asyncio.sleep(0.05)
     slow.may_go_on.set()
