@@ -1,6 +1,6 @@
 """An MCP server as a program, of which an argument says how it behaves.
 
-python mcp_server.py good | hangs | silent | dies | fails | leaves
+python mcp_server.py good | hangs | silent | dies | fails | leaves | counts
 """
 
 import json
@@ -8,6 +8,7 @@ import sys
 import time
 
 kind = sys.argv[1]
+calls = 0
 if kind == "dies":
     sys.exit(3)
 for line in sys.stdin:
@@ -27,15 +28,21 @@ for line in sys.stdin:
     elif method == "tools/list":
         schema = {"type": "object", "properties": {"text": {"type": "string"}}}
         tool = {"name": "echo", "description": "Say it again.", "inputSchema": schema}
+        if kind == "counts":
+            tool["outputSchema"] = {"type": "object", "required": ["calls"]}
         reply["result"] = {"tools": [tool]}
     elif method == "tools/call":
         if kind == "silent":
             continue
         if kind == "leaves" and message["params"]["arguments"]["text"] == "Go":
             sys.exit(0)
-        text = f"{message['params']['arguments'].get('text')} again"
+        said = message["params"]["arguments"].get("text")
+        calls += 1
+        text = f"call {calls}" if kind == "counts" else f"{said} again"
         content = [{"type": "text", "text": text}]
         reply["result"] = {"content": content, "isError": kind == "fails"}
+        if kind == "counts" and said != "Miss your schema":
+            reply["result"]["structuredContent"] = {"calls": calls}
     else:
         reply["error"] = {"code": -32601, "message": "unknown"}
     sys.stdout.write(f"{json.dumps(reply)}\n")

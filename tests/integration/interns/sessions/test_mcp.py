@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,7 +101,7 @@ async def test_a_file_that_cannot_be_read_ends_no_run(
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Servers:
-    configure(tmp_path, "good", "hangs", "silent", "dies", "fails", "leaves")
+    configure(tmp_path, "good", "hangs", "silent", "dies", "fails", "leaves", "counts")
     return Servers(tmp_path, dict(os.environ), Patience(start=3, call=1))
 
 
@@ -137,6 +139,28 @@ async def test_a_server_that_ended_is_started_anew(servers: Servers) -> None:
     with pytest.raises(ServerFailed, match="Connection closed"):
         await servers.call(config, "echo", {"text": "Go"})
     assert await servers.call(config, "echo", {"text": "And"}) == "And again"
+    await servers.close()
+
+
+async def test_a_server_that_misses_its_own_schema_runs_on(servers: Servers) -> None:
+    config = servers.configured()["counts"]
+    with pytest.raises(ServerFailed, match="output schema"):
+        await servers.call(config, "echo", {"text": "Miss your schema"})
+    assert await servers.call(config, "echo", {"text": "And"}) == "call 2"
+    await servers.close()
+
+
+async def test_whoever_gives_a_server_up_leaves_the_one_in_its_place_alone(
+    servers: Servers,
+) -> None:
+    named = servers.configured()
+    new = replace(named["counts"], name="hangs")
+    waiting = asyncio.create_task(servers.tools(named["hangs"]))
+    await asyncio.sleep(0)
+    assert await servers.call(new, "echo", {"text": "Hello"}) == "call 1"
+    with pytest.raises(ServerFailed, match="did not start within"):
+        await waiting
+    assert await servers.call(new, "echo", {"text": "And"}) == "call 2"
     await servers.close()
 
 

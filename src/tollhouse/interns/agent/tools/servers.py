@@ -18,12 +18,12 @@ import asyncio
 import hashlib
 import json
 import os
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
     from pathlib import Path
 
     from mcp import Client
@@ -32,6 +32,7 @@ _STOP_SECONDS: Final = 5.0
 _FILE: Final = ".mcp.json"
 _MOST_BYTES: Final = 256 * 1024
 _MOST_TOOLS: Final = 500
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +147,12 @@ class Servers:
         Raises:
             ServerFailed: It does not answer as it has to.
         """
-        client = await self._client(config)
+        running, client = await self._started(config)
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         while len(found) < _MOST_TOOLS:
             page = await self._bounded(
-                config, client.list_tools(cursor=cursor), self._patience.start
+                running, client.list_tools(cursor=cursor), self._patience.start
             )
             found += [
                 {
@@ -172,9 +173,9 @@ class Servers:
         Raises:
             ServerFailed: It says that it failed, or does not answer as it has to.
         """
-        client = await self._client(config)
+        running, client = await self._started(config)
         result = await self._bounded(
-            config, client.call_tool(tool, dict(arguments)), self._patience.call
+            running, client.call_tool(tool, dict(arguments)), self._patience.call
         )
         text = "\n".join(
             str(getattr(part, "text", f"({part.type} is left out)")) for part in result.content
@@ -188,39 +189,38 @@ class Servers:
         running, self._running = [*self._running.values()], {}
         await asyncio.gather(*(each.end() for each in running))
 
-    async def _client(self, config: ServerConfig) -> Client:
+    async def _started(self, config: ServerConfig) -> tuple[_Running, Client]:
         running = self._running.get(config.name)
-        if running is not None and (running.config != config or running.over):
-            await self._drop(config)
-            running = None
+        while running is not None and (running.config != config or running.over):
+            await self._drop(running)
+            running = self._running.get(config.name)  # somebody else may have been quicker
         if running is None:
             running = _Running(config, self._workspace, self._environment)
             self._running[config.name] = running
         try:
-            return await running.client(self._patience.start)
+            return running, await running.client(self._patience.start)
         except ServerFailed:
-            await self._drop(config)
+            await self._drop(running)
             raise
 
-    async def _drop(self, config: ServerConfig) -> None:
-        """End a server; it is started anew when it is asked again."""
-        running = self._running.pop(config.name, None)
-        if running is not None:
-            await running.end()
+    async def _drop(self, running: _Running) -> None:
+        """End a server; one of its name that is started since then runs on."""
+        if self._running.get(running.config.name) is running:
+            del self._running[running.config.name]
+        await running.end()
 
-    async def _bounded(self, config: ServerConfig, work: Any, seconds: float) -> Any:  # noqa: ANN401 - whatever the library answers
+    async def _bounded(self, running: _Running, work: Awaitable[_T], seconds: float) -> _T:
+        name = running.config.name
         try:
             async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError:
-            message = f"The server {config.name} did not answer within {seconds:g} seconds."
+            message = f"The server {name} did not answer within {seconds:g} seconds."
             raise ServerFailed(message) from None
-        except asyncio.CancelledError:
-            raise
         except Exception as error:  # noqa: BLE001 - its edge: what a server makes a library raise
             if _is_over(error):
-                await self._drop(config)
-            raise ServerFailed(f"The server {config.name}: {error}"[:2000]) from None
+                await self._drop(running)
+            raise ServerFailed(f"The server {name}: {error}"[:2000]) from None
 
 
 class _Running:
@@ -252,9 +252,8 @@ class _Running:
             self._task.cancel()
         await asyncio.wait({self._task}, timeout=_STOP_SECONDS)
         self._task.cancel()
-        with suppress(asyncio.CancelledError, ServerFailed):
-            if self._ready.done():
-                self._ready.exception()
+        if self._ready.done():
+            self._ready.exception()  # so that it counts as seen where nobody waited for it
 
     async def _hold(self, workspace: Path, environment: Mapping[str, str]) -> None:
         try:
@@ -300,11 +299,11 @@ async def _connected(
 
 
 def _is_over(error: Exception) -> bool:
-    """Tell whether a connection has ended, rather than that its server has refused something."""
+    """Tell whether a connection has ended, rather than that its server has said what is wrong."""
     from mcp import MCPError  # noqa: PLC0415
     from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415
 
-    return not isinstance(error, MCPError) or error.code == CONNECTION_CLOSED
+    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
 
 
 def _inner(error: BaseException) -> str:
