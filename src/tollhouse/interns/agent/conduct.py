@@ -94,7 +94,7 @@ class Conduct:
         """Inputs that were handed in and are in no message so far, by the library's id."""
         self._entered: list[int] = []
         self._told: set[str] = {answer.call for answer in order.answers}
-        """Calls whose beginning was told."""
+        """Calls whose beginning was told, and whose end was not."""
         self._returned: list[ToolReturnPart] = []
         self._spoken = False
         """Whether the model's words so far end in the middle of a line."""
@@ -221,6 +221,9 @@ class Conduct:
             outcome = "rejected"
         self._returned.append(part)
         self._step([{"call": part.tool_call_id, "outcome": outcome}])
+        # Some models give every call the same id.
+        self._told.discard(part.tool_call_id)
+        self._work.rejected.discard(part.tool_call_id)
 
     def _count(self, response: ModelResponse) -> None:
         usage, details = response.usage, response.provider_details or {}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.integration.interns.daemon.daemon_process import DaemonProcess
-    from tests.integration.interns.sessions.model_server import Answer, Model
+    from tests.integration.interns.sessions.model_server import Answer, Model, Turn
 
 WAIT = call("shell", command="touch waits; while [ ! -e go ]; do sleep 0.05; done; rm go")
 
@@ -42,6 +42,24 @@ async def test_a_run_tells_what_is_said_and_done(
     assert events.last == {"run": run, "outcome": "completed", "usage": usage}
     assert (daemon.workspace / "note").read_text() == "made\n"
     assert "made" in model.messages()[-1]["content"]
+
+
+async def test_a_call_is_told_though_one_before_had_its_id(model: Model, talk: Talk) -> None:
+    model.turns = [with_one_id("echo one"), with_one_id("echo two"), says("Done.")]
+    events = await talk.run("Work.")
+    assert [tool["title"] for tool in events.of("tool.started")] == ["Run echo one", "Run echo two"]
+    assert len({tool["call"] for tool in events.of("tool.started")}) == 1
+    assert (events.outcomes, events.text) == (["done", "done"], "Done.")
+
+
+def with_one_id(command: str) -> Turn:
+    """Have a call that has the same id as all others that are made by this."""
+
+    async def turn(answer: Answer) -> None:
+        answer.number = 0
+        await says(call("shell", command=command))(answer)
+
+    return turn
 
 
 async def test_the_conversation_goes_on(model: Model, talk: Talk) -> None:
