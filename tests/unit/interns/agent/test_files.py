@@ -78,6 +78,29 @@ def test_what_the_system_refuses_is_told(ctx: Any, name: str) -> None:
         read_file(ctx, name)
 
 
+def write_x(ctx: Any, name: str) -> str:
+    return write_file(ctx, name, "x")
+
+
+def edit_a(ctx: Any, name: str) -> str:
+    return edit_file(ctx, name, "a", "b")
+
+
+@pytest.mark.parametrize("name", ["circle", "circle/a"])
+def test_links_in_a_circle_are_told(ctx: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    for tool in (read_file, write_x, edit_a):
+        with pytest.raises(ToolFailed, match="system refuses"):
+            tool(ctx, name)
+
+
+def test_an_edit_makes_no_file_that_is_too_large(ctx: Any) -> None:
+    write_file(ctx, "a", "o" * 1000)
+    with pytest.raises(ToolFailed, match="more than 4194304 characters"):
+        edit_file(ctx, "a", "o", "x" * 5000, everywhere=True)
+    assert read_file(ctx, "a") == "o" * 1000
+
+
 def test_one_place_is_replaced(ctx: Any) -> None:
     write_file(ctx, "a", "one two")
     assert edit_file(ctx, "a", "two", "three") == "One place is replaced."

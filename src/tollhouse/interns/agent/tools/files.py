@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 from pydantic import Field
 from pydantic_ai import RunContext
@@ -15,10 +15,14 @@ from pydantic_ai.exceptions import ToolFailed
 
 from tollhouse.interns.agent.tools.work import Work
 
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
 MOST_LINES: Final = 2000
 MOST_BYTES: Final = 64 * 1024
 """Of a file that the model gets at once."""
 LARGEST_EDITED: Final = 4 * 1024 * 1024
+"""Bytes of a file that is edited, and characters of what comes of it."""
 _NEW_MODE: Final = 0o644
 
 
@@ -100,6 +104,8 @@ def _edited(text: str, old: str, new: str, *, everywhere: bool) -> tuple[str, in
         raise ToolFailed("The file does not hold this text; read it again.")
     if count > 1 and not everywhere:
         raise ToolFailed(f"The file holds this text {count} times; give more of what is around it.")
+    if len(text) + count * (len(new) - len(old)) > LARGEST_EDITED:
+        raise ToolFailed(f"The file would have more than {LARGEST_EDITED} characters.")
     return text.replace(old, new), count
 
 
@@ -128,7 +134,7 @@ def _opened(path: Path) -> BinaryIO:
 
 def _replace(path: Path, data: bytes) -> None:
     """Put a file in place as a whole; a link stays, and its target is replaced."""
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # resolve() has an error of its own for links in a circle
     target.parent.mkdir(parents=True, exist_ok=True)
     mode = _NEW_MODE
     with suppress(FileNotFoundError):
@@ -148,13 +154,11 @@ def _replace(path: Path, data: bytes) -> None:
         raise
 
 
-class _told:  # noqa: N801 - reads as a function
-    """Tells the model what the system refuses."""
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (OSError, ValueError)):
-            text = error.strerror if isinstance(error, OSError) else None
-            raise ToolFailed(f"The system refuses: {text or error}.") from None
+@contextmanager
+def _told() -> Generator[None]:
+    """Tell the model what the system refuses."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        text = error.strerror if isinstance(error, OSError) else None
+        raise ToolFailed(f"The system refuses: {text or error}.") from None
