@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_ai import Agent
-from pydantic_ai.exceptions import RunCancelled, UserError
+from pydantic_ai.exceptions import RunCancelled, UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import (
     EnqueuedMessagesEvent,
     FunctionToolCallEvent,
@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 8192
 """Characters of a piece of text that is told at once."""
+_SHOWN_NAME: Final = 100
+"""Characters of a tool's name that are told; a model calls tools that there are not."""
+_LONGEST_ID: Final = 16 * 1024
+"""Characters. Some gateways put what a model has thought into the ids of its calls."""
 _OUTCOMES: Final = {"success": "done", "denied": "rejected", "interrupted": "interrupted"}
 _REJECTED: Final = "The user rejected this. Do not try again without asking."
 _BUG: Final = Failure("The agent has a bug; the log of the intern has its place.", retryable=False)
@@ -166,7 +170,7 @@ class Conduct:
                     if not counted:  # else it was before the run paused
                         self._count(node.model_response)
                         counted = True
-                        _check_end(node.model_response)
+                        _check(node.model_response)
                     self._step()
                     async with node.stream(run.ctx) as events:
                         async for event in events:
@@ -188,9 +192,11 @@ class Conduct:
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
                 self._tell("reasoning", text or "")
             case PartStartEvent(part=ToolCallPart() as part):
-                self._spending.hear(part.args_as_json_str())
-            case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=delta)):
-                self._spending.hear(str(delta or ""))
+                self._spending.hear(part.tool_name + part.tool_call_id + part.args_as_json_str())
+            case PartDeltaEvent(
+                delta=ToolCallPartDelta(tool_name_delta=name, args_delta=arguments)
+            ):
+                self._spending.hear(f"{name or ''}{arguments or ''}")
             case FunctionToolCallEvent(part=part):
                 self._begin_call(part)
             case FunctionToolResultEvent(part=part):
@@ -213,7 +219,8 @@ class Conduct:
             return
         self._told.add(part.tool_call_id)
         title = title_of(part.tool_name, part.args)
-        self._say("tool", call=part.tool_call_id, tool=part.tool_name, title=title)
+        tool = part.tool_name[:_SHOWN_NAME]
+        self._say("tool", call=part.tool_call_id, tool=tool, title=title)
 
     def _end_call(self, part: ToolReturnPart) -> None:
         outcome = _OUTCOMES.get(part.outcome, "failed")
@@ -295,10 +302,17 @@ def _prompt(inputs: Sequence[Input]) -> str | list[str] | None:
     return texts[0] if len(texts) == 1 else texts or None
 
 
-def _check_end(response: ModelResponse) -> None:
-    """Raise `BrokenOff` for an answer that has no end; the library takes it for a whole one."""
+def _check(response: ModelResponse) -> None:
+    """Refuse an answer that the library takes for a whole one, and no client could be told of.
+
+    Raises:
+        BrokenOff: It has no end.
+        UnexpectedModelBehavior: A call has an id that is too long.
+    """
     if "finish_reason" not in (response.provider_details or {}):
         raise BrokenOff
+    if any(len(call.tool_call_id) > _LONGEST_ID for call in response.tool_calls):
+        raise UnexpectedModelBehavior(f"a call's id has more than {_LONGEST_ID} characters")
 
 
 def _says(part: UserPromptPart, text: str) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MOST_REQUESTS: Final = 100
 """Of a run's to its model."""
 MOST_OUTPUT_BYTES: Final = 4 * 1024 * 1024
-"""Of all that a run's model says: text, reasoning, arguments of tools."""
+"""Of all that a run's model says: text, reasoning, calls of tools."""
 
 
 class TooMuch(Exception):

@@ -42,10 +42,10 @@ class Answer:
     async def chunk(self, delta: dict[str, Any], finish: str | None = None) -> None:
         await self._send([{"index": 0, "delta": delta, "finish_reason": finish}])
 
-    async def call(self, name: str, arguments: object) -> None:
+    async def call(self, name: str, arguments: object, identity: str | None = None) -> None:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         function = {"name": name, "arguments": text}
-        identity = f"call_{self.number}_{self._calls}"
+        identity = identity or f"call_{self.number}_{self._calls}"
         part = {"index": self._calls, "id": identity, "type": "function", "function": function}
         self._calls += 1
         await self.chunk({"tool_calls": [part]})

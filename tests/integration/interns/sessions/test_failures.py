@@ -130,6 +130,31 @@ async def test_an_unknown_tool_is_told_to_the_model(model: Model, talk: Talk) ->
     assert "fly" in model.messages()[-1]["content"]
 
 
+async def test_of_the_long_name_of_an_unknown_tool_the_beginning_is_told(
+    model: Model, talk: Talk
+) -> None:
+    model.turns = [says(call("fly" * 100_000)), says("I cannot.")]
+    events = await talk.run("Fly.")
+    assert events.of("tool.started")[0]["tool"] == ("fly" * 100)[:100]
+    assert (events.outcomes, events.text) == (["failed"], "I cannot.")
+
+
+async def test_a_call_with_a_very_long_id_ends_the_run(model: Model, talk: Talk) -> None:
+    model.turns = [says_with_id("x" * 20_000), says("Again.")]
+    message = check_failed(await talk.run("Work."), retryable=True)
+    assert "16384 characters" in message
+    assert (await talk.run("Go on.")).text == "Again."
+
+
+def says_with_id(identity: str) -> Turn:
+    async def turn(answer: Answer) -> None:
+        await answer.begin()
+        await answer.call("shell", {"command": "true"}, identity)
+        await answer.finish()
+
+    return turn
+
+
 @pytest.mark.parametrize("arguments", ["{", "[]", '"text"', "null", '{"command": 5}', "{}"])
 async def test_wrong_arguments_are_told_to_the_model(
     model: Model, talk: Talk, arguments: str
@@ -170,6 +195,11 @@ async def test_a_very_long_piece_is_stopped(model: Model, talk: Talk) -> None:
 async def test_very_long_arguments_are_stopped(model: Model, talk: Talk) -> None:
     model.turns = [says(call("shell", command="x" * 10_000_000))]
     check_failed(await talk.run("Talk."), retryable=False)
+
+
+async def test_very_many_names_of_tools_are_stopped(model: Model, talk: Talk) -> None:
+    model.turns = [says(*(call("fly" * 50_000) for _ in range(30)))]
+    assert "4194304 bytes" in check_failed(await talk.run("Fly."), retryable=False)
 
 
 async def test_what_prints_without_end_is_ended(model: Model, talk: Talk) -> None:

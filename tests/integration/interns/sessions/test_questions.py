@@ -78,6 +78,23 @@ async def test_what_may_be_chosen_is_a_text_whatever_the_model_says(
     assert (await talk.answer(interaction(asked), two)).text == "Two."
 
 
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ([{"name": "a", "options": ["x" * 501]}], "at most 500"),
+        ([{"name": f"a{n}", "options": ["x" * 500] * 100} for n in range(2)], "65536 bytes"),
+    ],
+    ids=["an option", "all of it"],
+)
+async def test_a_question_that_is_too_long_is_told_to_the_model(
+    model: Model, talk: Talk, fields: object, why: str
+) -> None:
+    model.turns = [says(call("ask_user", message="Which?", fields=fields)), says("Oh.")]
+    events = await talk.run("Ask.")
+    assert (events.outcomes, events.text) == (["failed"], "Oh.")
+    assert why in model.messages()[-1]["content"]
+
+
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_question_may_be_declined(model: Model, talk: Talk, action: str) -> None:
     model.turns = [says(ASK), says("Then not.")]

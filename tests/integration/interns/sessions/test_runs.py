@@ -45,19 +45,20 @@ async def test_a_run_tells_what_is_said_and_done(
 
 
 async def test_a_call_is_told_though_one_before_had_its_id(model: Model, talk: Talk) -> None:
-    model.turns = [with_one_id("echo one"), with_one_id("echo two"), says("Done.")]
+    model.turns = [runs("echo one"), runs("echo two"), says("Done.")]
     events = await talk.run("Work.")
     assert [tool["title"] for tool in events.of("tool.started")] == ["Run echo one", "Run echo two"]
     assert len({tool["call"] for tool in events.of("tool.started")}) == 1
     assert (events.outcomes, events.text) == (["done", "done"], "Done.")
 
 
-def with_one_id(command: str) -> Turn:
-    """Have a call that has the same id as all others that are made by this."""
+def runs(command: str) -> Turn:
+    """Run a command, with the id that all have."""
 
     async def turn(answer: Answer) -> None:
-        answer.number = 0
-        await says(call("shell", command=command))(answer)
+        await answer.begin()
+        await answer.call("shell", {"command": command}, "call_0")
+        await answer.finish()
 
     return turn
 

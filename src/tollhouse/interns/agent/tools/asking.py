@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+import json
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 from pydantic_ai import RunContext
-from pydantic_ai.exceptions import CallDeferred
+from pydantic_ai.exceptions import CallDeferred, ToolFailed
 
 from tollhouse.interns.agent.tools.work import Work
 
 MOST_FIELDS: Final = 20
 _LONGEST: Final = 4000
+_MOST_BYTES: Final = 64 * 1024
+"""Of a question as a whole."""
+Option: TypeAlias = Annotated[str, Field(max_length=500)]
 
 
 class AskedField(BaseModel):
@@ -20,7 +24,7 @@ class AskedField(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=100)]
     type: Literal["string", "number", "integer", "boolean"] = "string"
     required: bool = True
-    options: Annotated[list[str], Field(max_length=100)] | None = None
+    options: Annotated[list[Option], Field(max_length=100)] | None = None
     """Of a string: what may be chosen."""
 
 
@@ -36,8 +40,10 @@ async def ask_user(
         message: The question.
         fields: What the answer holds; without, it is a text.
     """
-    asked = fields or [AskedField(name="answer")]
-    raise CallDeferred(metadata=elicitation(message, asked), kind="question")
+    asked = elicitation(message, fields or [AskedField(name="answer")])
+    if len(json.dumps(asked)) > _MOST_BYTES:
+        raise ToolFailed(f"The question has more than {_MOST_BYTES} bytes; ask a shorter one.")
+    raise CallDeferred(metadata=asked, kind="question")
 
 
 def elicitation(message: str, fields: list[AskedField]) -> dict[str, Any]:
