@@ -49,6 +49,8 @@ async def run_command(
 ) -> Finished:
     """Run a program until it ends; what it leaves in the background runs on.
 
+    Nobody reads what that prints: the first time that it does, it gets a SIGPIPE.
+
     Cancelled, or over a bound, it is killed with all that it has started.
 
     Raises:
@@ -67,23 +69,18 @@ async def run_command(
         process_group=0,
     )
     group = transport.get_pid()
-    reason: str | None = None
     try:
-        async with asyncio.timeout(seconds):
-            await heard.ended.wait()
-            reason = heard.reason
-    except TimeoutError:
-        reason = f"It was ended after {seconds:g} seconds."
-    except asyncio.CancelledError:
-        await asyncio.shield(_end(group, mark))
-        raise
-    finally:
+        reason = await _ending(heard, seconds)
         if reason is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LINGER_SECONDS):
                     await heard.silent.wait()
         else:
             await _end(group, mark)
+    except asyncio.CancelledError:
+        await asyncio.shield(_end(group, mark))
+        raise
+    finally:
         transport.close()
     return Finished(heard.output.text(), None if reason else transport.get_returncode(), reason)
 
@@ -108,6 +105,16 @@ class _Heard(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self.ended.set()
+
+
+async def _ending(heard: _Heard, seconds: float) -> str | None:
+    """Wait for the end of a program; return why it has to be ended, if it has."""
+    try:
+        async with asyncio.timeout(seconds):
+            await heard.ended.wait()
+    except TimeoutError:
+        return f"It was ended after {seconds:g} seconds."
+    return heard.reason
 
 
 async def _end(group: int, mark: str) -> None:

@@ -30,7 +30,7 @@ async def shell(
     """Run a command with bash, in the workspace, and return what it prints and its exit code.
 
     Nothing is typed into it. Of long output you get the beginning and the end. What it leaves in
-    the background runs on.
+    the background runs on; redirect the output of that, or it ends as soon as it prints.
 
     Args:
         ctx: Of the call.

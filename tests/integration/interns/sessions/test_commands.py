@@ -1,0 +1,88 @@
+"""Programs that a tool runs, and whose call is broken off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.interns.daemon.daemon_process import eventually
+from tollhouse.interns.agent.tools import commands
+from tollhouse.interns.agent.tools.commands import Finished, run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHELL_THEN_CHILD = "sleep 86391 & echo $$ $! > made; mv made numbers"
+
+
+@pytest.fixture(autouse=True)
+def _pipes_are_closed() -> Iterator[None]:
+    before = pipes()
+    yield
+    assert pipes() == before
+
+
+def pipes() -> set[str]:
+    found: set[str] = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the listing's own
+            found.add(str(link.readlink()))
+    return {name for name in found if name.startswith("pipe:")}
+
+
+def begun(folder: Path, command: str, seconds: float) -> asyncio.Task[Finished]:
+    return asyncio.create_task(run_command(["/bin/sh", "-c", command], folder, os.environ, seconds))
+
+
+def runs(number: str) -> bool:
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes() != b""
+    except OSError:
+        return False
+
+
+async def numbers(folder: Path) -> list[str]:
+    await eventually((folder / "numbers").exists)
+    return (folder / "numbers").read_text().split()
+
+
+async def check_broken_off(task: asyncio.Task[Finished]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)  # for the pipes to be closed
+
+
+async def test_what_is_in_the_background_is_ended_with_a_call_that_waits_for_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "_LINGER_SECONDS", 60)
+    task = begun(tmp_path, SHELL_THEN_CHILD, seconds=60)
+    shell, child = await numbers(tmp_path)
+    await eventually(lambda: not runs(shell))
+    assert runs(child)
+    await check_broken_off(task)
+    assert not runs(child)
+
+
+async def test_a_call_that_is_broken_off_while_it_is_ended_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end, ending = commands._end, asyncio.Event()  # noqa: SLF001 - it takes long here
+
+    async def begin_to_end(*_: object) -> None:
+        monkeypatch.setattr(commands, "_end", end)
+        ending.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(commands, "_end", begin_to_end)
+    task = begun(tmp_path, f"{SHELL_THEN_CHILD}; wait", seconds=1)
+    started = await numbers(tmp_path)
+    await ending.wait()
+    await check_broken_off(task)
+    assert not any(map(runs, started))
