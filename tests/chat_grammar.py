@@ -14,7 +14,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.chat_tee import Passed
 
 KEEP_ALIVE: Final = ": keepalive"
 DONE: Final = "data: [DONE]"
@@ -78,26 +83,63 @@ def check_stream(data: bytes) -> Told:
     _must(data.endswith(b"\n\n"), "the stream does not end with an empty line")
     blocks = data.decode().removesuffix("\n\n").split("\n\n")
     _must(blocks[-1] == DONE, f"the last event is {blocks[-1][:80]!r}")
-    told, chunks = Told(), []
-    for block in blocks[:-1]:
+    told = Told()
+    chunks = _chunks(blocks[:-1], told)
+    _must(len(chunks) >= 3, f"{len(chunks)} chunks cannot be a stream")
+    first, *middle, finish, final = chunks
+    _check_first(first)
+    _check_all_middle(middle, told)
+    _check_finish(finish, told)
+    _check_final(final, told)
+    return told
+
+
+def check_passed(passed: Passed) -> None:
+    """Check a stream that a tee has kept: a whole one, or the beginning of one that was left.
+
+    Raises:
+        Illegal: It breaks the grammar, or the gateway broke it off itself.
+    """
+    if passed.ended or passed.data.endswith(f"{DONE}\n\n".encode()):
+        check_stream(passed.data)
+        return
+    _must(passed.left, f"the gateway broke off a stream after {passed.data[-80:]!r}")
+    told = Told()
+    whole, _, _ = passed.data.decode(errors="replace").rpartition("\n\n")
+    first, *middle = _chunks(whole.split("\n\n"), told) if whole else [None]
+    if first is not None:
+        _check_first(first)
+        # What may follow is its end: how a stream ends is checked where it does.
+        going_on = [each for each in middle if _goes_on(each)]
+        _must(middle[: len(going_on)] == going_on, "goes on after it has finished")
+        _check_all_middle(going_on, told)
+
+
+def _chunks(blocks: Sequence[str], told: Told) -> list[dict[str, Any]]:
+    """Return the chunks of some events, checked for what all of them share."""
+    chunks: list[dict[str, Any]] = []
+    for block in blocks:
         if block == KEEP_ALIVE:
             told.keep_alives += 1
         else:
             _must(block.startswith("data: {") and "\n" not in block, f"no chunk: {block[:80]!r}")
             chunks.append(json.loads(block.removeprefix("data: ")))
-    _must(len(chunks) >= 3, f"{len(chunks)} chunks cannot be a stream")
-    told.id = str(chunks[0].get("id"))
-    _must(_ID.fullmatch(told.id) is not None, f"the id {told.id!r}")
+    if chunks:
+        told.id = str(chunks[0].get("id"))
+        _must(_ID.fullmatch(told.id) is not None, f"the id {told.id!r}")
     for chunk in chunks:
         _check_common(chunk, chunks[0])
         told.models.append(chunk["model"])
-    first, *middle, finish, final = chunks
-    _check_first(first)
-    for place, chunk in enumerate(middle):
-        _check_middle(chunk, told, is_last=place == len(middle) - 1)
-    _check_finish(finish, told)
-    _check_final(final, told)
-    return told
+    return chunks
+
+
+def _goes_on(chunk: dict[str, Any]) -> bool:
+    return any(choice.get("finish_reason") is None for choice in chunk["choices"])
+
+
+def _check_all_middle(chunks: Sequence[dict[str, Any]], told: Told) -> None:
+    for place, chunk in enumerate(chunks):
+        _check_middle(chunk, told, is_last=place == len(chunks) - 1)
 
 
 def _check_common(chunk: dict[str, Any], first: dict[str, Any]) -> None:

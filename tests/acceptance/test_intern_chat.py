@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.acceptance.egress_hosts import BOUND
+from tests.acceptance.heard_server import chats_of, start_heard_server
 from tests.acceptance.intern_rooms import Rooms, kill, sandboxed
 from tests.acceptance.intern_talks import Talk
-from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acp_editor import editor_with_command
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from tests.acceptance.egress_hosts import Hosts
+    from tests.acceptance.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
 PROGRAM = "write: answer.py\n  print(6 * 7)\nrun: python3 answer.py"
@@ -24,7 +25,7 @@ PROGRAM = "write: answer.py\n  print(6 * 7)\nrun: python3 answer.py"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[ServerProcess]:
-    with start_server(tmp_path_factory.mktemp("i"), config=hosts.config()) as server:
+    with start_heard_server(tmp_path_factory.mktemp("i"), config=hosts.config()) as server:
         yield server
 
 
@@ -124,6 +125,7 @@ def test_its_limit_ends_a_run_with_a_clear_error(rooms: Rooms) -> None:
 
 async def test_an_editor_holds_a_session_with_it(rooms: Rooms) -> None:
     rooms.run()
+    before = len(chats_of(rooms.server))
     async with editor_with_command(Served(rooms)) as editor:
         await editor.begin()
         await editor.agent.set_session_mode(session_id=editor.session_id, mode_id="manual")
@@ -135,6 +137,7 @@ async def test_an_editor_holds_a_session_with_it(rooms: Rooms) -> None:
         ("echo two", 4),
     ]
     assert ("\none\n" in editor.text, "\ntwo\n" in editor.text) == (False, True)
+    assert len(chats_of(rooms.server)) == before + 3
 
 
 class Served(NamedTuple):

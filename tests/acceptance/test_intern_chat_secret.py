@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.canaries import PLANTED, Scanner
-from tests.acceptance.egress_hosts import BOUND, serving_hosts
+from tests.acceptance.egress_hosts import BOUND
+from tests.acceptance.heard_server import start_heard_server
 from tests.acceptance.intern_rooms import Rooms, is_bubblewrap, memory_of, sandboxed
 from tests.acceptance.intern_talks import Talk
-from tests.acceptance.server_process import start_server
 from tests.integration.interns.sessions.model_server import call, says, serving
 
 if TYPE_CHECKING:
@@ -82,17 +82,13 @@ class Used:
 
 
 @pytest.fixture(scope="module")
-def used(tmp_path_factory: pytest.TempPathFactory) -> Generator[Used]:
-    with (
-        serving_hosts(tmp_path_factory.mktemp("hosts")) as hosts,
-        serving() as model,
-        start_server(
-            tmp_path_factory.mktemp("i"), config=hosts.config(PROVIDER.format(url=model.url))
-        ) as server,
-    ):
-        rooms = Rooms(server)
-        yield Used(rooms, hosts, model)
-        rooms.clear()
+def used(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[Used]:
+    with serving() as model:
+        config = hosts.config(PROVIDER.format(url=model.url))
+        with start_heard_server(tmp_path_factory.mktemp("i"), config=config) as server:
+            rooms = Rooms(server)
+            yield Used(rooms, hosts, model)
+            rooms.clear()
 
 
 def leaks(content: bytes) -> set[tuple[str, str]]:

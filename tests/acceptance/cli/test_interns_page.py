@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment, start_server
+from tests.acceptance.heard_server import chats_of, start_heard_server
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,7 @@ def test_the_commands_of_the_page_print_what_it_shows(
     served, exported, *rest = commands()
     assert (served[0], exported[0]) == ("tollhouse serve", "export TOLLHOUSE_API_KEY=sk-th-v1-...")
     folder = tmp_path_factory.mktemp("i")  # its path leaves room for those of sockets
-    with start_server(folder) as server:
+    with start_heard_server(folder) as server:
         there = {"TOLLHOUSE_API_KEY": server.api_key, "TOLLHOUSE_DATA_DIR": str(server.data_dir)}
         environment = clean_environment(there)
         environment["PATH"] = f"{TOLLHOUSE.parent}:{environment['PATH']}"
@@ -72,3 +73,5 @@ def test_the_commands_of_the_page_print_what_it_shows(
                 line for line in map(plain, filter(is_printed, lines)) if line not in printed
             ]
             assert missing == [], (command, done.stdout)
+        chats = sum("tollhouse intern chat" in command for command, _ in rest)
+        assert len(chats_of(server)) >= chats

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from tests.chat_grammar import Told, check_stream
+from tests.chat_grammar import Told, check_passed, check_stream
+from tests.chat_tee import ChatTee
 from tollhouse.api.control import control_app
 from tollhouse.api.front import Front, Routes
 from tollhouse.api.server import make_server
@@ -132,7 +133,7 @@ def answer(session: str, interaction: str, content: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def parlour(machine: Machine, paces: Paces, chats: int = CHATS) -> AsyncIterator[Parlour]:
-    """Serve interns of a machine, and run one."""
+    """Serve interns of a machine, and run one; every stream of a chat has to be legal."""
     agency = machine.agency
     metrics, server_settings = Metrics(), ServerSettings()
     chat = ChatService(
@@ -149,7 +150,8 @@ async def parlour(machine: Machine, paces: Paces, chats: int = CHATS) -> AsyncIt
         metrics,
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = make_server(front, limit_per_address=1_000, shutdown_seconds=1)
+        tee = ChatTee(front)
+        server = make_server(tee, limit_per_address=1_000, shutdown_seconds=1)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await server.listening.wait()
         host, port = listener.getsockname()
@@ -159,3 +161,5 @@ async def parlour(machine: Machine, paces: Paces, chats: int = CHATS) -> AsyncIt
             yield Parlour(machine, await machine.running(), metrics, origin, http)
         server.should_exit = True
         await serving
+    for passed in tee.passed:
+        check_passed(passed)
