@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tollhouse.interns.daemon.settings import Settings
 
+_SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 # Nothing of the daemon's own environment but what says how to speak and where things are.
 _PASSED_ON: Final = frozenset(("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR"))
 
@@ -25,4 +26,5 @@ def program_environment(settings: Settings) -> dict[str, str]:
         "TOLLHOUSE_INTERN_ID": settings.intern_id,
         "TOLLHOUSE_INTERN_NAME": settings.intern_name,
         **settings.environment,
+        "SHELL": next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1]),
     }

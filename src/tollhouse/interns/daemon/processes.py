@@ -88,6 +88,42 @@ class Children:
         self._ending[pid] = asyncio.get_running_loop().create_future()
         return pid
 
+    def start_piped(
+        self, path: str, arguments: list[str], environment: Mapping[str, str], *, errors: bool
+    ) -> tuple[int, int, int]:
+        """Start a program between two pipes, as `start` does.
+
+        Args:
+            path: Of the program.
+            arguments: All of them, its name first.
+            environment: All of it.
+            errors: Whether its standard error is in its output; else that is the daemon's log.
+
+        Returns:
+            Its number, and where its output comes from and its input goes to; neither blocks.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        ends: list[int] = []
+        try:
+            ends += os.pipe()
+            ends += os.pipe()
+            their_input, our_output, our_input, their_output = ends
+            for end in (our_output, our_input):
+                os.set_blocking(end, False)
+            outputs = (1, 2) if errors else (1,)
+            files = [(os.POSIX_SPAWN_DUP2, their_input, 0)]
+            files += [(os.POSIX_SPAWN_DUP2, their_output, number) for number in outputs]
+            pid = self.start(path, arguments, environment, files)
+        except BaseException:
+            for end in ends:
+                os.close(end)
+            raise
+        os.close(their_input)
+        os.close(their_output)
+        return pid, our_input, our_output
+
     async def ended(self, pid: int) -> int:
         """Wait for a program; return its exit code, or 128 and the signal that ended it."""
         return await asyncio.shield(self._ending[pid])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -18,7 +17,6 @@ from tollhouse.interns.agent.tools.work import Work
 SCOPE: Final = "shell"
 """Of commands with network."""
 LONGEST_SECONDS: Final = 3600
-_SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 
 
 async def shell(
@@ -38,9 +36,8 @@ async def shell(
         network: Whether it needs the network.
         timeout_seconds: After so many seconds it is ended.
     """
-    program = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
-    line = [program, "-lc", command]
     work = ctx.deps
+    line = [work.environment["SHELL"], "-lc", command]
     if work.permits.manual:
         if network:
             need_consent(ctx, SCOPE, command)

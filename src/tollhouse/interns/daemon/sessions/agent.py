@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,9 +23,12 @@ LONGEST_LINE: Final = 64 * 1024 * 1024
 _END_SECONDS: Final = 10.0
 _FOLDER: Final = str(Path(tollhouse.__file__).resolve().parent.parent)
 _START: Final = "from tollhouse.interns.agent.main import main; sys.exit(main())"
+# As `-m tollhouse.interns.agent`, where Python finds that by itself.
 _COMMAND: Final = (
-    # As `-m tollhouse.interns.agent`, where Python finds that by itself.
-    *(sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {_FOLDER!r}); {_START}"),
+    sys.executable,
+    "-I",
+    "-c",
+    f"import sys; sys.path.insert(0, {_FOLDER!r}); {_START}",
 )
 
 
@@ -37,22 +39,34 @@ class AgentGone(Exception):
 class AgentProcess:
     """An agent that runs."""
 
-    def __init__(self, children: Children, pid: int, reads: int, writes: int) -> None:
-        """Take what was started; see `Agents`."""
-        self.pid = pid
+    def __init__(
+        self, children: Children, environment: Mapping[str, str], setup: Mapping[str, Any]
+    ) -> None:
+        """Start it.
+
+        Args:
+            children: Starts it.
+            environment: Its variables, and those of the programs that it starts.
+            setup: What it is told first.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        self.pid, *self._pipes = children.start_piped(
+            sys.executable, list(_COMMAND), environment, errors=False
+        )
         self._children = children
-        self._pipes: tuple[int, ...] = (reads, writes)
-        """Until they are opened."""
+        self._setup = setup
         self._reader = asyncio.StreamReader(limit=LONGEST_LINE)
         self._reading: asyncio.ReadTransport | None = None
         self._writing: asyncio.WriteTransport | None = None
         self.ended = asyncio.create_task(self._wait())
 
-    async def open(self, setup: Mapping[str, Any]) -> None:
+    async def open(self) -> None:
         """Open the pipes, and tell it what holds for it, where that has not been done."""
         if not self._pipes:
             return
-        pipes, self._pipes = self._pipes, ()
+        pipes, self._pipes = self._pipes, []
         loop = asyncio.get_running_loop()
         reads = os.fdopen(pipes[0], "rb", buffering=0)
         writes = os.fdopen(pipes[1], "wb", buffering=0)
@@ -60,7 +74,7 @@ class AgentProcess:
             lambda: asyncio.StreamReaderProtocol(self._reader), reads
         )
         self._writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, writes)
-        self.send(setup)
+        self.send(self._setup)
 
     def send(self, line: Mapping[str, Any]) -> None:
         """Tell it something; one that is gone hears nothing."""
@@ -104,7 +118,7 @@ class AgentProcess:
         self._children.forget(self.pid)
 
     def _close(self) -> None:
-        pipes, self._pipes = self._pipes, ()
+        pipes, self._pipes = self._pipes, []
         for transport in (self._writing, self._reading):
             if transport is not None:
                 transport.close()
@@ -126,8 +140,8 @@ class Agents:
 
         Args:
             children: Starts it.
-            environment: Its variables, and those of the programs that it starts.
-            setup: What it is told first.
+            environment: See `AgentProcess`.
+            setup: The same.
             idle_seconds: So long after a run it is ended.
         """
         self._children = children
@@ -137,11 +151,6 @@ class Agents:
         self._agent: AgentProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
-
-    async def opened(self, agent: AgentProcess) -> AgentProcess:
-        """Return an agent that hears."""
-        await agent.open(self._setup)
-        return agent
 
     def prepare(self) -> None:
         """Start the agent, where it does not run: a run is about to begin.
@@ -153,7 +162,7 @@ class Agents:
         self.give_back()
 
     def take(self) -> AgentProcess:
-        """Return the agent for a run, started where it does not run; see `opened`.
+        """Return the agent for a run, started where it does not run; `open` it.
 
         Raises:
             OSError: It cannot be started.
@@ -161,8 +170,10 @@ class Agents:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._agent is None or self._agent.ended.done():
-            self._agent = self._start()
+        if self._agent is not None and self._agent.ended.done():
+            self._let_go()
+        if self._agent is None:
+            self._agent = AgentProcess(self._children, self._environment, self._setup)
         return self._agent
 
     def give_back(self) -> None:
@@ -170,7 +181,7 @@ class Agents:
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._idle_seconds, self._end_idle)
+        self._timer = loop.call_later(self._idle_seconds, self._let_go)
 
     def drop(self) -> None:
         """Kill the agent: it does not do as it is told."""
@@ -186,27 +197,8 @@ class Agents:
             self._timer.cancel()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    def _start(self) -> AgentProcess:
-        ends: list[int] = []
-        try:
-            ends += os.pipe()
-            ends += os.pipe()
-            their_input, our_output, our_input, their_output = ends
-            files = [
-                (os.POSIX_SPAWN_DUP2, their_input, 0),
-                (os.POSIX_SPAWN_DUP2, their_output, 1),
-            ]
-            pid = self._children.start(sys.executable, list(_COMMAND), self._environment, files)
-        except BaseException:
-            for end in ends:
-                with suppress(OSError):
-                    os.close(end)
-            raise
-        os.close(their_input)
-        os.close(their_output)
-        return AgentProcess(self._children, pid, our_input, our_output)
-
-    def _end_idle(self) -> None:
+    def _let_go(self) -> None:
+        """End the agent, which is idle, or has ended: its pipes are there still."""
         agent, self._agent = self._agent, None
         if agent is not None:
             self._end_later(agent)

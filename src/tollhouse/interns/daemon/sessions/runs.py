@@ -248,7 +248,8 @@ class Runs:
         session = working.run.session
         verdicts = self._verdicts.get(session, {})
         try:
-            agent = await agents.opened(agents.take())
+            agent = agents.take()
+            await agent.open()
             while (line := await working.drive(agent, self._order(working.run))) is not None:
                 with self._log.writing() as write:
                     working.pause(write, line, self._clock.new_id)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import termios
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tollhouse.interns.daemon.processes import kill_session, signal_group
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from tollhouse.interns.daemon.processes import Children
     from tollhouse.interns.daemon.terminal.messages import Size
-
-_SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 
 
 class Program:
@@ -77,7 +74,7 @@ def start_shell(
 
     Args:
         children: Starts it.
-        environment: All of its variables.
+        environment: All of its variables; `SHELL` is its path.
         size: Of its terminal.
         tty: Whether it gets a terminal. Else it reads a script, and what it prints on standard
             output and standard error comes as one.
@@ -85,10 +82,12 @@ def start_shell(
     Raises:
         OSError: There is no terminal left, or no process.
     """
-    shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
+    shell = environment["SHELL"]
     name = f"-{shell.rpartition('/')[2]}"  # the hyphen makes it a login shell
-    shown = {**environment, "SHELL": shell}
-    return (_on_terminal if tty else _between_pipes)(children, shell, name, shown, size)
+    if tty:
+        return _on_terminal(children, shell, name, environment, size)
+    pid, reads, writes = children.start_piped(shell, [name], environment, errors=True)
+    return Program(pid, reads, writes, tty=False)
 
 
 def _on_terminal(
@@ -110,29 +109,3 @@ def _on_terminal(
     finally:
         os.close(theirs)
     return Program(pid, ours, ours, tty=True)
-
-
-def _between_pipes(
-    children: Children, shell: str, name: str, environment: Mapping[str, str], _: Size
-) -> Program:
-    ends: list[int] = []
-    try:
-        ends += os.pipe()
-        ends += os.pipe()
-        their_input, our_output, our_input, their_output = ends
-        for end in (our_output, our_input):
-            os.set_blocking(end, False)
-        files = [
-            (os.POSIX_SPAWN_DUP2, their_input, 0),
-            (os.POSIX_SPAWN_DUP2, their_output, 1),
-            (os.POSIX_SPAWN_DUP2, their_output, 2),
-        ]
-        pid = children.start(shell, [name], environment, files)
-    except BaseException:
-        for end in ends:
-            with suppress(OSError):
-                os.close(end)
-        raise
-    os.close(their_input)
-    os.close(their_output)
-    return Program(pid, our_input, our_output, tty=False)
