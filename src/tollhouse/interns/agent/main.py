@@ -62,7 +62,7 @@ async def _obey(pipes: Pipes, runs: Runs) -> None:
             case "run":
                 runs.begin(Order.read(line))
             case "steer":
-                runs.steer(Input.read(line["input"]))
+                runs.steer(Input.read(line["input"]), line["until"])
             case "cancel":
                 runs.cancel()
             case _:

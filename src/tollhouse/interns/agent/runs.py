@@ -65,9 +65,16 @@ class Runs:
         self._task = asyncio.get_running_loop().create_task(self._conduct.conduct())
         self._task.add_done_callback(_check)
 
-    def steer(self, given: Input) -> None:
-        """Hand something into the run that runs, and say whether that came in time."""
-        taken = self._conduct is not None and self._conduct.steer(given)
+    def steer(self, given: Input, until: float) -> None:
+        """Hand something into the run that runs, and say whether that came in time.
+
+        Args:
+            given: What was said.
+            until: On the machine's monotonic clock: whoever said it is told then that it came to
+                nothing.
+        """
+        in_time = asyncio.get_running_loop().time() < until
+        taken = in_time and self._conduct is not None and self._conduct.steer(given)
         self._say("steered", input=given.number, taken=taken)
 
     def cancel(self) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models.function import FunctionModel
 
 from tollhouse.interns.agent.conduct import Conduct
-from tollhouse.interns.agent.orders import Input, Order
+from tollhouse.interns.agent.orders import Input, Order, Setup
 from tollhouse.interns.agent.permits import Permits
+from tollhouse.interns.agent.runs import Runs
 from tollhouse.interns.agent.tools.servers import Servers
 from tollhouse.interns.agent.tools.work import Work
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 FIRST = Input(1, "Begin.")
 LATE = Input(2, "And be quick.")
+ORDER = Order("r", manual=False, messages=(), inputs=(FIRST,), answers=(), verdicts={}, spent={})
 
 
 class Conducted:
@@ -32,15 +36,12 @@ class Conducted:
         """Called while the model speaks."""
         self.after: Callable[[], object] = int
         """Called when the library has left the run."""
-        order = Order(
-            "r", manual=False, messages=(), inputs=(FIRST,), answers=(), verdicts={}, spent={}
-        )
         work = Work(
             workspace, dict(os.environ), Permits(manual=False, verdicts={}), Servers(workspace, {})
         )
         self._agent: Any = Agent(FunctionModel(stream_function=self._speak), deps_type=Work)
         this: Any = self
-        self.conduct = Conduct(this, order, work, self._say)
+        self.conduct = Conduct(this, ORDER, work, self._say)
 
     @asynccontextmanager
     async def iter(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
@@ -77,3 +78,17 @@ async def test_what_comes_at_the_very_end_is_not_taken(tmp_path: Path) -> None:
     await conducted.conduct.conduct()
     assert taken == [False]
     assert conducted.said[-1]["error"]["retryable"] is True  # the model's failure, and no bug
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(60, True), (-1, False)])
+async def test_what_comes_too_late_is_not_taken(
+    tmp_path: Path, *, seconds: float, taken: bool
+) -> None:
+    said: list[dict[str, Any]] = []
+    setup = Setup("a/b", "", "http://127.0.0.1:9/v1", str(tmp_path), model_seconds=60)
+    runs = Runs(setup, lambda kind, **fields: said.append({"type": kind, **fields}))
+    runs.begin(ORDER)
+    runs.steer(LATE, asyncio.get_running_loop().time() + seconds)
+    assert said == [{"type": "steered", "input": LATE.number, "taken": taken}]
+    await asyncio.sleep(0)
+    await runs.close()

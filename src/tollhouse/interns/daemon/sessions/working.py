@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 CANCEL_SECONDS: Final = 5.0
 """For the agent to end a run; then the agent is killed."""
+STEER_SECONDS: Final = 10.0
+"""For the agent to take what is handed into a run. Later it takes it no more."""
+_WORD_SECONDS: Final = 5.0
+"""For its word of that, beyond."""
 _TEXTS: Final = frozenset(("text", "reasoning"))
 
 
@@ -92,7 +96,7 @@ class Working:
             self._agent.kill()
 
     async def steer(self, text: str) -> bool:
-        """Hand something into it; return whether the agent took it.
+        """Hand something into it; return whether the agent took it, which it did not do later.
 
         Raises:
             LogFailed: It cannot be written down.
@@ -103,9 +107,12 @@ class Working:
             number = write.input(self.run, text)
         taken: asyncio.Future[bool] = self._loop.create_future()
         self._steers[number] = taken, text
-        self._agent.send({"type": "steer", "input": {"id": number, "text": text}})
-        await asyncio.wait({taken})
-        if taken.cancelled() or not taken.result():  # then nobody has it, and the client is told
+        until = self._loop.time() + STEER_SECONDS
+        self._agent.send({"type": "steer", "until": until, "input": {"id": number, "text": text}})
+        await asyncio.wait({taken}, timeout=STEER_SECONDS + _WORD_SECONDS)
+        if not taken.done() or taken.cancelled() or not taken.result():
+            # Nobody has it, and the client is told.
+            self._steers.pop(number, None)
             with self._log.writing() as write:
                 write.entered([number])
             return False
