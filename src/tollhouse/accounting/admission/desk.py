@@ -21,9 +21,9 @@ import structlog
 from tollhouse.accounting.admission import decide, free, refusals
 from tollhouse.accounting.admission.account import Hold
 from tollhouse.accounting.admission.decide import Case
-from tollhouse.accounting.admission.roster import LOAD_SECONDS, NOT_READ, Roster
+from tollhouse.accounting.admission.roster import Roster
 from tollhouse.accounting.admission.types import Preview
-from tollhouse.kernel.errors import TollhouseError, Unavailable
+from tollhouse.kernel.errors import TollhouseError
 from tollhouse.kernel.waiting import happens_within
 
 if TYPE_CHECKING:
@@ -215,32 +215,11 @@ class Desk:
     # Waiting
 
     async def _account(self, claim: Claim) -> AccountState:
-        known = self._roster.known(claim.account_id, claim.key_hash)
-        if known is None:
-            known = await self._roster.fresh(claim.account_id, claim.key_hash)
-        return known if claim.payer_hash is None else await self._with_payer(claim)
-
-    async def _with_payer(self, claim: Claim) -> AccountState:
-        """Return an account of which both keys of a claim are fresh.
-
-        Raises:
-            Unavailable: They cannot be read, or go stale faster than they are read.
-        """
-        try:
-            async with asyncio.timeout(LOAD_SECONDS):
-                while (known := self._known_with_payer(claim)) is None:
-                    # What waiting for one has made stale of the other is read again.
-                    for key_hash in (claim.payer_hash, claim.key_hash):
-                        if self._roster.known(claim.account_id, str(key_hash)) is None:
-                            await self._roster.fresh(claim.account_id, str(key_hash))
-        except TimeoutError as error:
-            raise Unavailable(NOT_READ, retry_after=1) from error
-        return known
-
-    def _known_with_payer(self, claim: Claim) -> AccountState | None:
-        """Return an account without waiting, where both keys of a claim are fresh."""
-        payer = self._roster.known(claim.account_id, str(claim.payer_hash))
-        return None if payer is None else self._roster.known(claim.account_id, claim.key_hash)
+        keys = (claim.key_hash,)
+        if claim.payer_hash is not None:
+            keys = (claim.key_hash, claim.payer_hash)
+        known = self._roster.known(claim.account_id, *keys)
+        return known or await self._roster.fresh(claim.account_id, *keys)
 
     async def _queued(self, claim: Claim) -> bool:
         """Wait in the account's queue for what others hold."""

@@ -1,6 +1,6 @@
 """The accounts in memory: read when they are first needed, and again when something changed.
 
-    fresh(account, key)   -> the account, with facts no older than the latest change
+    fresh(account, keys)  -> the account, with facts no older than the latest change
     taken(record)         a charge is in the journal: it counts from now on
     booked(records)       charges are in the database, where the next reading finds them
     stale(account)        its credits, limits or type changed: read it before its next request
@@ -21,7 +21,7 @@ from tollhouse.accounting.days import spend_of, utc_day
 from tollhouse.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import date
 
     from tollhouse.accounting.admission.ports import Standing
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_REMEMBERED: Final = 50_000
 LOAD_SECONDS: Final = 5.0
-NOT_READ: Final = "The account's credits cannot be read now; try again in a moment."
+_NOT_READ: Final = "The account's credits cannot be read now; try again in a moment."
 _log = structlog.get_logger(__name__)
 
 
@@ -58,6 +58,13 @@ class Entry:
         """Tell whether the account and a key were read since the latest change."""
         found = self.read.get(key_hash)
         return found is not None and found[0] == self.changed
+
+    def missing(self, key_hashes: Iterable[str]) -> str | None:
+        """Return the first of some keys that was not; None where all were."""
+        for key_hash in key_hashes:  # of every request: no generator
+            if not self.knows(key_hash):
+                return key_hash
+        return None
 
 
 class Roster:
@@ -88,35 +95,31 @@ class Roster:
         self._full = MOST_REMEMBERED
         """From how many on the idle ones are forgotten."""
 
-    def known(self, account_id: str, key_hash: str) -> AccountState | None:
-        """Return an account whose facts and key are fresh; None where it has to be read."""
+    def known(self, account_id: str, *key_hashes: str) -> AccountState | None:
+        """Return an account whose facts and keys are fresh; None where it has to be read."""
         entry = self._entries.get(account_id)
-        if entry is None or not entry.knows(key_hash):
+        if entry is None or entry.missing(key_hashes) is not None:
             return None
-        if key_hash in entry.outdated and key_hash not in entry.refreshing:
-            entry.outdated.discard(key_hash)
-            self._refresh(entry, account_id, key_hash)
-        if self._max_age is not None:
-            _, read_at = entry.read[key_hash]
-            if self._clock.monotonic() - read_at > self._max_age:
-                self._refresh(entry, account_id, key_hash)
+        for key_hash in key_hashes:
+            self._keep_fresh(entry, account_id, key_hash)
         return entry.state
 
-    async def fresh(self, account_id: str, key_hash: str) -> AccountState:
-        """Return an account, read now unless its facts and its key are fresh.
+    async def fresh(self, account_id: str, *key_hashes: str) -> AccountState:
+        """Return an account, read now unless its facts and its keys are fresh.
 
         Raises:
-            Unavailable: It cannot be read.
+            Unavailable: It cannot be read, or goes stale faster than it is read.
         """
         entry = self._entry(account_id)
         entry.users += 1
         try:
             # The time limit holds for those who wait for another's reading, too.
             async with asyncio.timeout(LOAD_SECONDS), entry.loading:
-                while not entry.knows(key_hash):
-                    await self._read(entry, account_id, key_hash)
+                # What reading one has let go stale of another is read again.
+                while (missing := entry.missing(key_hashes)) is not None:
+                    await self._read(entry, account_id, missing)
         except TimeoutError as error:
-            raise Unavailable(NOT_READ, retry_after=1) from error
+            raise Unavailable(_NOT_READ, retry_after=1) from error
         finally:
             entry.users -= 1
         return entry.state
@@ -181,10 +184,20 @@ class Roster:
             account, key = await self._standing.load(account_id, key_hash)
         except Exception as error:
             _log.error("account_not_read", account=account_id, error=type(error).__name__)
-            raise Unavailable(NOT_READ, retry_after=1) from error
+            raise Unavailable(_NOT_READ, retry_after=1) from error
         entry.state.load(account)
         entry.state.key(key_hash).load(key)
         entry.read[key_hash] = (change, self._clock.monotonic())
+
+    def _keep_fresh(self, entry: Entry, account_id: str, key_hash: str) -> None:
+        """Have a known key read again beside the requests, where that is due."""
+        if key_hash in entry.outdated and key_hash not in entry.refreshing:
+            entry.outdated.discard(key_hash)
+            self._refresh(entry, account_id, key_hash)
+        if self._max_age is not None:
+            _, read_at = entry.read[key_hash]
+            if self._clock.monotonic() - read_at > self._max_age:
+                self._refresh(entry, account_id, key_hash)
 
     def _refresh(self, entry: Entry, account_id: str, key_hash: str) -> None:
         """Read again beside the requests, which go on with what is known."""

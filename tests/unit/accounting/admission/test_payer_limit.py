@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.accounting.admission.front_desk import ACCOUNT, CREDIT, KEY, FrontDesk, limits
-from tollhouse.accounting.admission import desk
+from tollhouse.accounting.admission import roster
 from tollhouse.accounting.admission.types import KeyFacts
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import KeyLimit, Spend
@@ -164,7 +164,7 @@ async def test_what_others_hold_of_the_payers_limit_is_waited_for() -> None:
 async def test_keys_that_go_stale_faster_than_they_are_read_refuse_with_503(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(desk, "LOAD_SECONDS", 0.1)
+    monkeypatch.setattr(roster, "LOAD_SECONDS", 0.1)
     front = front_desk(None)
 
     async def changing() -> None:
