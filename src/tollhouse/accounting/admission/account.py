@@ -45,12 +45,12 @@ class Hold:
         key: KeyState,
         claim: Claim,
         *,
+        payer: KeyState | None,
         key_nano: int,
+        payer_nano: int,
         free: bool,
         behind: bool,
         expires: float,
-        payer: KeyState | None = None,
-        payer_nano: int = 0,
     ) -> None:
         """Take what was decided."""
         self.account = account

@@ -14,7 +14,7 @@ Source: the order of the public gateway's checks and the six rules of its in-fli
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,7 +24,7 @@ from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from tollhouse.accounting.admission.account import AccountState
     from tollhouse.accounting.admission.key import KeyState
@@ -32,6 +32,17 @@ if TYPE_CHECKING:
     from tollhouse.accounting.rules import Rules
 
 _OR_BATCHES = ", or wait for batches to end"
+
+
+class Whose(NamedTuple):
+    """How a key's limit is called."""
+
+    source: Source
+    limit: str
+
+
+OWN: Final = Whose("key_limit", "the key's limit")
+PAYERS: Final = Whose("payer_limit", "the limit of the key that answers for this intern")
 
 
 @dataclass(slots=True)
@@ -48,27 +59,23 @@ class Case:
     """Whether the request came on a day that has passed."""
     payer: KeyState | None = None
     """The key that answers for `key`, where another one does: both limits hold."""
+    keys: tuple[tuple[KeyState, Whose], ...] = field(init=False)
+    """All whose limits hold."""
 
-
-class _Whose(NamedTuple):
-    """How a key's limit is called."""
-
-    source: Source
-    limit: str
-
-
-_OWN: Final = _Whose("key_limit", "the key's limit")
-_PAYERS: Final = _Whose("payer_limit", "the limit of the key that answers for this intern")
+    def __post_init__(self) -> None:
+        """Name the limits."""
+        own = (self.key, OWN)
+        self.keys = (own,) if self.payer is None else (own, (self.payer, PAYERS))
 
 
 def refusal(case: Case) -> Refusal | None:
     """Return why a request may not begin for want of credits; None where it may."""
     budget = budget_nano(case) if has_budget(case) else None
     return (
-        _spent_key(case)
+        _of_keys(case, _spent)
         or _no_credits(case)
         or _heavier_than_budget(case, budget)
-        or _held_key(case)
+        or _of_keys(case, _held)
         or _held_budget(case, budget)
     )
 
@@ -76,10 +83,11 @@ def refusal(case: Case) -> Refusal | None:
 def too_small(case: Case) -> Collection[Source]:
     """Return the limits of credits in which a request does not fit now, whichever refuses it."""
     budget = budget_nano(case) if has_budget(case) else None
-    refusals: Mapping[Source, Refusal | None] = {
-        "key_limit": _spent(case, case.key, _OWN) or _held(case, case.key, _OWN),
-        "payer_limit": case.payer
-        and (_spent(case, case.payer, _PAYERS) or _held(case, case.payer, _PAYERS)),
+    refusals: dict[Source, Refusal | None] = {
+        whose.source: _spent(case, key, whose) or _held(case, key, whose)
+        for key, whose in case.keys
+    }
+    refusals |= {
         "credits": _no_credits(case),
         "in_flight_budget": _heavier_than_budget(case, budget) or _held_budget(case, budget),
     }
@@ -90,10 +98,9 @@ def caps(case: Case, refused: Refusal | None = None) -> Sequence[Cap]:
     """Return every limit of credits that holds for a request; the one that refuses it first."""
     account = case.account
     found: list[Cap] = []
-    if (limit := case.key.cap(account.today)) is not None:
-        found.append(limit)
-    if case.payer and (limit := case.payer.cap(account.today, _PAYERS.source)) is not None:
-        found.append(limit)
+    for key, whose in case.keys:
+        if (limit := key.cap(account.today, whose.source)) is not None:
+            found.append(limit)
     if account.facts.type.needs_credits:
         owned, held = account.credits, account.in_flight.running_nano + account.facts.reserved_nano
         found.append(Cap("credits", owned.total_nano, owned.used_nano, held))
@@ -143,15 +150,10 @@ def has_budget(case: Case) -> bool:
 
 def competes(case: Case) -> bool:
     """Tell whether a request wants something that others may hold."""
-    return (
-        has_budget(case)
-        or (case.key.limit.limit_nano is not None and _counts(case, case.key))
-        or (
-            case.payer is not None
-            and case.payer.limit.limit_nano is not None
-            and _counts(case, case.payer)
-        )
-    )
+    for key, _ in case.keys:  # of every request: no generator
+        if key.limit.limit_nano is not None and _counts(case, key):
+            return True
+    return has_budget(case)
 
 
 def _counts(case: Case, key: KeyState) -> bool:
@@ -182,17 +184,20 @@ def _batches(reserved_nano: int) -> str:
     return f"; batches have reserved {format_credits(reserved_nano)} credits"
 
 
+def _of_keys(
+    case: Case, refuses: Callable[[Case, KeyState, Whose], Refusal | None]
+) -> Refusal | None:
+    """Return why the first of the keys that refuses a request does; None where none does."""
+    for key, whose in case.keys:
+        if (refused := refuses(case, key, whose)) is not None:
+            return refused
+    return None
+
+
 # What waiting cannot change
 
 
-def _spent_key(case: Case) -> Refusal | None:
-    refused = _spent(case, case.key, _OWN)
-    if refused is None and case.payer is not None:
-        refused = _spent(case, case.payer, _PAYERS)
-    return refused
-
-
-def _spent(case: Case, key: KeyState, whose: _Whose) -> Refusal | None:
+def _spent(case: Case, key: KeyState, whose: Whose) -> Refusal | None:
     limit = key.limit.limit_nano
     if limit is None or not _counts(case, key):
         return None
@@ -202,7 +207,7 @@ def _spent(case: Case, key: KeyState, whose: _Whose) -> Refusal | None:
         return Refusal(
             "key_limit_exhausted",
             whose.source,
-            f"T{whose.limit[1:]} of {format_credits(limit)} credits is used up "
+            f"{whose.limit.capitalize()} of {format_credits(limit)} credits is used up "
             f"({format_credits(key.used_nano(case.account.today))} used){batches}.",
             f"Raise {whose.limit}{_or_wait(case, key)}.",
         )
@@ -261,14 +266,7 @@ def _heavier_than_budget(case: Case, budget: int | None) -> Refusal | None:
 # What others hold
 
 
-def _held_key(case: Case) -> Refusal | None:
-    refused = _held(case, case.key, _OWN)
-    if refused is None and case.payer is not None:
-        refused = _held(case, case.payer, _PAYERS)
-    return refused
-
-
-def _held(case: Case, key: KeyState, whose: _Whose) -> Refusal | None:
+def _held(case: Case, key: KeyState, whose: Whose) -> Refusal | None:
     limit = key.limit.limit_nano
     if limit is None or not key.held_nano or not _counts(case, key):
         return None

@@ -168,12 +168,14 @@ class Desk:
 
     def _begin(self, case: Case, *, may_use_free: bool) -> bool:
         self._room(len(self._holds) + 1)
-        account, claim = case.account, case.claim
+        account, claim, payer = case.account, case.claim, case.payer
         hold = Hold(
             account,
             case.key,
             claim,
+            payer=payer,
             key_nano=decide.key_weight_nano(case, case.key),
+            payer_nano=0 if payer is None else decide.key_weight_nano(case, payer),
             free=may_use_free and free.is_gated(account, claim),
             behind=case.behind,
             expires=case.now + self._rules.hold_seconds,
@@ -181,9 +183,8 @@ class Desk:
         free.take(case, may_use_free=may_use_free)
         account.in_flight.begin(claim.estimate_nano)
         case.key.held_nano += hold.key_nano
-        if case.payer is not None:
-            hold.payer, hold.payer_nano = case.payer, decide.key_weight_nano(case, case.payer)
-            case.payer.held_nano += hold.payer_nano
+        if payer is not None:
+            payer.held_nano += hold.payer_nano
         account.free_held += hold.free
         self._holds[claim.generation_id] = hold
         return may_use_free

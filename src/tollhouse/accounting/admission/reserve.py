@@ -10,9 +10,9 @@ What requests under way hold is not looked at: they are over long before a batch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from tollhouse.accounting.admission.decide import negative_balance
+from tollhouse.accounting.admission.decide import OWN, PAYERS, negative_balance
 from tollhouse.accounting.admission.types import Cap, Refusal
 from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.money import format_credits
@@ -20,7 +20,7 @@ from tollhouse.kernel.money import format_credits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tollhouse.accounting.admission.types import Source
+    from tollhouse.accounting.admission.decide import Whose
     from tollhouse.accounting.types import Budget, Credits, KeyStanding
 
 
@@ -61,18 +61,18 @@ def refusal(amount_nano: int, means: Means) -> Refusal | None:
     if not amount_nano:
         balance = means.credits.balance_nano
         return negative_balance(balance) if means.needs_credits and balance < 0 else None
-    beyond_keys = (_beyond_key(amount_nano, each) for each in _keys(means))
+    beyond_keys = (_beyond_key(amount_nano, *each) for each in _keys(means))
     return next(filter(None, beyond_keys), None) or _beyond_credits(amount_nano, means)
 
 
 def caps(means: Means, refused: Refusal) -> Sequence[Cap]:
     """Return every limit of credits that holds for a batch; the one that refuses it first."""
     found: list[Cap] = []
-    for each in _keys(means):
-        if (limit := each.means.limit) is not None:
-            reserved = each.means.reserved_nano
+    for key, whose in _keys(means):
+        if (limit := key.limit) is not None:
+            reserved = key.reserved_nano
             found.append(
-                Cap(each.source, limit.limit_nano, limit.spend_nano, reserved, limit.resets_at)
+                Cap(whose.source, limit.limit_nano, limit.spend_nano, reserved, limit.resets_at)
             )
     if means.needs_credits:
         owned = means.credits
@@ -80,23 +80,15 @@ def caps(means: Means, refused: Refusal) -> Sequence[Cap]:
     return sorted(found, key=lambda cap: cap.source != refused.source)
 
 
-class _Key(NamedTuple):
-    """One of the keys whose limits hold."""
-
-    source: Source
-    named: str
-    means: KeyMeans
-
-
-def _keys(means: Means) -> Iterator[_Key]:
-    yield _Key("key_limit", "the key's limit", means.key)
+def _keys(means: Means) -> Iterator[tuple[KeyMeans, Whose]]:
+    """Yield the keys whose limits hold, and how each is called."""
+    yield means.key, OWN
     if means.payer is not None:
-        named = "the limit of the key that answers for this intern"
-        yield _Key("payer_limit", named, means.payer)
+        yield means.payer, PAYERS
 
 
-def _beyond_key(amount_nano: int, key: _Key) -> Refusal | None:
-    limit, reserved = key.means.limit, key.means.reserved_nano
+def _beyond_key(amount_nano: int, key: KeyMeans, whose: Whose) -> Refusal | None:
+    limit, reserved = key.limit, key.reserved_nano
     if limit is None or amount_nano <= limit.remaining_nano - reserved:
         return None
     left = max(0, limit.remaining_nano - reserved)
@@ -104,12 +96,12 @@ def _beyond_key(amount_nano: int, key: _Key) -> Refusal | None:
     wait = "" if reset is None else f", or wait for its reset at {iso_utc_seconds(reset)}"
     return Refusal(
         "batch_exceeds_key_limit",
-        key.source,
+        whose.source,
         f"The batch may cost {format_credits(amount_nano)} credits; {format_credits(left)} are "
-        f"left of {key.named} of {format_credits(limit.limit_nano)} "
+        f"left of {whose.limit} of {format_credits(limit.limit_nano)} "
         f"({format_credits(limit.spend_nano)} used, {format_credits(reserved)} reserved for "
         "batches).",
-        f"Make it smaller, lower max_tokens, or raise {key.named}{wait}.",
+        f"Make it smaller, lower max_tokens, or raise {whose.limit}{wait}.",
     )
 
 
