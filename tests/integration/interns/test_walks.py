@@ -145,6 +145,42 @@ async def test_who_waits_for_a_turn_goes_on(large: Path, monkeypatch: pytest.Mon
     await second.aclose()
 
 
+async def test_who_has_waited_longest_is_next(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walker_module, "_TURN_SECONDS", 0.1)
+    walker = Walker(at_once={"pack": 1})
+    first = walker.pack(large, _MANY)
+    await anext(first)
+    alive = asyncio.Event()
+    longest, shorter = walker.pack(large, _MANY, alive.set), walker.pack(large, _MANY)
+    waiting = asyncio.create_task(anext(longest))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(walker_module, "_TURN_SECONDS", 600)
+    late = asyncio.create_task(anext(shorter))
+    await alive.wait()
+    await asyncio.sleep(0)
+    await first.aclose()
+    await waiting
+    assert not late.done()
+    await longest.aclose()
+    await late
+    await shorter.aclose()
+
+
+async def test_who_waits_for_a_turn_no_more_takes_none(large: Path) -> None:
+    walker = Walker(at_once={"pack": 1})
+    first = walker.pack(large, _MANY)
+    await anext(first)
+    waiting = asyncio.create_task(anext(walker.pack(large, _MANY)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await first.aclose()
+    for _ in range(2):
+        next_one = walker.pack(large, _MANY)
+        await anext(next_one)
+        await next_one.aclose()
+
+
 async def test_a_workspace_of_too_many_names_is_refused(workspace: Path, walker: Walker) -> None:
     for number in range(10):
         (workspace / f"file-{number}").touch()

@@ -183,17 +183,16 @@ class Walker:
 
     @asynccontextmanager
     async def _turn(self, program: str, alive: Callable[[], None]) -> AsyncGenerator[None]:
+        """Wait for a turn, first come, first served."""
         turns = self._turns[program]
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TURN_SECONDS):
-                    await turns.acquire()
-                break
-            alive()
+        getting = asyncio.create_task(turns.acquire())
         try:
+            while not (await asyncio.wait({getting}, timeout=_TURN_SECONDS))[0]:
+                alive()
             yield
         finally:
-            turns.release()
+            if not getting.cancel():  # it was got
+                turns.release()
 
 
 @asynccontextmanager
