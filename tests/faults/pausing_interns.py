@@ -35,8 +35,8 @@ BOOT = {
 }
 SUSPEND = {
     "to be suspended": (Journeys, "suspend", "before"),
-    "sandbox down": (Workspaces, "flush", "before"),
-    "files safe": (Workspaces, "flush", "after"),
+    "sandbox down": (Workspaces, "digest", "before"),
+    "files safe": (Workspaces, "digest", "after"),
 }
 DELETE = {
     "to be deleted": (Journeys, "destroy", "before"),
@@ -53,14 +53,19 @@ def stop_at(owner: Any, name: str, when: str, stopping: Callable[[], Awaitable[N
 
     @wraps(original)
     async def changed(*args: Any, **named: Any) -> Any:
+        stops = stopping if named.get("flush", name != "digest") else _nowhere
         if when == "before":
-            await stopping()
+            await stops()
         result = await original(*args, **named)
         if when == "after":
-            await stopping()
+            await stops()
         return result
 
     setattr(owner, name, changed)
+
+
+async def _nowhere() -> None:
+    """Go on: a digest that flushes nothing is a boot's, and of no suspension."""
 
 
 class Stops:

@@ -280,7 +280,7 @@ class Journeys:
         try:
             async with self._deadline(tools.paces.suspend_seconds) as alive:
                 await tools.sandboxes.take_down(intern.id, tools.paces.stop_seconds)
-                digest = await tools.workspaces.flush(intern.id, alive)
+                digest = await tools.workspaces.digest(intern.id, alive, flush=True)
         except JourneyFailed as error:
             await tools.sandboxes.take_down(intern.id, 0)
             return await self._fail(held, FAILED, f"Suspending: {error}")

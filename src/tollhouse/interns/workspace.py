@@ -1,7 +1,7 @@
 """The folder that an intern keeps: made, given to a user, measured by a digest, flushed to disk.
 
-What is in it was written by strangers. Nothing here follows a link, or waits for a pipe. Digests
-and flushes take as long as the folder is large: `walks` runs them in a process that can be killed.
+What is in it was written by strangers. Nothing here follows a link, or waits for a pipe. A digest
+takes as long as the folder is large: `walks` makes it in a process that can be killed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,13 @@ def give_all(folder: Path, user: int) -> None:
     os.chown(folder, user, user, follow_symlinks=False)
 
 
-def digest(folder: Path, most: int = ANY_NUMBER, alive: Callable[[], None] = _still) -> str:
+def digest(
+    folder: Path,
+    most: int = ANY_NUMBER,
+    alive: Callable[[], None] = _still,
+    *,
+    flush: bool = False,
+) -> str:
     """Return the SHA-256 of what is in a workspace, in hexadecimal.
 
     It covers paths, kinds, modes, what links say and what files hold; not owners and times, and
@@ -74,33 +80,29 @@ def digest(folder: Path, most: int = ANY_NUMBER, alive: Callable[[], None] = _st
         folder: The workspace.
         most: Names that it may hold.
         alive: Called again and again while it goes on.
+        flush: Whether all of it is to be on the disk when this returns.
 
     Raises:
         TreeTooLarge: It holds more names.
         TreeTooDeep: Its folders stand too deep.
         OSError: The folder is missing, or was changed meanwhile.
     """
-    total, contents = hashlib.sha256(), _Contents(alive)
+    total, contents = hashlib.sha256(), _Contents(alive, flush=flush)
     for entry in walk(folder, most=most):
         alive()
         mode = entry.status.st_mode
         if stat.S_ISSOCK(mode):
             continue
+        if flush and stat.S_ISDIR(mode):
+            with suppress(PermissionError):
+                _sync(entry.open())
         kind = _KINDS.get(stat.S_IFMT(mode), _OTHER)
         content = contents.of(entry, kind)
         for part in (entry.path, kind, b"%o" % (mode & KEPT_MODE), content):
             total.update(b"%d:" % len(part) + part)
+    if flush:
+        _sync(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
     return total.hexdigest()
-
-
-def flush(folder: Path, most: int = ANY_NUMBER, alive: Callable[[], None] = _still) -> None:
-    """Wait until all of a workspace is on the disk; arguments and errors as for `digest`."""
-    for entry in walk(folder, most=most):
-        alive()
-        if stat.S_ISREG(entry.status.st_mode) or stat.S_ISDIR(entry.status.st_mode):
-            with suppress(PermissionError):
-                _sync(entry.open())
-    _sync(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
 
 
 class _Hash(Protocol):
@@ -110,8 +112,9 @@ class _Hash(Protocol):
 class _Contents:
     """What stands for the contents of the entries of one walk, with a bound to its length."""
 
-    def __init__(self, alive: Callable[[], None]) -> None:
+    def __init__(self, alive: Callable[[], None], *, flush: bool) -> None:
         self._alive = alive
+        self._flush = flush
         self._zeros_left = PLAIN_ZEROS
         self._linked: dict[tuple[int, int], bytes] = {}
         """Of files with several names, which are read once."""
@@ -135,6 +138,8 @@ class _Contents:
         except PermissionError:
             return b"unreadable"
         try:
+            if self._flush:
+                os.fsync(opened)
             return self._digest(opened, os.fstat(opened).st_size)
         finally:
             os.close(opened)

@@ -94,33 +94,22 @@ class Workspaces:
         """
         await asyncio.to_thread(workspace.make, self.path(intern_id))
 
-    async def digest(self, intern_id: str, alive: Callable[[], None]) -> str:
+    async def digest(
+        self, intern_id: str, alive: Callable[[], None], *, flush: bool = False
+    ) -> str:
         """Return what equal files of a workspace have in common, in hex.
 
         Args:
             intern_id: Whose.
             alive: Called while it goes on.
+            flush: Whether they are to survive a power failure once this returns.
 
         Raises:
             WalkRefused: They are too many, or too deep.
             WalkBroken: Reading them ended without an end.
-            OSError: They cannot be read.
+            OSError: They cannot be read, or flushed.
         """
-        return await self._walker.digest(self.path(intern_id), self._most, alive)
-
-    async def flush(self, intern_id: str, alive: Callable[[], None]) -> str:
-        """Make a workspace survive a power failure; return its digest.
-
-        Args:
-            intern_id: Whose.
-            alive: Called while it goes on.
-
-        Raises:
-            WalkRefused: Its files are too many, or too deep.
-            WalkBroken: Reading them ended without an end.
-            OSError: It cannot be read or written.
-        """
-        return await self._walker.digest(self.path(intern_id), self._most, alive, flush=True)
+        return await self._walker.digest(self.path(intern_id), self._most, alive, flush=flush)
 
     async def archive(self, intern: Intern, alive: Callable[[], None]) -> None:
         """Store a copy of a workspace that outlives it; nothing where it has none.

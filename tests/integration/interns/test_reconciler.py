@@ -155,12 +155,12 @@ async def test_a_suspension_goes_on_after_a_kill(
     intern = await machine.running()
     begun = asyncio.Event()
 
-    async def never(*_: object) -> str:
+    async def never(*_: object, **__: object) -> str:
         begun.set()
         await asyncio.Event().wait()
         return ""
 
-    monkeypatch.setattr(machine.workspaces, "flush", never)
+    monkeypatch.setattr(machine.workspaces, "digest", never)
     asking = asyncio.create_task(machine.ask(Operation.SUSPEND, intern))
     await happened(begun)
     asking.cancel()

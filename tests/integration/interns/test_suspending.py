@@ -68,10 +68,10 @@ async def test_a_suspension_that_cannot_keep_the_files_has_failed(
 ) -> None:
     intern = await machine.running()
 
-    async def full(*_: object) -> str:
+    async def full(*_: object, **__: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(machine.workspaces, "flush", full)
+    monkeypatch.setattr(machine.workspaces, "digest", full)
     with pytest.raises(Exception, match="The intern was not suspended: Suspending: "):
         await machine.ask(Operation.SUSPEND, intern)
     assert (await machine.agency.get(intern.id)).state == FAILED
@@ -105,12 +105,12 @@ async def test_a_suspension_that_goes_on_is_not_ended(
     await machine.kill()
     intern = await machine.running()
 
-    async def slowly(_: str, alive: Callable[[], None]) -> str:
+    async def slowly(_: str, alive: Callable[[], None], **__: object) -> str:
         for _ in range(7):
             await asyncio.sleep(0.5)
             alive()
         return "0" * 64
 
-    monkeypatch.setattr(machine.workspaces, "flush", slowly)
+    monkeypatch.setattr(machine.workspaces, "digest", slowly)
     await machine.ask(Operation.SUSPEND, intern)
     assert (await machine.agency.get(intern.id)).state == STOPPED

@@ -14,7 +14,7 @@ from tollhouse.interns import workspace as workspace_module
 from tollhouse.interns.archive import ArchiveBroken, pack, unpack
 from tollhouse.interns.holes import BLOCK, FileChanged
 from tollhouse.interns.tree import TreeTooDeep, TreeTooLarge, walk
-from tollhouse.interns.workspace import digest, flush, give, make
+from tollhouse.interns.workspace import digest, give, make
 from tollhouse.kernel.compression import zstd
 
 
@@ -124,8 +124,19 @@ def test_a_workspace_without_a_folder_has_no_digest(tmp_path: Path) -> None:
         digest(tmp_path / "missing")
 
 
-def test_all_can_be_flushed(filled: Path) -> None:
-    flush(filled)
+def test_all_is_flushed_that_is_on_the_disk(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+
+    def fsync(opened: int) -> None:
+        flushed.append(os.fstat(opened).st_ino)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert digest(filled, flush=True) == digest(filled)
+    kinds = (stat.S_IFREG, stat.S_IFDIR)
+    found = [each.status for each in walk(filled)]
+    to_be_flushed = {each.st_ino for each in found if stat.S_IFMT(each.st_mode) in kinds}
+    assert set(flushed) == {*to_be_flushed, filled.stat().st_ino}
+    assert flushed[-1] == filled.stat().st_ino
 
 
 def test_unpacked_is_what_was_packed(filled: Path, tmp_path: Path) -> None:
@@ -343,7 +354,7 @@ def test_a_walk_takes_so_many_names_and_not_more(workspace: Path) -> None:
     for number in range(4):
         (workspace / "folder" / f"file-{number}").touch()
     assert sum(1 for _ in walk(workspace, most=5)) == 5
-    for work in (digest, flush, pack):
+    for work in (digest, pack):
         with pytest.raises(TreeTooLarge):
             list(work(workspace, 4) or ())
 

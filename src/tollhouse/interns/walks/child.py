@@ -63,17 +63,18 @@ class Sender:
             _send(PIECE, content[begin : begin + LARGEST])
 
 
-def serve(work: Callable[[dict[str, Any], Sender], dict[str, Any]]) -> None:
+def serve(work: Callable[[dict[str, Any], Sender], object]) -> None:
     """Do what was ordered, and send what it came to.
 
     Args:
-        work: Takes the order, and returns what was found.
+        work: Takes the order, and returns what was found, as something that JSON can say.
     """
     order = json.loads(sys.argv[1])
     most = order["memory_bytes"]
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kind = FAILED
+    told: object
     try:
         told = work(order, Sender())
         kind = FOUND

@@ -1,22 +1,20 @@
-"""The program that digests a workspace, and may have it flushed to the disk before."""
+"""The program that digests a workspace, and may flush it to the disk."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from tollhouse.interns.walks.child import serve
-from tollhouse.interns.workspace import digest, flush
+from tollhouse.interns.workspace import digest
 
 if TYPE_CHECKING:
     from tollhouse.interns.walks.child import Sender
 
 
-def main(order: dict[str, Any], sender: Sender) -> dict[str, Any]:
+def main(order: dict[str, Any], sender: Sender) -> str:
     """Return the digest."""
-    folder, most = order["folder"], order["most"]
-    if order["flush"]:
-        flush(folder, most, sender.alive)
-    return {"digest": digest(folder, most, sender.alive)}
+    folder, most, flush = order["folder"], order["most"], order["flush"]
+    return digest(folder, most, sender.alive, flush=flush)
 
 
 if __name__ == "__main__":

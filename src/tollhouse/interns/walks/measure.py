@@ -8,13 +8,13 @@ from tollhouse.interns.size import measure
 from tollhouse.interns.walks.child import serve
 
 if TYPE_CHECKING:
+    from tollhouse.interns.size import Held
     from tollhouse.interns.walks.child import Sender
 
 
-def main(order: dict[str, Any], sender: Sender) -> dict[str, Any]:
+def main(order: dict[str, Any], sender: Sender) -> Held:
     """Return what it holds."""
-    held = measure(order["folder"], order["most"], order["processes"], sender.alive)
-    return {"disk_bytes": held.disk_bytes, "names": held.names}
+    return measure(order["folder"], order["most"], order["processes"], sender.alive)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,10 @@ if TYPE_CHECKING:
     from tollhouse.interns.walks.child import Sender
 
 
-def main(order: dict[str, Any], sender: Sender) -> dict[str, Any]:
+def main(order: dict[str, Any], sender: Sender) -> None:
     """Send the archive."""
     for piece in pack(order["folder"], order["most"], sender.alive):
         sender.piece(piece)
-    return {}
 
 
 if __name__ == "__main__":

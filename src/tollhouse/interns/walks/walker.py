@@ -55,15 +55,6 @@ class WalkBroken(Exception):
 _T = TypeVar("_T")
 
 
-class _Size(msgspec.Struct, forbid_unknown_fields=True):
-    disk_bytes: int
-    names: int
-
-
-class _Digest(msgspec.Struct, forbid_unknown_fields=True):
-    digest: str
-
-
 class _Failure(msgspec.Struct, forbid_unknown_fields=True):
     reason: str | None = None
     errno: int | None = None
@@ -103,7 +94,7 @@ class Walker:
             folder: The workspace.
             most: Names that it may hold.
             alive: Called while it goes on.
-            flush: Whether all of it has to be on the disk before.
+            flush: Whether all of it is to be on the disk when this returns.
 
         Raises:
             WalkRefused: It cannot be walked through.
@@ -111,7 +102,7 @@ class Walker:
             OSError: It cannot be read.
         """
         found = await self._found("digest", folder, most, alive, flush=flush)
-        return _decoded(found, _Digest).digest
+        return _decoded(found, str)
 
     async def measure(
         self,
@@ -134,8 +125,7 @@ class Walker:
             OSError: It cannot be read.
         """
         found = await self._found("measure", folder, most, alive, processes=processes)
-        size = _decoded(found, _Size)
-        return Held(size.disk_bytes, size.names)
+        return _decoded(found, Held)
 
     async def pack(
         self, folder: Path, most: int, alive: Callable[[], None] = _nobody
