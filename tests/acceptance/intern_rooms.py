@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SETTLED = frozenset({"running", "failed", "stopped", "destroy_failed"})
 PATIENCE_SECONDS = 60.0
+ASK_GATEWAY = "curl -sS -m 20 -o /dev/null -w '%{http_code}' http://gateway.internal/v1/models"
+"""Prints with which status a sandbox's way out leads to the gateway."""
 
 
 class Rooms:
@@ -31,6 +34,11 @@ class Rooms:
     def __init__(self, server: ServerProcess, key: str | None = None) -> None:
         self.server = server
         self.key = key or server.api_key
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Where the server is, and the key, for commands."""
+        return {"TOLLHOUSE_BASE_URL": self.server.base_url, "TOLLHOUSE_API_KEY": self.key}
 
     def ask(self, method: str, path: str, body: Any = None) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self.key}"}
@@ -60,6 +68,17 @@ class Rooms:
             if (None if found is None else found["status"]) in statuses:
                 return found
             assert time.monotonic() < ends, (found, self.server.stderr_text()[-3_000:])
+            time.sleep(0.05)
+
+    def until_told(self, intern: str, pattern: str) -> str:
+        """Wait until an intern's log, a line for each thing that happened, has a pattern."""
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            lines = self.ask("GET", f"/interns/{intern}/logs").json()["data"]
+            told = "\n".join(line["text"] for line in lines)
+            if re.search(pattern, told, re.DOTALL):
+                return told
+            assert time.monotonic() < ends, (told, self.server.stderr_text()[-3_000:])
             time.sleep(0.05)
 
     def run(self, name: str = "ada", **body: Any) -> str:
@@ -112,10 +131,13 @@ class Rooms:
 
     def script(self, name: str, text: str) -> subprocess.CompletedProcess[bytes]:
         """Have a shell of an intern run a script."""
-        command = [str(TOLLHOUSE), "intern", "attach", name, "--base-url", self.server.base_url]
-        env = {**clean_environment(), "TOLLHOUSE_API_KEY": self.key}
         return subprocess.run(
-            command, env=env, input=text.encode(), capture_output=True, timeout=60, check=False
+            [str(TOLLHOUSE), "intern", "attach", name],
+            env=clean_environment(self.environment),
+            input=text.encode(),
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
 
     def output(self, name: str, text: str) -> str:
@@ -142,6 +164,21 @@ def sandboxed(data_dir: Path) -> dict[int, str]:
         for pid, command in commands.items()
         if mark in command or places.get(pid) in inside
     }
+
+
+def daemons(data_dir: Path) -> list[int]:
+    """Return the daemons that run in sandboxes of a server."""
+    return _programs(data_dir, "tollhouse.interns.daemon")
+
+
+def agents(data_dir: Path) -> list[int]:
+    """Return the agents that run in sandboxes of a server."""
+    return _programs(data_dir, "tollhouse.interns.agent")
+
+
+def _programs(data_dir: Path, module: str) -> list[int]:
+    commands = sandboxed(data_dir).items()
+    return [pid for pid, each in commands if module in each and not is_bubblewrap(each)]
 
 
 def family(server: ServerProcess) -> dict[int, str]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.egress_hosts import BOUND
 from tests.acceptance.heard_server import chats_of, start_heard_server
-from tests.acceptance.intern_rooms import Rooms, kill, sandboxed
+from tests.acceptance.intern_rooms import Rooms, daemons, kill
 from tests.acceptance.intern_talks import Talk
 from tests.acp_editor import editor_with_command
 
@@ -94,11 +94,9 @@ def test_a_conversation_goes_on_after_its_daemon_was_killed(rooms: Rooms) -> Non
     intern = rooms.run()
     talk = Talk(rooms, intern)
     first = talk.say("say: I remember.")
-    for pid, name in sandboxed(rooms.server.data_dir).items():
-        if "interns.daemon" in name:
-            kill(pid)
-    rooms.until(intern, {"queued", "provisioning"})
-    rooms.until(intern, {"running"})
+    [daemon] = daemons(rooms.server.data_dir)
+    kill(daemon)
+    rooms.until_told(intern, "its sandbox ended.*\nrunning")
     second = talk.say("say: I do.")
     assert (second.session_id, second.content) == (first.session_id, "I do.\n")
     assert of(second.usage, "prompt_tokens") > of(first.usage, "prompt_tokens")

@@ -13,8 +13,8 @@ from tests.acceptance.egress_hosts import BOUND, OTHER
 from tests.acceptance.intern_rooms import (
     Rooms,
     alive,
+    daemons,
     family,
-    is_bubblewrap,
     kill,
     memory_of,
     sandboxed,
@@ -162,12 +162,10 @@ def test_it_reaches_the_gateway_with_a_key_that_it_does_not_have(rooms: Rooms) -
 def test_a_daemon_that_is_killed_is_started_again(rooms: Rooms) -> None:
     intern = rooms.run()
     rooms.output("ada", "echo kept > note")
-    for pid, name in sandboxed(rooms.server.data_dir).items():
-        if not is_bubblewrap(name):
-            kill(pid)
-    told = _log_until(rooms, intern, "its sandbox ended")
+    [daemon] = daemons(rooms.server.data_dir)
+    kill(daemon)
+    told = rooms.until_told(intern, "its sandbox ended.*\nrunning")
     assert "it was killed by signal 9" in told
-    rooms.until(intern, {"running"})
     assert rooms.output("ada", "cat note") == "kept\n"
 
 
@@ -188,11 +186,3 @@ def test_a_server_that_is_killed_leaves_nothing_running_and_the_next_goes_on(
             assert rooms.output("ada", "cat note") == "kept\n"
             second.stop()
     until_nothing_runs(folder / "data")
-
-
-def _log_until(rooms: Rooms, intern: str, text: str) -> str:
-    while True:
-        lines = rooms.ask("GET", f"/interns/{intern}/logs").json()["data"]
-        told = " ".join(line["text"] for line in lines)
-        if text in told:
-            return told

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.intern_rooms import Rooms, until_nothing_runs
+from tests.acceptance.intern_rooms import ASK_GATEWAY, Rooms, until_nothing_runs
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acceptance.server_users import USERS, program_as
 
@@ -27,7 +27,6 @@ interns:
   open_files: 128
 """
 PATIENCE_SECONDS = 60.0
-ASK_GATEWAY = "curl -sS -m 20 -o /dev/null -w '%{http_code}' http://gateway.internal/v1/models"
 
 
 @pytest.fixture(scope="module", params=USERS)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from tests.acceptance.intern_rooms import Rooms, family, is_bubblewrap, kill, sandboxed
+from tests.acceptance.intern_rooms import (
+    ASK_GATEWAY,
+    Rooms,
+    daemons,
+    family,
+    is_bubblewrap,
+    kill,
+    sandboxed,
+)
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.pausing_interns import BOOT, DELETE, SUSPEND
 from tollhouse.interns.archive import unpack
@@ -142,8 +150,7 @@ class Trial:
     def _work(self) -> None:
         """Have the intern read what it wrote, write more, and use its way out."""
         note = f"note-{len(self.notes)}"
-        way_out = "curl -sS -o /dev/null -w '%{http_code}' http://gateway.internal/v1/models"
-        script = f"cat notes 2> /dev/null; {way_out}; echo; echo {note} >> notes; sync"
+        script = f"cat notes 2> /dev/null; {ASK_GATEWAY}; echo; echo {note} >> notes; sync"
         told = self.rooms.output("ada", script).split()
         assert told == [*self.notes, "200"], (told, self.notes)
         self.notes.append(note)
@@ -178,7 +185,7 @@ class Trial:
                 case "egress":
                     found = [pid for pid, name in family(self.server).items() if _egress(name)]
                 case "daemon":
-                    found = [pid for pid, name in self.ours().items() if not is_bubblewrap(name)]
+                    found = daemons(self.server.data_dir)
                 case _:
                     both = [pid for pid, name in self.ours().items() if is_bubblewrap(name)]
                     outer = [pid for pid in both if _parent(pid) == self.server.process.pid]
@@ -216,12 +223,8 @@ class Trial:
         return self._daemon_answers() and self._one_is_there()
 
     def _daemon_answers(self) -> bool:
-        told = self.rooms.ask("GET", f"/interns/{self.intern}/daemon")
-        if told.status_code != 200:
-            return False
-        headers = {"Authorization": f"Bearer {told.json()['token']}"}
-        with suppress(httpx2.RequestError):
-            return httpx2.get(f"{told.json()['origin']}/healthz", headers=headers).is_success
+        with suppress(httpx2.RequestError, AssertionError):  # gone, or not there yet
+            return self.rooms.healthy(self.intern)
         return False
 
     def _one_is_there(self) -> bool:
