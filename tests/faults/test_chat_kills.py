@@ -6,7 +6,6 @@ prompt of the session is answered.
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from contextlib import suppress
@@ -15,10 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import httpx2
 import pytest
 
-from tests.acceptance.intern_rooms import Rooms, is_bubblewrap, kill, sandboxed
+from tests.acceptance.intern_rooms import PATIENCE_SECONDS, Rooms, agents, daemons, kill
 from tests.acceptance.intern_talks import Refused, Talk
 from tests.acceptance.server_process import start_server
 from tests.chat_grammar import check_stream
+from tests.integration.interns.sessions.talk import check_whole, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,12 +51,15 @@ class Trial:
         self.folder = folder
         self.server: ServerProcess = start_server(folder)
         self._key = self.server.api_key
-        self.intern = self.rooms.run()
+        self.intern = ""
         self._prompts = 0
 
     @property
     def rooms(self) -> Rooms:
         return Rooms(self.server, self._key)
+
+    def begin(self) -> None:
+        self.intern = self.rooms.run()
 
     def go(self, chosen: Kill) -> None:
         self._prompts += 1
@@ -66,8 +69,9 @@ class Trial:
         if chosen.victim == "server":
             self.server.kill()
             self.server = start_server(self.folder)
-        elif heard:
-            check_stream(heard)
+        else:
+            told = check_stream(heard)
+            assert told.finish == "stop" or told.reason == "stream_severed", told
         self._answers_again(number)
         self._check_log()
         done = self.rooms.daemon(self.intern, "GET", "/files/done").text.split()
@@ -103,23 +107,17 @@ class Trial:
         if chosen.victim == "server":
             kill(self.server.process.pid)
             return
-        mark = f"interns.{chosen.victim}"
-        ends = time.monotonic() + 5
-        while time.monotonic() < ends:
-            found = [
-                pid
-                for pid, command in sandboxed(self.server.data_dir).items()
-                if mark in command and not is_bubblewrap(command)
-            ]
-            for pid in found:
-                kill(pid)
-            if found:
-                return
-            time.sleep(0.01)  # the agent is just being started
+        find = daemons if chosen.victim == "daemon" else agents
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while not (found := find(self.server.data_dir)):  # the agent is just being started
+            assert time.monotonic() < ends, f"no {chosen.victim} to kill"
+            time.sleep(0.01)
+        for pid in found:
+            kill(pid)
 
     def _answers_again(self, number: int) -> None:
         """Wait until the next prompt is answered; an intern that boots, or ends a run, is busy."""
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + PATIENCE_SECONDS
         while True:
             told = self._told(f"say: on {number}")
             if told is not None and told.finish == "stop":
@@ -146,22 +144,13 @@ class Trial:
 
     def _check_log(self) -> None:
         path = f"/sessions/{SESSION}/events?follow=false"
-        text = self.rooms.daemon(self.intern, "GET", path).text
-        numbers = [int(line[4:]) for line in text.splitlines() if line.startswith("id: ")]
-        assert numbers == list(range(1, len(numbers) + 1))
-        kinds = [line[7:] for line in text.splitlines() if line.startswith("event: ")]
-        told = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
-        begun = [
-            each["run"] for kind, each in zip(kinds, told, strict=True) if kind == "run.started"
-        ]
-        ended = [each["run"] for kind, each in zip(kinds, told, strict=True) if kind == "run.ended"]
-        assert begun == ended
-        assert len(set(begun)) == len(begun)
+        check_whole(parsed(self.rooms.daemon(self.intern, "GET", path).text))
 
 
 def killed(folder: Path, schedule: Sequence[Kill]) -> None:
     trial = Trial(folder)
     try:
+        trial.begin()
         for chosen in schedule:
             trial.go(chosen)
     finally:

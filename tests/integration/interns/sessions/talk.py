@@ -152,6 +152,16 @@ def parsed(text: str) -> Events:
     return Events(_event(block.split("\n")) for block in blocks)
 
 
+def check_whole(events: Events) -> None:
+    """Assert of a log that every event is there once, and each run that began has ended."""
+    assert [event.number for event in events] == list(range(1, len(events) + 1))
+    begun = [data["run"] for data in events.of("run.started")]
+    assert len(set(begun)) == len(begun)
+    assert [data["run"] for data in events.of("run.ended")] == begun
+    calls = [data["call"] for data in events.of("tool.started")]
+    assert sorted(data["call"] for data in events.of("tool.ended")) == sorted(calls)
+
+
 def _event(lines: list[str]) -> Event:
     fields = dict(line.split(": ", 1) for line in lines)
     assert sorted(fields) == ["data", "event", "id"]

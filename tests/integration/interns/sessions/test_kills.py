@@ -10,7 +10,7 @@ import pytest
 from tests.integration.interns.daemon.daemon_process import eventually
 from tests.integration.interns.sessions.model_server import call, hangs, says
 from tests.integration.interns.sessions.programs import is_running, kill_agent, kill_rest
-from tests.integration.interns.sessions.talk import Talk
+from tests.integration.interns.sessions.talk import Talk, check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from tests.integration.interns.daemon.daemon_process import DaemonProcess
     from tests.integration.interns.sessions.model_server import Model
     from tests.integration.interns.sessions.talk import Events
-
-
-def check_whole(events: Events) -> None:
-    """Every event is there once, and each run that began has ended."""
-    assert [event.number for event in events] == list(range(1, len(events) + 1))
-    begun = [data["run"] for data in events.of("run.started")]
-    assert [data["run"] for data in events.of("run.ended")] == begun
-    calls = [data["call"] for data in events.of("tool.started")]
-    assert sorted(data["call"] for data in events.of("tool.ended")) == sorted(calls)
 
 
 def kill(daemon: DaemonProcess) -> None:
