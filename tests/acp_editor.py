@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from acp import PROTOCOL_VERSION, connect_to_agent, spawn_agent_process, text_block
 from acp.schema import (
@@ -35,15 +35,6 @@ if TYPE_CHECKING:
     from tests.chat_stand_in import ChatStandIn
 
 SECONDS = 30
-
-
-class Gateway(Protocol):
-    """What the command is to talk to."""
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Where it is, and a key."""
-        ...
 
 
 class Editor:
@@ -139,14 +130,14 @@ class Editor:
 
 
 @asynccontextmanager
-async def editor_with_command(gateway: Gateway, *args: str) -> AsyncIterator[Editor]:
-    """An editor that has started the command."""
+async def editor_with_command(environment: dict[str, str], *args: str) -> AsyncIterator[Editor]:
+    """An editor that has started the command, with the address of a server and a key."""
     editor = Editor()
     started = spawn_agent_process(
         editor,  # type: ignore[arg-type]
         str(TOLLHOUSE),
         *("intern", "acp", "ada", *args),
-        env=clean_environment(gateway.environment),
+        env=clean_environment(environment),
         use_unstable_protocol=True,
     )
     async with started as (agent, process):

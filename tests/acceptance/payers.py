@@ -120,6 +120,13 @@ class Payers:
         made = self.manage("POST", "/keys", name="key", account_id=account, **fields)
         return Payer(self.http, made["key"], made["data"]["hash"], account)
 
+    def key_of(self, intern: str) -> dict[str, Any]:
+        """Return an intern's own key, as managers see it."""
+        [found] = [
+            key for key in self.manage("GET", "/keys")["data"] if key["name"] == f"intern {intern}"
+        ]
+        return found
+
     def close(self) -> None:
         """Close the connections."""
         self.http.close()

@@ -219,3 +219,12 @@ def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return an environment in which a developer's TOLLHOUSE_* and proxies do not stand."""
     kept = {name: os.environ[name] for name in KEPT_FROM_OUR_ENVIRONMENT if name in os.environ}
     return {**kept, **(more or {})}
+
+
+def heed_ctrl_c() -> None:
+    """Let a child be ended with Ctrl-C, before it becomes a program: for `preexec_fn`.
+
+    A shell has what it runs in the background ignore SIGINT, and whoever is started there inherits
+    it: the tests, and so what they start.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

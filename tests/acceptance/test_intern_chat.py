@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from tests.acceptance.egress_hosts import Hosts
+    from tests.acceptance.payers import Payers
     from tests.acceptance.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
@@ -102,19 +103,16 @@ def test_a_conversation_goes_on_after_its_daemon_was_killed(rooms: Rooms) -> Non
     assert of(second.usage, "prompt_tokens") > of(first.usage, "prompt_tokens")
 
 
-def test_its_spend_is_its_own_keys(rooms: Rooms) -> None:
+def test_its_spend_is_its_own_keys(rooms: Rooms, payers: Payers) -> None:
     talk = Talk(rooms, rooms.run())
     cost = sum(of(talk.say("run: true").usage, "cost") for _ in range(2))
-    keys = _keys(rooms)
-    [own] = [key for key in keys if key["name"] == "intern ada"]
-    assert own["usage"] == pytest.approx(cost)
+    assert payers.key_of("ada")["usage"] == pytest.approx(cost)
     assert cost > 0
 
 
-def test_its_limit_ends_a_run_with_a_clear_error(rooms: Rooms) -> None:
+def test_its_limit_ends_a_run_with_a_clear_error(rooms: Rooms, payers: Payers) -> None:
     talk = Talk(rooms, rooms.run())
-    [own] = [key for key in _keys(rooms) if key["name"] == "intern ada"]
-    _manage(rooms, "PATCH", f"/keys/{own['hash']}", {"limit": 0})
+    payers.manage("PATCH", f"/keys/{payers.key_of('ada')['hash']}", limit=0)
     turn = talk.say("run: true")
     assert (turn.finish, turn.reason) == ("error", "turn_failed")
     assert "limit" in of(turn.error, "message")
@@ -124,7 +122,7 @@ def test_its_limit_ends_a_run_with_a_clear_error(rooms: Rooms) -> None:
 async def test_an_editor_holds_a_session_with_it(rooms: Rooms) -> None:
     rooms.run()
     before = len(chats_of(rooms.server))
-    async with editor_with_command(Served(rooms)) as editor:
+    async with editor_with_command(rooms.environment) as editor:
         await editor.begin()
         await editor.agent.set_session_mode(session_id=editor.session_id, mode_id="manual")
         editor.decides = ["reject_once", "allow_once"]
@@ -138,31 +136,6 @@ async def test_an_editor_holds_a_session_with_it(rooms: Rooms) -> None:
     assert len(chats_of(rooms.server)) == before + 3
 
 
-class Served(NamedTuple):
-    """A server as the editor's command finds it."""
-
-    rooms: Rooms
-
-    @property
-    def environment(self) -> dict[str, str]:
-        url = self.rooms.server.base_url
-        return {"TOLLHOUSE_BASE_URL": url, "TOLLHOUSE_API_KEY": self.rooms.key}
-
-
 def of(told: dict[str, Any] | None, name: str) -> Any:
     assert told is not None
     return told[name]
-
-
-def _keys(rooms: Rooms) -> list[dict[str, Any]]:
-    return _manage(rooms, "GET", "/keys").json()["data"]
-
-
-def _manage(rooms: Rooms, method: str, path: str, body: Any = None) -> Any:
-    own, rooms.key = rooms.key, rooms.server.management_key
-    try:
-        reply = rooms.ask(method, path, body)
-    finally:
-        rooms.key = own
-    assert reply.status_code == 200, reply.content
-    return reply

@@ -44,21 +44,10 @@ class House:
         url = "http://gateway.internal/v1/chat/completions"
         return json.loads(rooms.output("ada", f"curl -sS {url} -d '{body}'"))
 
-    def own_key(self) -> dict[str, Any]:
-        """Return the intern's own key, as managers see it."""
-        keys = self.payers.manage("GET", "/keys")["data"]
-        [found] = [each for each in keys if each["name"] == "intern ada"]
-        return found
-
 
 @pytest.fixture
-def house(server: ServerProcess, payers: Payers) -> Generator[House]:
-    yield House(server, payers)
-    rooms = Rooms(server)
-    for intern in rooms.ask("GET", "/interns").json()["data"]:
-        rooms.until(intern["id"], {"running", "failed", "stopped", "queued", "destroy_failed"})
-        rooms.ask("DELETE", f"/interns/{intern['id']}", {"acknowledge_workspace_loss": True})
-        rooms.until(intern["id"], {None})
+def house(rooms: Rooms, payers: Payers) -> House:
+    return House(rooms.server, payers)
 
 
 def test_a_keys_limit_holds_for_the_intern_that_it_had_run(house: House) -> None:
@@ -72,7 +61,7 @@ def test_a_keys_limit_holds_for_the_intern_that_it_had_run(house: House) -> None
     assert "the key that answers for this intern" in error["message"]
     assert error["metadata"]["limits"][0]["payer"] is True
     shown = payer.get("/key")
-    assert shown["usage"] == house.own_key()["usage"] > 0
+    assert shown["usage"] == house.payers.key_of("ada")["usage"] > 0
     assert payer.ask("simulated/echo").status_code == 402
 
 
@@ -105,7 +94,7 @@ def test_a_keys_policy_holds_for_the_intern_that_it_had_run(house: House) -> Non
 def test_a_limit_that_is_set_on_an_interns_key_survives_its_boots(house: House) -> None:
     rooms = Rooms(house.server)
     intern = rooms.run()
-    before = house.own_key()
+    before = house.payers.key_of("ada")
     house.payers.manage("PATCH", f"/keys/{before['hash']}", limit=TINY)
     assert "choices" in house.asked(rooms)
     rooms.suspend(intern)
@@ -113,5 +102,5 @@ def test_a_limit_that_is_set_on_an_interns_key_survives_its_boots(house: House) 
     error = house.asked(rooms)["error"]
     assert error["metadata"]["reason"] == "key_limit_exhausted"
     assert error["message"].startswith("The key's limit of 0.000001 credits")
-    after = house.own_key()
-    assert (after["hash"], after["limit"]) == (before["hash"], before["limit"] or float(TINY))
+    after = house.payers.key_of("ada")
+    assert (after["hash"], after["limit"]) == (before["hash"], float(TINY))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance.cli.command import CommandRunner, tollhouse
 from tests.acceptance.server_process import ServerProcess, start_server
+from tests.chat_stand_in import ChatStandIn, chat_stand_in
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +25,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server that no test may stop; its first account is nobody's alone."""
     with start_server(tmp_path_factory.mktemp("server")) as server:
         yield server
+
+
+@pytest.fixture
+def gateway() -> Iterator[ChatStandIn]:
+    """A stand-in of a server, for conversations with its intern `ada`."""
+    with chat_stand_in() as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,12 @@ import fcntl
 import os
 import pty
 import select
-import signal
 import subprocess
 import termios
 import time
 from typing import TYPE_CHECKING
 
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment, heed_ctrl_c
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +28,7 @@ class Terminal:
         self._master, slave = pty.openpty()
 
         def take_terminal() -> None:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            heed_ctrl_c()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self._process = subprocess.Popen(

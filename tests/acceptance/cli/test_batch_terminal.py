@@ -16,7 +16,7 @@ import pytest
 from tests.acceptance.cli.batch_server import ID, Answer, batch, large, start_batches
 from tests.acceptance.cli.command import tollhouse
 from tests.acceptance.cli.terminal import Terminal
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment, heed_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,8 +75,7 @@ def test_ctrl_c_leaves_a_batch_running_in_a_pipe_too(batches: BatchServer) -> No
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Whoever runs the tests in the background has SIGINT ignored, and we would inherit it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - no thread here holds a lock
     )
     with process:
         assert process.stderr is not None

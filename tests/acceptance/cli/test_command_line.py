@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner, tollhouse
-from tests.acceptance.server_process import TOLLHOUSE, ServerProcess, clean_environment
+from tests.acceptance.server_process import TOLLHOUSE, ServerProcess, clean_environment, heed_ctrl_c
 from tollhouse import __version__
 
 WRONG_KEY = "sk-th-v1-not-a-key-of-anybody"
@@ -140,8 +140,7 @@ def test_ctrl_c_ends_a_command_with_130() -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Whoever runs the tests in the background has SIGINT ignored, and we would inherit it.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+            preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - no thread here holds a lock
         )
         connection, _ = silent.accept()
         with process, connection:

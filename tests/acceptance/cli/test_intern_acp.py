@@ -15,23 +15,16 @@ from acp import PROTOCOL_VERSION, RequestError
 
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
 from tests.acp_editor import SECONDS, editor_with_command
-from tests.chat_stand_in import Hang, chat_stand_in, permission, raw, stream, thought
+from tests.chat_stand_in import Hang, permission, raw, stream, thought
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.chat_stand_in import ChatStandIn
 
 
-@pytest.fixture
-def gateway() -> Iterator[ChatStandIn]:
-    with chat_stand_in() as gateway:
-        yield gateway
-
-
 async def test_it_says_who_it_is_and_what_it_can(gateway: ChatStandIn) -> None:
-    async with editor_with_command(gateway) as editor:
+    async with editor_with_command(gateway.environment) as editor:
         told = editor.initialized
     assert told.protocol_version == PROTOCOL_VERSION
     assert told.agent_info.title == "ada"
@@ -43,7 +36,7 @@ async def test_it_says_who_it_is_and_what_it_can(gateway: ChatStandIn) -> None:
 
 async def test_a_prompt_streams_thoughts_and_answer(gateway: ChatStandIn) -> None:
     gateway.plays(stream(thought("shell: ls\n"), "Two ", "files."))
-    async with editor_with_command(gateway) as editor:
+    async with editor_with_command(gateway.environment) as editor:
         await editor.begin()
         ended = await editor.say("Which files?")
         assert (ended.stop_reason, editor.text) == ("end_turn", "Two files.")
@@ -63,7 +56,7 @@ async def test_a_permission_that_is_allowed_and_one_that_is_rejected(gateway: Ch
         ),
         stream("Built, and not removed."),
     )
-    async with editor_with_command(gateway) as editor:
+    async with editor_with_command(gateway.environment) as editor:
         await editor.begin()
         editor.decides = ["allow_once", "reject_once"]
         ended = await editor.say("Build and remove")
@@ -83,7 +76,7 @@ async def test_a_permission_that_is_allowed_and_one_that_is_rejected(gateway: Ch
 
 async def test_cancel_hangs_up_which_stops_the_run(gateway: ChatStandIn) -> None:
     gateway.plays(stream("Working", Hang), stream("Again."))
-    async with editor_with_command(gateway) as editor:
+    async with editor_with_command(gateway.environment) as editor:
         await editor.begin()
         turn = asyncio.ensure_future(editor.say("work"))
         await editor.has_said()
@@ -95,7 +88,7 @@ async def test_cancel_hangs_up_which_stops_the_run(gateway: ChatStandIn) -> None
 
 async def test_an_editor_that_goes_stops_the_run(gateway: ChatStandIn) -> None:
     gateway.plays(stream("Working", Hang))
-    async with editor_with_command(gateway) as editor:
+    async with editor_with_command(gateway.environment) as editor:
         await editor.begin()
         turn = asyncio.ensure_future(editor.say("work"))
         await editor.has_said()
@@ -107,7 +100,7 @@ async def test_an_editor_that_goes_stops_the_run(gateway: ChatStandIn) -> None:
 
 async def test_an_editor_that_goes_at_a_question_stops_the_run(gateway: ChatStandIn) -> None:
     gateway.plays(stream(ask=permission()), stream("Going on", Hang))
-    async with editor_with_command(gateway) as editor:
+    async with editor_with_command(gateway.environment) as editor:
         await editor.begin()
         editor.undecided = True
         turn = asyncio.ensure_future(editor.say("work"))
@@ -121,7 +114,7 @@ async def test_an_editor_that_goes_at_a_question_stops_the_run(gateway: ChatStan
 
 async def test_manual_is_what_a_session_begins_with(gateway: ChatStandIn) -> None:
     gateway.plays(stream("a"))
-    async with editor_with_command(gateway, "--manual") as editor:
+    async with editor_with_command(gateway.environment, "--manual") as editor:
         await editor.begin()
         assert editor.modes.current_mode_id == "manual"
         await editor.say("x")
@@ -129,7 +122,7 @@ async def test_manual_is_what_a_session_begins_with(gateway: ChatStandIn) -> Non
 
 
 async def test_a_key_that_is_wrong_is_said_when_a_session_begins(gateway: ChatStandIn) -> None:
-    async with editor_with_command(gateway, "--api-key", "sk-th-v1-wrong") as editor:
+    async with editor_with_command(gateway.environment, "--api-key", "sk-th-v1-wrong") as editor:
         with pytest.raises(RequestError, match="TOLLHOUSE_API_KEY") as refused:
             await editor.begin()
     assert refused.value.code == -32000

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.cli.command import Done
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment, heed_ctrl_c
 from tests.chat_stand_in import (
     KEEP_ALIVE,
     USAGE,
     Cut,
     Hang,
-    chat_stand_in,
     failure,
     form,
     permission,
@@ -28,18 +27,12 @@ from tests.chat_stand_in import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.acceptance.cli.command import CommandRunner
     from tests.chat_stand_in import ChatStandIn
 
     Chat = Callable[..., Done]
-
-
-@pytest.fixture
-def gateway() -> Iterator[ChatStandIn]:
-    with chat_stand_in() as gateway:
-        yield gateway
 
 
 @pytest.fixture
@@ -299,11 +292,6 @@ def test_ctrl_c_hangs_up_which_stops_the_run(gateway: ChatStandIn) -> None:
         finally:
             process.kill()
     assert (process.returncode, err) == (130, "")
-
-
-def heed_ctrl_c() -> None:
-    """Take Ctrl-C for what it is, also where these tests run in the background of a shell."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_a_reader_that_has_enough_stops_the_run(gateway: ChatStandIn) -> None:

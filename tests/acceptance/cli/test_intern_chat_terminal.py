@@ -10,7 +10,6 @@ import pytest
 from tests.acceptance.cli.terminal import Terminal
 from tests.chat_stand_in import (
     Hang,
-    chat_stand_in,
     failure,
     form,
     permission,
@@ -28,12 +27,6 @@ CTRL_C = b"\x03"
 CTRL_D = b"\x04"
 DIM = "\x1b[2m"
 PLAIN = "\x1b[22m"
-
-
-@pytest.fixture
-def gateway() -> Iterator[ChatStandIn]:
-    with chat_stand_in() as gateway:
-        yield gateway
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.acceptance.server_process import heed_ctrl_c
 from tests.integration.interns.daemon.way import ATTACH, PYTHON
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def start(way: Way) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - no thread here holds a lock
+            preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - no thread here holds a lock
             bufsize=0,  # what is read by hand is not kept from `communicate`
         )
         processes.append(process)
@@ -46,11 +47,6 @@ def start(way: Way) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
         for pipe in (process.stdin, process.stdout, process.stderr):
             assert pipe is not None
             pipe.close()
-
-
-def hear_ctrl_c() -> None:
-    """Undo what a shell does to what it runs in the background: tests may run there."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run(process: subprocess.Popen[bytes], script: bytes) -> tuple[bytes, bytes, int]:
