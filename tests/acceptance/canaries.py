@@ -22,6 +22,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
+from tollhouse.interns.holes import extents
 from tollhouse.kernel.compression import zstd
 
 if TYPE_CHECKING:
@@ -100,17 +101,10 @@ class Scanner:
 
 def _written(path: Path) -> bytes:
     """Return what a file holds, without its holes: some tests make large ones."""
-    pieces: list[bytes] = []
     with path.open("rb") as file:
-        end, size = 0, os.fstat(file.fileno()).st_size
-        while end < size:
-            try:
-                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
-            except OSError:  # nothing but a hole is left
-                break
-            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
-            pieces.append(os.pread(file.fileno(), end - begin, begin))
-    return b"".join(pieces)
+        number = file.fileno()
+        pieces = extents(number, os.fstat(number).st_size)
+        return b"".join(os.pread(number, end - begin, begin) for begin, end in pieces)
 
 
 def _unpacked(content: bytes) -> Iterator[bytes]:

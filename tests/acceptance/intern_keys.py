@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tollhouse.apps.core import build_core
-from tollhouse.apps.ground import database_url
-from tollhouse.identity.types import KeyKind, NewKey
-from tollhouse.settings.sections import Settings
-from tollhouse.storage.data_folder import DataFolder
-from tollhouse.testing.builders import OPERATOR
+from tests.acceptance.opened_core import opened_core
 
 if TYPE_CHECKING:
     from tests.acceptance.server_process import ServerProcess
@@ -32,18 +27,9 @@ async def new_own_key(
         payer_hash: The key that answers for it.
         database: The URL of the server's database, where that is not in its data folder.
     """
-    settings = Settings.model_validate({"data_dir": server.data_dir, "database_url": database})
-    core = build_core(database_url(settings, DataFolder(server.data_dir)), settings)
-    wanted = NewKey(
-        "own",
-        kind=KeyKind.INTERN,
-        workspace_id=workspace_id,
-        intern_id=intern_id,
-        payer_hash=payer_hash,
-    )
-    try:
-        async with core.database.writing() as write:
-            account = server.announced["account_id"]
-            return (await core.identity.create_key(write, OPERATOR, account, wanted)).text
-    finally:
-        await core.database.close()
+    account = server.announced["account_id"]
+    async with (
+        opened_core(server.data_dir, database) as opened,
+        opened.core.database.writing() as write,
+    ):
+        return await opened.new_own_key(write, account, workspace_id, intern_id, payer_hash)

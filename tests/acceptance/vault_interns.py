@@ -7,20 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tollhouse.apps.core import build_core
-from tollhouse.apps.ground import database_url
+from tests.acceptance.opened_core import opened_core
 from tollhouse.apps.vaulting import build_vaulting, open_keys
-from tollhouse.identity.types import KeyKind, NewKey
-from tollhouse.settings.sections import Settings
-from tollhouse.storage.data_folder import DataFolder
-from tollhouse.testing.builders import OPERATOR
 from tollhouse.vault.types import VaultKind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from tollhouse.apps.core import Core
+    from tests.acceptance.opened_core import Opened
     from tollhouse.vault.service import VaultService
 
 
@@ -50,45 +45,38 @@ def add_intern(
         database: The URL of the server's database, where that is not in its data folder.
         fields: Another `workspace_id`.
     """
-    return asyncio.run(_add_intern(_settings(folder, database), {**announced, **fields}, attached))
+    return asyncio.run(_add_intern(folder, database, {**announced, **fields}, attached))
 
 
 def delete_intern(folder: Path, intern_id: str, *, database: str | None = None) -> None:
     """Remove an intern's vault; see `add_intern`."""
-    asyncio.run(_delete_intern(_settings(folder, database), intern_id))
-
-
-def _settings(folder: Path, database: str | None) -> Settings:
-    return Settings.model_validate({"data_dir": folder, "database_url": database})
+    asyncio.run(_delete_intern(folder, database, intern_id))
 
 
 async def _add_intern(
-    settings: Settings, announced: dict[str, Any], attached: str | None
+    folder: Path, database: str | None, announced: dict[str, Any], attached: str | None
 ) -> VaultIntern:
-    async with _services(settings) as (core, service):
+    async with _vault(folder, database) as (opened, service):
         account, workspace = announced["account_id"], announced["workspace_id"]
         own = await service.new_vault(account, workspace, VaultKind.INTERN)
-        intern_id = core.ids.uuid()
-        wanted = NewKey(
-            "An intern's own", kind=KeyKind.INTERN, workspace_id=workspace, intern_id=intern_id
-        )
-        async with core.database.writing() as write:
+        intern_id = opened.core.ids.uuid()
+        async with opened.core.database.writing() as write:
             await service.add_subject(write, intern_id, own, attached)
-            issued = await core.identity.create_key(write, OPERATOR, account, wanted)
-        return VaultIntern(intern_id, own.id, issued.text)
+            key = await opened.new_own_key(write, account, workspace, intern_id)
+        return VaultIntern(intern_id, own.id, key)
 
 
-async def _delete_intern(settings: Settings, intern_id: str) -> None:
-    async with _services(settings) as (core, service), core.database.writing() as write:
+async def _delete_intern(folder: Path, database: str | None, intern_id: str) -> None:
+    async with (
+        _vault(folder, database) as (opened, service),
+        opened.core.database.writing() as write,
+    ):
         await service.forget_subject(write, intern_id, "operator")
 
 
 @asynccontextmanager
-async def _services(settings: Settings) -> AsyncGenerator[tuple[Core, VaultService]]:
-    folder = DataFolder(settings.data_dir)
-    core = build_core(database_url(settings, folder), settings)
-    try:
-        keys = await open_keys(settings.vault, core, folder)
-        yield core, build_vaulting(settings.vault, core, keys).service
-    finally:
-        await core.database.close()
+async def _vault(folder: Path, database: str | None) -> AsyncGenerator[tuple[Opened, VaultService]]:
+    async with opened_core(folder, database) as opened:
+        vault = opened.settings.vault
+        keys = await open_keys(vault, opened.core, opened.folder)
+        yield opened, build_vaulting(vault, opened.core, keys).service
