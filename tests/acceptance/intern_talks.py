@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 class Refused(AssertionError):
     """No stream came."""
 
+    def __init__(self, reply: httpx2.Response) -> None:
+        super().__init__(reply.text)
+        self.reply = reply
+
+    @property
+    def reason(self) -> str:
+        return self.reply.json()["error"]["metadata"]["reason"]
+
 
 class Talk:
     """One conversation; every stream in it is legal."""
@@ -47,7 +55,7 @@ class Talk:
             timeout=120,
         )
         if reply.status_code != 200:
-            raise Refused(reply.text)
+            raise Refused(reply)
         self.heard += reply.content
         told = check_stream(reply.content)
         self.session = told.session_id or self.session

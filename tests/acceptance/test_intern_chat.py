@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from tests.acceptance.egress_hosts import Hosts
-    from tests.acceptance.payers import Payers
     from tests.acceptance.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
@@ -101,22 +100,6 @@ def test_a_conversation_goes_on_after_its_daemon_was_killed(rooms: Rooms) -> Non
     second = talk.say("say: I do.")
     assert (second.session_id, second.content) == (first.session_id, "I do.\n")
     assert of(second.usage, "prompt_tokens") > of(first.usage, "prompt_tokens")
-
-
-def test_its_spend_is_its_own_keys(rooms: Rooms, payers: Payers) -> None:
-    talk = Talk(rooms, rooms.run())
-    cost = sum(of(talk.say("run: true").usage, "cost") for _ in range(2))
-    assert payers.key_of("ada")["usage"] == pytest.approx(cost)
-    assert cost > 0
-
-
-def test_its_limit_ends_a_run_with_a_clear_error(rooms: Rooms, payers: Payers) -> None:
-    talk = Talk(rooms, rooms.run())
-    payers.manage("PATCH", f"/keys/{payers.key_of('ada')['hash']}", limit=0)
-    turn = talk.say("run: true")
-    assert (turn.finish, turn.reason) == ("error", "turn_failed")
-    assert "limit" in of(turn.error, "message")
-    assert of(turn.error, "metadata")["retryable"] is False
 
 
 async def test_an_editor_holds_a_session_with_it(rooms: Rooms) -> None:
