@@ -15,6 +15,7 @@ from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from typing import BinaryIO
 
     Sink = Callable[[str], bool]
     """Takes lines; tells whether anybody wants more."""
@@ -43,16 +44,24 @@ def opened(file: str | None, *, force: bool) -> Generator[Sink]:
         yield lambda lines: write(lines, end="")
         return
     path = Path(str(file))
-    _refuse_what_is_there(path, force=force)
+    refuse_what_is_there(path, force=force)
     try:
-        with _written(path) as sink:
-            yield sink
+        with (
+            part_of(path) as part,
+            io.TextIOWrapper(part, encoding="utf-8", newline="\n") as text,
+        ):
+            yield lambda lines: bool(text.write(lines))
     except OSError as error:
         message = f"{path} cannot be written ({error.strerror})"
         raise CommandFailed(message) from None
 
 
-def _refuse_what_is_there(path: Path, *, force: bool) -> None:
+def refuse_what_is_there(path: Path, *, force: bool) -> None:
+    """Make sure that a file may be written.
+
+    Raises:
+        StartError: It is there already, or it is a folder.
+    """
     if path.is_dir():
         message = f"{path} is a folder: name a file in it"
         raise StartError(message)
@@ -62,17 +71,33 @@ def _refuse_what_is_there(path: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def _written(path: Path) -> Generator[Sink]:
-    """Write a file under a name of its own until it is whole; what is no file, as it is."""
-    is_special = path.exists() and not path.is_file()
-    target = path.resolve() if path.is_symlink() else path
-    part = path if is_special else target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="\n") as stream:
-            yield lambda lines: bool(stream.write(lines))
-        if not is_special:
+def part_of(path: Path, mode: int = 0o666) -> Generator[BinaryIO]:
+    """Open a file that has a name of its own until the block ends well; then it takes its place.
+
+    What is no file, a pipe or a device, is written as it is, and stays what it is.
+
+    Args:
+        path: Of the file; a link leads to it.
+        mode: Its permissions where it is new, less those of the umask.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
+    if path.exists() and not path.is_file():
+        with path.open("wb") as special:
+            yield special
+        return
+    target = path.resolve()
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    with open(part, "xb", opener=opener) as file:
+        try:
+            yield file
+            file.close()
             part.replace(target)
-    except BaseException:
-        if not is_special:
+        except BaseException:
             part.unlink(missing_ok=True)
-        raise
+            raise

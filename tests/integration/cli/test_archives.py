@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import shutil
 import stat
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ from typer.testing import CliRunner, Result
 from tollhouse.apps.archiving import open_archives
 from tollhouse.cli.commands.intern import app
 from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.interns.archives import exported
 from tollhouse.interns.archive import pack
+from tollhouse.interns.archives import Archives
 from tollhouse.kernel.start import StartError
 from tollhouse.settings.loader import load
 
@@ -46,9 +50,11 @@ async def store(data: Path, files: Path, note: str) -> None:
         for piece in pack(files):
             yield piece
 
-    await open_archives(load(config=None, env={}, overrides={"data_dir": data})).store(
-        intern, content()
-    )
+    await opened(data).store(intern, content())
+
+
+def opened(data: Path) -> Archives:
+    return open_archives(load(config=None, env={}, overrides={"data_dir": data}))
 
 
 def run(data: Path, *args: str | Path) -> Result:
@@ -94,6 +100,32 @@ def test_one_becomes_a_file_for_its_owner_alone(data: Path, tmp_path: Path) -> N
 
 def test_one_goes_to_standard_output(data: Path, tmp_path: Path) -> None:
     assert run(data, "export", "ada", "-").stdout_bytes == b"".join(pack(tmp_path / "files"))
+
+
+def test_a_reader_of_standard_output_that_has_enough_is_no_failure(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        assert asyncio.run(exported(opened(data), "ada", None, force=False)) == 0
+
+
+def test_standard_output_that_is_full_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(CommandFailed, match="the output cannot be written"):
+            asyncio.run(exported(opened(data), "ada", None, force=False))
+
+
+def test_a_pipe_gets_one_and_stays_a_pipe(data: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        assert run(data, "export", "ada", pipe).exit_code == 0
+        assert reader.read() == b"".join(pack(tmp_path / "files"))
+    assert pipe.is_fifo()
 
 
 def test_what_is_there_already_stays(data: Path, tmp_path: Path) -> None:

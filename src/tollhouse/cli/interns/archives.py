@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
 from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.output import give_up
+from tollhouse.cli.sinks import part_of, refuse_what_is_there
 from tollhouse.interns.archive import ArchiveBroken, unpack
 from tollhouse.interns.archives import ArchiveDamaged
 from tollhouse.kernel.start import StartError
@@ -43,19 +44,24 @@ async def exported(archives: Archives, reference: str, target: Path | None, *, f
         force: Whether it may be there already.
 
     Returns:
-        Its size in bytes.
+        Its size in bytes; 0 where nobody reads standard output to its end.
 
     Raises:
-        CommandFailed: There is none, it is damaged, or the store cannot be read.
+        CommandFailed: There is none, it is damaged, the store cannot be read, or standard output is
+            full.
         StartError: The file is there already, or cannot be written.
     """
-    with _failures(), _opened(target, force=force) as file:
-        archive = await _find(archives, reference)
-        async with aclosing(archives.read(archive)) as content:
-            async for piece in content:
-                file.write(piece)
-        file.flush()
-        return archive.manifest.bytes
+    try:
+        with _failures(), _opened(target, force=force) as file:
+            archive = await _find(archives, reference)
+            async with aclosing(archives.read(archive)) as content:
+                async for piece in content:
+                    file.write(piece)
+            file.flush()
+            return archive.manifest.bytes
+    except OSError as error:  # of standard output: a file's is a StartError
+        give_up(error)
+        return 0
 
 
 async def unpacked(archives: Archives, reference: str, folder: Path) -> None:
@@ -107,21 +113,13 @@ def _opened(target: Path | None, *, force: bool) -> Generator[BinaryIO]:
     if target is None:
         yield sys.stdout.buffer
         return
-    if target.exists() and not force:
-        message = f"{target} is there already: choose another name, or replace it with --force"
-        raise StartError(message)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    refuse_what_is_there(target, force=force)
     try:
-        with part.open("xb") as file:
-            part.chmod(0o600)
+        with part_of(target, mode=0o600) as file:
             yield file
-        part.replace(target)
     except OSError as error:
         message = f"{target} cannot be written ({error.strerror})"
         raise StartError(message) from None
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 @contextmanager

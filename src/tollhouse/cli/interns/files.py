@@ -14,7 +14,7 @@ import asyncio
 import os
 import stat
 import sys
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import quote
 
@@ -25,6 +25,7 @@ from tollhouse.cli.interns import replies
 from tollhouse.cli.interns.access import refusal
 from tollhouse.cli.interns.meters import receiving
 from tollhouse.cli.output import give_up
+from tollhouse.cli.sinks import part_of
 from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ class Files:
         Args:
             path: Of the file.
             to: Where to; it is there only once it is whole, with the permissions that it has
-                there, and replaces what is there. A folder gets a file of the same name. None for
-                standard output.
+                there, and replaces what is there. A folder gets a file of the same name; a pipe or
+                a device is written to. None for standard output.
 
         Returns:
             Its size in bytes; 0 where nobody reads standard output to its end.
@@ -125,18 +126,12 @@ class Files:
                 give_up(error)
                 return 0
         target = _target(to, path)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            with part.open("xb") as file:
-                size = await self._fetch(path, file, lambda mode: os.fchmod(file.fileno(), mode))
-            part.replace(target)
+            with part_of(target) as file:
+                return await self._fetch(path, file, lambda mode: _permit(file, mode))
         except OSError as error:
             message = f"{target} cannot be written ({error.strerror})"
             raise StartError(message) from None
-        finally:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
-        return size
 
     async def put(self, source: Path | None, path: str) -> Entry:
         """Send a file; it replaces what has its name, once it is there as a whole.
@@ -290,6 +285,12 @@ def _rest(whole: Content | None, at: int) -> dict[str, str]:
 
 def _target(to: Path, path: str) -> Path:
     return to / path.rstrip("/").rpartition("/")[2] if to.is_dir() else to
+
+
+def _permit(file: BinaryIO, mode: int) -> None:
+    """Give a file its permissions; a pipe or a device keeps those that it has."""
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        os.fchmod(file.fileno(), mode)
 
 
 def _escaped(path: str) -> str:

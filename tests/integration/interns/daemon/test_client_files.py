@@ -145,6 +145,29 @@ async def test_a_fetch_that_fails_leaves_nothing_and_what_was_there(
     assert {path for path in os.listdir(tmp_path) if "part" in path} == set()  # noqa: PTH208 - names
 
 
+async def test_a_pipe_gets_a_file_and_stays_a_pipe(
+    files: Files, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    (daemon.workspace / "x").write_text("x")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)) as reader:
+        await files.get("x", pipe)
+        assert reader.read() == "x"
+    assert pipe.is_fifo()
+
+
+async def test_a_link_leads_to_the_file_that_is_replaced(
+    files: Files, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    (daemon.workspace / "x").write_text("new")
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    await files.get("x", tmp_path / "link")
+    assert (tmp_path / "file").read_text() == "new"
+    assert (tmp_path / "link").is_symlink()
+
+
 async def test_a_folder_is_not_fetched_as_a_file(
     files: Files, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
