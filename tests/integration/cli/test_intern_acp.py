@@ -94,6 +94,34 @@ async def test_cancel_at_a_question_stops_the_run(gateway: ChatStandIn) -> None:
     assert gateway.answers == ["cancel"]
 
 
+async def test_cancel_at_the_first_of_several_questions_stops_the_run(gateway: ChatStandIn) -> None:
+    gateway.plays(
+        stream(ask=permission("a")), stream(ask=permission("b")), stream("Going on", Hang)
+    )
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        editor.undecided = True
+        turn = asyncio.ensure_future(editor.say("work"))
+        await editor.pending.wait()
+        await editor.agent.cancel(session_id=editor.session_id)
+        assert (await turn).stop_reason == "cancelled"
+        await asyncio.to_thread(gateway.wait_for_hang_up)
+    assert gateway.answers == ["cancel", "cancel"]
+    assert gateway.requests[-1]["messages"][-1]["tool_call_id"] == "b"
+
+
+async def test_a_session_that_is_closed_at_a_question_stops_its_run(gateway: ChatStandIn) -> None:
+    gateway.plays(stream(ask=permission()), stream("Going on", Hang))
+    async with editor_beside(gateway) as editor:
+        await editor.begin()
+        editor.undecided = True
+        turn = asyncio.ensure_future(editor.say("work"))
+        await editor.pending.wait()
+        await editor.agent.close_session(session_id=editor.session_id)
+        assert gateway.answers == ["cancel"]
+        assert (await turn).stop_reason == "cancelled"
+
+
 async def test_after_a_cancel_it_waits_until_the_server_has_noticed(gateway: ChatStandIn) -> None:
     gateway.plays(refusal(409, "busy", retry_after=0), stream("Now."))
     async with editor_beside(gateway) as editor:

@@ -165,6 +165,10 @@ class InternAgent:
     async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:  # noqa: ANN401
         """Stop what runs, and forget the session here; the intern keeps it."""
         await self.cancel(session_id)
+        session = self._sessions.get(session_id)
+        if session is not None and session.turn is not None:
+            # It may have to tell a run that waits; `left` knows nothing of a forgotten session.
+            await asyncio.wait({session.turn})
         self._sessions.pop(session_id, None)
         return CloseSessionResponse()
 

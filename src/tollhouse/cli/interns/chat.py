@@ -39,6 +39,10 @@ _BEGIN_SECONDS: Final = 330.0
 _SILENT_SECONDS: Final = 90.0
 """The server writes something every 30."""
 _LEAVE_SECONDS: Final = 5.0
+_NEXT_SECONDS: Final = 1.0
+"""A question that was asked together with another follows the answer to that one at once."""
+_MOST_LEFT: Final = 50
+"""Questions of one run: more are no run's."""
 _STEERED: Final = 202
 _LARGEST_STEERED: Final = 65_536
 
@@ -179,11 +183,28 @@ class Conversation:
                 complaint = str(refused)
 
     async def _leave(self, question: Question) -> None:
-        """Stop a run that waits: it goes on with a stream, and to hang up on that one stops it."""
-        body = self._body(question.answered(cancelled(question)))
-        with suppress(CommandFailed, TimeoutError):
-            async with asyncio.timeout(_LEAVE_SECONDS), self._streamed(body):
-                pass
+        """Stop a run that waits: it goes on with a stream, and to hang up on that one stops it.
+
+        One that has more to ask waits again instead, and is left again.
+        """
+        asked: Question | None = question
+        with suppress(CommandFailed, Garbled, TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                for _ in range(_MOST_LEFT):
+                    if asked is None:
+                        return
+                    asked = await self._leave_once(asked)
+
+    async def _leave_once(self, question: Question) -> Question | None:
+        """Cancel at a question, and hang up; return the next one, where that is asked at once."""
+        reader = ChatReader()
+        async with self._streamed(self._body(question.answered(cancelled(question)))) as reply:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_NEXT_SECONDS):
+                    async for piece in reply.pieces:
+                        for event in reader.feed(piece):
+                            return event.question if isinstance(event, Asked) else None
+        return None
 
     async def _exchange(
         self, messages: list[dict[str, Any]], view: View, **further: str
