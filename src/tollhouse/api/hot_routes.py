@@ -24,6 +24,7 @@ from tollhouse.inference.formats.registry import (
     passed_query,
 )
 from tollhouse.inference.reading import read_call
+from tollhouse.inference.sse import EVENT_STREAM
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.clock import Now
 
@@ -40,12 +41,6 @@ if TYPE_CHECKING:
     from tollhouse.kernel.errors import TollhouseError
     from tollhouse.settings.sections import ServerSettings
 
-_EVENT_STREAM = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    # A reverse proxy that buffers would hold the stream back.
-    (b"x-accel-buffering", b"no"),
-)
 _KEEP_ALIVE = b": TOLLHOUSE PROCESSING\n\n"
 """A comment: every reader of event streams passes over it."""
 
@@ -168,7 +163,7 @@ async def _send_whole(exchange: Exchange, send: Send) -> None:
 
 async def _send_stream(exchange: Exchange, send: Send, sink: Sink | None) -> None:
     data = await exchange.read()
-    headers = [*_EVENT_STREAM, (b"x-generation-id", exchange.generation_id.encode())]
+    headers = [*EVENT_STREAM, (b"x-generation-id", exchange.generation_id.encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     while not exchange.drained:
         # This waits while the client is behind; the sink does not.

@@ -11,6 +11,13 @@ Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-str
 
 from __future__ import annotations
 
+EVENT_STREAM = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    # A reverse proxy that buffers would hold the stream back.
+    (b"x-accel-buffering", b"no"),
+)
+"""The headers of a stream that we write."""
 LARGEST_EVENT = 32 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 

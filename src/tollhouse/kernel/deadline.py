@@ -20,8 +20,16 @@ def set_deadline(scope: MutableMapping[str, Any], limit: asyncio.Timeout) -> Non
     scope[_DEADLINE] = limit
 
 
-def lift_deadline(scope: MutableMapping[str, Any]) -> None:
-    """Let an operation take as long as it likes from here on."""
+def lift_deadline(scope: MutableMapping[str, Any]) -> bool:
+    """Let an operation take as long as it likes from here on.
+
+    Returns:
+        Whether it may: a deadline that has passed in this moment ends the operation.
+    """
     limit: asyncio.Timeout | None = scope.get(_DEADLINE)
-    if limit is not None:
-        limit.reschedule(None)
+    if limit is None:
+        return True
+    if limit.expired():
+        return False
+    limit.reschedule(None)
+    return True

@@ -146,7 +146,8 @@ def test_every_refusal_is_the_envelope(document: dict[str, Any]) -> None:
         assert refused, name
         envelope = ANTHROPICS if name in IN_ANTHROPICS_FORMAT else ERROR
         assert all(content == envelope for content in refused.values()), name
-        assert "500" in refused, name
+        # The chat with interns has names for whatever may happen.
+        assert ("500" in refused) is (name != "createInternChatCompletion"), name
         assert ("401" in refused) is (name not in OPEN), name
 
 

@@ -128,7 +128,6 @@ class ChatFailed(TollhouseError):
             metadata={"reason": fault.reason, "retryable": fault.retryable},
             retry_after=fault.retry_after,
         )
-        self.fault = fault
 
 
 def refused(

@@ -160,7 +160,7 @@ class Numbered:
             message = "an event has no number"
             raise Garbled(message)
         number = int(text)
-        if number != (number if self._next is None else self._next):
+        if self._next not in {None, number}:
             message = "an event is missing, or came twice"
             raise Garbled(message)
         self._next = number + 1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tollhouse.inference import sse
 from tollhouse.interns.chat.errors import IN_STREAM, RUN_ENDED, TURN_FAILED
 from tollhouse.interns.chat.events import (
     Ended,
@@ -33,7 +34,7 @@ OWN_MODEL: Final = "openrouter/intern"
 Source: the public gateway's chunks; clients compare it.
 """
 KEEP_ALIVE: Final = b": keepalive\n\n"
-DONE: Final = b"data: [DONE]\n\n"
+DONE: Final = sse.event(b"[DONE]")
 TOOL: Final = "openrouter.provide_input"
 """The one tool that is ever called. Source: published clients refuse any other name."""
 LONGEST_TITLE: Final = 200
@@ -141,7 +142,7 @@ class Transcript:
         return self._chunk({"choices": [choice], **beside})
 
     def _chunk(self, parts: dict[str, Any]) -> bytes:
-        return b"data: " + _encode({**self._base, "model": self._model, **parts}) + b"\n\n"
+        return sse.event(_encode({**self._base, "model": self._model, **parts}))
 
 
 def one_line(text: str) -> str:

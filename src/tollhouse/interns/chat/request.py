@@ -8,7 +8,7 @@ Source: the public gateway's chat with interns.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, NamedTuple, cast
+from typing import Annotated, Any, Final, Literal, NamedTuple, cast, get_args
 from unicodedata import category
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
@@ -24,6 +24,7 @@ LONGEST_CALL: Final = 128
 LONGEST_MODEL: Final = 256
 
 ApprovalMode = Literal["manual", "self-drive"]
+_MODES: Final[tuple[ApprovalMode, ...]] = get_args(ApprovalMode)
 _NAMELESS: Final = ("Cc", "Cs")
 """Categories of characters that no id has: controls, and halves of surrogate pairs."""
 
@@ -76,6 +77,7 @@ _CONTENT: Final[dict[str, Any]] = {
         {"type": "null"},
     ],
 }
+_APPROVAL_MODE: Final[dict[str, Any]] = {"type": "string", "enum": [*_MODES]}
 _CALL_ID: Final = {"type": "string", "minLength": 1, "maxLength": LONGEST_CALL}
 _MESSAGES: Final[dict[str, Any]] = {
     "type": "array",
@@ -116,7 +118,7 @@ class ChatBody(BaseModel):
     ] = None
     """The session to go on with; a new one where it is left out, or not known. Required with an
     answer."""
-    approval_mode: ApprovalMode = "self-drive"
+    approval_mode: Annotated[Any, WithJsonSchema(_APPROVAL_MODE)] = "self-drive"
     """Whether tools that need an approval ask for it first. Holds for the run that a prompt begins;
     ignored with an answer."""
 
@@ -136,13 +138,19 @@ class ChatBody(BaseModel):
                 text = _text(fields.get("content"), place)
                 if len(text) > LONGEST_PROMPT:
                     raise _wrong(f"{place}.content: has more than {LONGEST_PROMPT} characters.")
-                return Prompt(self.session_id, text, self.approval_mode)
+                return Prompt(self.session_id, text, self._mode())
             case "tool":
                 return self._answer(fields, place)
             case "system" | "developer" | "assistant":
                 raise _wrong(f"{place}.role: the last message must be a user's or a tool's.")
             case _:
                 raise _wrong(f"{place}.role: must be system, developer, user, assistant or tool.")
+
+    def _mode(self) -> ApprovalMode:
+        for mode in _MODES:
+            if self.approval_mode == mode:
+                return mode
+        raise _wrong(f"approval_mode: must be {' or '.join(_MODES)}.")
 
     def _answer(self, fields: dict[str, object], place: str) -> Answer:
         if self.session_id is None:

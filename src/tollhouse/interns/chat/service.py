@@ -34,7 +34,7 @@ from tollhouse.interns.chat.relay import Paces, relay
 from tollhouse.interns.chat.request import Answer
 from tollhouse.interns.types import Operation
 from tollhouse.kernel.clock import Now, unix_seconds
-from tollhouse.kernel.errors import Forbidden, RateLimited, TollhouseError, Unavailable
+from tollhouse.kernel.errors import Conflict, Forbidden, RateLimited, TollhouseError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -88,7 +88,8 @@ class Conversation:
                 raise
             except Exception:  # noqa: BLE001 - the edge of the stream
                 _log.exception("intern_chat_fault")
-                await write(self._transcript.fail(SEVERED))
+                async with asyncio.timeout(self._paces.farewell):
+                    await write(self._transcript.fail(SEVERED))
             finally:
                 outcome = self._transcript.outcome or CLIENT_CLOSED.reason
                 self._metrics.chatted(outcome)
@@ -186,7 +187,7 @@ class ChatService:
             raise ChatFailed(UNREACHABLE)  # it runs on another machine, or ends in this moment
         try:
             return Line(path, await self._interns.token_of(intern))
-        except Unavailable:
+        except (Conflict, Unavailable):
             raise ChatFailed(UNREACHABLE) from None
 
     async def _ask(
@@ -197,13 +198,10 @@ class ChatService:
         session: str,
         intern_id: str,
     ) -> Reply:
-        limit = asyncio.timeout(self._paces.head)
         try:
-            async with limit:
+            async with asyncio.timeout(self._paces.head):
                 return await stack.enter_async_context(asking(line, wanted, session))
         except TimeoutError:
-            if not limit.expired():
-                raise
             raise ChatFailed(TIMED_OUT) from None
         except Unreachable:
             raise ChatFailed(UNREACHABLE) from None

@@ -3,8 +3,8 @@ r"""Server-sent events with their names and numbers, in bounded memory. Pure.
     reader.feed(b"id: 1\nevent: text\nda")         -> []
     reader.feed(b'ta: {"text": "Hello"}\n\n')      -> [Sent("1", "text", b'{"text": "Hello"}')]
 
-It does not matter where the bytes were cut. Lines end with LF, or CR LF. `inference.sse` is for
-providers, whose events have neither names nor numbers.
+It does not matter where the bytes were cut. Lines end with LF, or CR LF. `inference.sse` reads
+streams of which only the data matters.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
 """

@@ -9,12 +9,12 @@ Source: the public gateway's chat with interns.
 import asyncio
 from typing import Any, Final, Literal
 
-import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from tollhouse.identity.access import HoldingKey
 from tollhouse.identity.types import Subject
+from tollhouse.inference.sse import EVENT_STREAM
 from tollhouse.interns import policy
 from tollhouse.interns.chat.request import Answer, ChatBody, Prompt
 from tollhouse.interns.chat.service import ChatService, Conversation, Steered
@@ -24,15 +24,7 @@ from tollhouse.kernel.deadline import lift_deadline
 from tollhouse.kernel.wire import Reply, refusals
 
 _BODIES: Final = Bodies(policy.LARGEST_BODY)
-_REFUSED: Final = (400, 401, 403, 404, 408, 409, 410, 413, 429, 500, 502, 503, 504)
-_EVENT_STREAM: Final = "text/event-stream"
-_HEADERS: Final = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    # A reverse proxy that buffers would hold the stream back.
-    (b"x-accel-buffering", b"no"),
-)
-_JSON: Final = (b"content-type", b"application/json")
+_REFUSED: Final = (400, 401, 403, 404, 408, 409, 410, 413, 429, 502, 503, 504)
 _STREAMED: Final = """\
 Chunks as `data:` lines: a role chunk, `content` and `reasoning`, perhaps one call of
 `openrouter.provide_input`, which asks for an answer, a finish chunk (`stop`, `tool_calls` or
@@ -99,7 +91,7 @@ class _Chat(Response):
     daemon and whoever has to close it.
     """
 
-    media_type = _EVENT_STREAM
+    media_type = "text/event-stream"
 
     def __init__(
         self, service: ChatService, caller: Subject, intern_id: str, wanted: Prompt | Answer
@@ -113,7 +105,7 @@ class _Chat(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watching = asyncio.create_task(_until_gone(receive))
-        talking = asyncio.create_task(self._talk(scope, send))
+        talking = asyncio.create_task(self._talk(scope, receive, send))
         try:
             await asyncio.wait({watching, talking}, return_when=asyncio.FIRST_COMPLETED)
             if not talking.done() and self._conversation is not None:
@@ -125,15 +117,16 @@ class _Chat(Response):
         if not talking.cancelled():
             talking.result()
 
-    async def _talk(self, scope: Scope, send: Send) -> None:
+    async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = self._service.converse(self._caller, self._intern_id, self._wanted)
         async with asked as found:
             if isinstance(found, Steered):
-                await _steered(send, found.session)
+                await _steered(found.session)(scope, receive, send)
                 return
-            lift_deadline(scope)
+            if not lift_deadline(scope):
+                return
             self._conversation = found
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
 
             async def write(data: bytes) -> None:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
@@ -150,8 +143,6 @@ async def _until_gone(receive: Receive) -> None:
         continue
 
 
-async def _steered(send: Send, session: str) -> None:
-    body = msgspec.json.encode({"session_id": session, "status": "steered"})
-    headers = [_JSON, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 202, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _steered(session: str) -> Response:
+    body = SteeredReply(session_id=session).model_dump_json()
+    return Response(body, 202, media_type="application/json")

@@ -17,6 +17,7 @@ from tests.integration.interns.parlour import CHATS, answer
 from tests.waiting import happened
 from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.interns.chat.relay import Paces
+from tollhouse.interns.policy import not_reachable
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.testing.builders import OPERATOR
 
@@ -203,6 +204,16 @@ async def test_a_token_that_cannot_be_opened_is_nothing_that_the_contract_does_n
         raise Unavailable(message)
 
     monkeypatch.setattr(type(room.machine.agency.context.vaults), "open_beside", closed)
+    refused(await room.send(), 502, "intern_unreachable", retryable=True)
+
+
+async def test_an_intern_that_has_no_token_in_this_moment_is_unreachable(
+    room: Parlour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def token_of(*_: object) -> None:
+        raise not_reachable()
+
+    monkeypatch.setattr(type(room.machine.service), "token_of", token_of)
     refused(await room.send(), 502, "intern_unreachable", retryable=True)
 
 

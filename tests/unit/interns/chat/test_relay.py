@@ -13,6 +13,8 @@ from tollhouse.interns.chat.errors import CLIENT_CLOSED
 from tollhouse.interns.chat.events import Ended, Started, Text
 from tollhouse.interns.chat.grammar import Transcript
 from tollhouse.interns.chat.relay import Paces, relay
+from tollhouse.interns.chat.service import Conversation
+from tollhouse.observability.metrics import Metrics
 
 if TYPE_CHECKING:
     from tollhouse.interns.chat.events import Event
@@ -159,3 +161,16 @@ async def test_a_server_that_stops_does_not_wait_for_a_caller_that_does_not_read
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_fault_of_ours_does_not_wait_for_a_caller_that_does_not_read() -> None:
+    written, faulty = Written(), Script(RuntimeError("a bug"))
+
+    async def write(data: bytes) -> None:
+        await written(data)
+        written.held.clear()  # it reads the first chunk, and no more
+
+    reply: Any = faulty
+    conversation = Conversation(reply, transcript(), Paces(farewell=0.01), Metrics())
+    with pytest.raises(TimeoutError):
+        await conversation.run(write)

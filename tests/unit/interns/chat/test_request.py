@@ -43,7 +43,8 @@ def test_a_tools_message_is_an_answer() -> None:
 
 
 def test_the_approval_mode_of_an_answer_does_not_matter() -> None:
-    assert read(TOOL, session_id="s", approval_mode="manual") == read(TOOL, session_id="s")
+    for mode in ("manual", "auto", None, 7):
+        assert read(TOOL, session_id="s", approval_mode=mode) == read(TOOL, session_id="s")
 
 
 @pytest.mark.parametrize(
@@ -141,8 +142,6 @@ def test_an_answer_needs_its_session() -> None:
         {"session_id": 1},
         {"session_id": "a\0b"},
         {"session_id": "\ud800"},
-        {"approval_mode": "auto"},
-        {"approval_mode": None},
         {"model": ""},
         {"model": "x" * 257},
         {"model": 1},
@@ -152,6 +151,11 @@ def test_an_answer_needs_its_session() -> None:
 def test_a_body_that_breaks_a_rule_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ChatBody.model_validate({"stream": True, "messages": [USER], **fields})
+
+
+@pytest.mark.parametrize("mode", ["auto", "Manual", None, 7])
+def test_a_prompt_has_one_of_two_approval_modes(mode: Any) -> None:
+    assert refused(USER, approval_mode=mode) == "approval_mode: must be manual or self-drive."
 
 
 @pytest.mark.parametrize("missing", ["stream", "messages"])
