@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from tollhouse import __version__
 from tollhouse.cli.bodies import Body
 from tollhouse.cli.failures import BrokenOff, CommandFailed
+from tollhouse.cli.json_objects import fields
 from tollhouse.cli.refusals import reason_of, refusal
 from tollhouse.cli.target import Folder, Remote, origin
 from tollhouse.kernel.start import StartError
@@ -165,20 +166,11 @@ class Server:
             The reply, piece by piece.
 
         Raises:
-            CommandFailed: It was refused, or nobody answered, or the reply broke off.
+            BrokenOff: The reply ended before its end.
+            CommandFailed: It was refused, or nobody answered.
         """
-        import httpx2
-
-        begun = False
-        try:
-            async with self._http.stream("GET", path.removeprefix("/")) as response:
-                if response.status_code not in _OK and response.status_code not in also:
-                    await response.aread()
-                    raise self._refused(response, path)
-                begun = True
-                yield response.aiter_bytes()
-        except httpx2.RequestError as error:
-            raise self._broken_off(error) if begun else self._unreachable(error) from None
+        async with self._opened("GET", path, also=also, advice=": try again") as response:
+            yield response.aiter_bytes()
 
     @asynccontextmanager
     async def held(self, path: str, body: Mapping[str, object]) -> AsyncGenerator[Any]:
@@ -188,23 +180,15 @@ class Server:
             What it is.
 
         Raises:
+            BrokenOff: The reply ended before its end.
             CommandFailed: It was refused, or nobody answered.
         """
-        import httpx2
-
-        try:
-            asked = self._http.stream(
-                "POST", path.removeprefix("/"), json=dict(body), timeout=_SECONDS
-            )
-            async with asked as response:
-                if response.status_code not in _OK:
-                    await response.aread()
-                    raise self._refused(response, path)
-                # The reply ends when what reads it is thrown away.
-                async with aclosing(_text_lines(response)) as lines:
-                    yield json.loads(await anext(lines))["data"]
-        except httpx2.RequestError as error:
-            raise self._unreachable(error) from None
+        async with (
+            self._opened("POST", path, json=dict(body), timeout=_SECONDS) as response,
+            # The reply ends when what reads it is thrown away.
+            aclosing(_text_lines(response)) as lines,
+        ):
+            yield json.loads(await anext(lines))["data"]
 
     @asynccontextmanager
     async def streamed(
@@ -232,24 +216,39 @@ class Server:
         """
         import httpx2
 
-        begun = False
         timeout = httpx2.Timeout(_SECONDS, read=begin_seconds)
+        async with (
+            self._opened("POST", path, json=dict(body), timeout=timeout) as response,
+            aclosing(_pieces(response, silent_seconds)) as pieces,
+        ):
+            kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            yield Streamed(response.status_code, kind, pieces)
+
+    @asynccontextmanager
+    async def _opened(
+        self,
+        method: str,
+        path: str,
+        *,
+        also: Collection[int] = (),
+        advice: str = "",
+        **asked: Any,  # noqa: ANN401 - as the HTTP library has it
+    ) -> AsyncGenerator[httpx2.Response]:
+        """Open a reply whose body is read as it comes; the advice is for one that breaks off."""
+        import httpx2
+
+        begun = False
         try:
-            asked = self._http.stream(
-                "POST", path.removeprefix("/"), json=dict(body), timeout=timeout
-            )
-            async with asked as response:
-                if response.status_code not in _OK:
+            async with self._http.stream(method, path.removeprefix("/"), **asked) as response:
+                if response.status_code not in _OK and response.status_code not in also:
                     await response.aread()
                     raise self._refused(response, path)
                 begun = True
-                kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-                async with aclosing(_pieces(response, silent_seconds)) as pieces:
-                    yield Streamed(response.status_code, kind, pieces)
+                yield response
         except httpx2.RequestError as error:
             if not begun:
                 raise self._unreachable(error) from None
-            text = f"the reply of the server at {self._http.base_url} broke off ({error})"
+            text = f"the reply of the server at {self._http.base_url} broke off ({error}){advice}"
             raise BrokenOff(text, passes=True) from None
 
     async def _ask(self, method: str, path: str, **asked: Any) -> Any:  # noqa: ANN401 - JSON is anything
@@ -275,10 +274,6 @@ class Server:
             reason=reason_of(reply),
             retry_after_seconds=_seconds(response.headers.get("retry-after", "")),
         )
-
-    def _broken_off(self, error: httpx2.RequestError) -> CommandFailed:
-        what = f"the reply of the server at {self._http.base_url} broke off ({error}): try again"
-        return CommandFailed(what, passes=True)
 
     def _unreachable(self, error: httpx2.RequestError) -> CommandFailed:
         import httpx2
@@ -425,21 +420,16 @@ async def _text_lines(response: httpx2.Response) -> AsyncGenerator[str]:
 async def _pieces(response: httpx2.Response, silent_seconds: float) -> AsyncGenerator[bytes]:
     import httpx2
 
-    async with aclosing(_bytes(response)) as pieces:
-        while True:
-            try:
-                async with asyncio.timeout(silent_seconds):
-                    piece = await anext(pieces, None)
-            except TimeoutError:
-                message = f"nothing was heard of it for {silent_seconds:.0f} seconds"
-                raise httpx2.ReadTimeout(message, request=response.request) from None
-            if piece is None:
-                return
-            yield piece
-
-
-async def _bytes(response: httpx2.Response) -> AsyncGenerator[bytes]:
-    async for piece in response.aiter_bytes():
+    pieces = response.aiter_bytes()
+    while True:
+        try:
+            async with asyncio.timeout(silent_seconds):
+                piece = await anext(pieces, None)
+        except TimeoutError:
+            message = f"nothing was heard of it for {silent_seconds:.0f} seconds"
+            raise httpx2.ReadTimeout(message, request=response.request) from None
+        if piece is None:
+            return
         yield piece
 
 
@@ -476,4 +466,4 @@ def _json(response: httpx2.Response) -> Any:  # noqa: ANN401 - JSON is anything
 
 
 def _is_ours(reply: Any) -> bool:  # noqa: ANN401 - JSON is anything
-    return isinstance(reply, dict) and not _OURS.isdisjoint(cast("dict[str, Any]", reply))
+    return not _OURS.isdisjoint(fields(reply))

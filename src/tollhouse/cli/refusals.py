@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any
 
+from tollhouse.cli.json_objects import fields
 from tollhouse.cli.output import one_line
 
 _KEY_ADVICE: dict[int, str] = {
@@ -56,9 +57,8 @@ def refusal(status: int, reply: Any, *, path: str, remote: bool) -> str:  # noqa
 
 def reason_of(reply: Any) -> str | None:  # noqa: ANN401 - JSON is anything
     """Return an error's own word for what is wrong; None where it has none."""
-    for name in ("error", "metadata", "reason"):
-        reply = cast("dict[str, Any]", reply).get(name) if isinstance(reply, dict) else None
-    return reply if isinstance(reply, str) else None
+    reason = fields(fields(fields(reply).get("error")).get("metadata")).get("reason")
+    return reason if isinstance(reason, str) else None
 
 
 def chat_advice(reason: str | None) -> str:
@@ -67,12 +67,7 @@ def chat_advice(reason: str | None) -> str:
 
 
 def _message(reply: Any) -> str | None:  # noqa: ANN401 - JSON is anything
-    if not isinstance(reply, dict):
-        return None
-    error = cast("dict[str, Any]", reply).get("error")
-    if not isinstance(error, dict):
-        return None
-    message = cast("dict[str, Any]", error).get("message")
+    message = fields(fields(reply).get("error")).get("message")
     if not isinstance(message, str) or not message:
         return None
     return message if message.endswith((".", "!", "?")) else f"{message}."

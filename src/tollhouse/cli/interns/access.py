@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.interns.replies import fields, message
+from tollhouse.cli.interns.replies import message
+from tollhouse.cli.json_objects import fields
 from tollhouse.kernel.secret import Secret
 
 if TYPE_CHECKING:

@@ -13,20 +13,21 @@ became of the reply. To cancel the task that waits here is to hang up, and that 
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tollhouse.cli.failures import BrokenOff, CommandFailed
 from tollhouse.cli.interns.chat_questions import Question, cancelled
 from tollhouse.cli.interns.chat_stream import Asked, ChatReader, Closing, Failure, Garbled
 from tollhouse.cli.interns.lookup import path_of
+from tollhouse.cli.json_objects import parsed
 from tollhouse.cli.output import one_line
 from tollhouse.cli.refusals import chat_advice
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
     from tollhouse.cli.client import Server, Streamed
     from tollhouse.cli.interns.chat_stream import Event
@@ -259,17 +260,14 @@ class Conversation:
         body = b""
         async for piece in pieces:
             body = (body + piece)[:_LARGEST_STEERED]
-        with suppress(ValueError):
-            told: object = json.loads(body)
-            said = (
-                cast("dict[str, object]", told).get("session_id") if isinstance(told, dict) else 0
-            )
-            self.session_id = said if isinstance(said, str) else self.session_id
+        said = parsed(body).get("session_id")
+        if isinstance(said, str):
+            self.session_id = said
 
     def _body(self, messages: list[dict[str, Any]], **further: str) -> dict[str, Any]:
         return {"stream": True, "session_id": self.session_id, "messages": messages, **further}
 
-    def _streamed(self, body: dict[str, Any]) -> Any:  # noqa: ANN401 - a context manager
+    def _streamed(self, body: dict[str, Any]) -> AbstractAsyncContextManager[Streamed]:
         return self._server.streamed(
             self._path, body, begin_seconds=_BEGIN_SECONDS, silent_seconds=_SILENT_SECONDS
         )

@@ -14,8 +14,9 @@ from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.interns.access import refusal
 from tollhouse.cli.interns.keys import Keys, Typed
 from tollhouse.cli.interns.outcomes import Dropped, Exited, Left
-from tollhouse.cli.interns.replies import number, parsed, unclear
+from tollhouse.cli.interns.replies import number, unclear
 from tollhouse.cli.interns.unsent import Unsent
+from tollhouse.cli.json_objects import parsed
 from tollhouse.cli.output import one_line
 
 if TYPE_CHECKING:

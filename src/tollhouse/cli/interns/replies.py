@@ -8,13 +8,13 @@ was not looked at here: how much of it there may be, which type it has, and what
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.json_objects import fields, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,19 +67,6 @@ def unclear(what: str = "") -> CommandFailed:
     """Return what an answer is to a person that is none of the protocol's."""
     detail = f" ({what})" if what else ""
     return CommandFailed(f"the intern said what cannot be understood{detail}")
-
-
-def fields(value: object) -> dict[str, object]:
-    """Return the fields of a JSON object; none where it is no object."""
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
-
-
-def parsed(text: str | bytes) -> dict[str, object]:
-    """Return the fields of a JSON object; none where a text is no JSON, or no object."""
-    try:
-        return fields(json.loads(text))
-    except (ValueError, RecursionError):
-        return {}
 
 
 def number(value: object, largest: int = LARGEST_NUMBER) -> int:
