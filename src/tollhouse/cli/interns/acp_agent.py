@@ -38,7 +38,7 @@ from acp.schema import (
 from tollhouse import __version__
 from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.interns.acp_client import Editor
-from tollhouse.cli.interns.acp_forms import answered_in_words, asked_in_words
+from tollhouse.cli.interns.acp_forms import asked_in_words
 from tollhouse.cli.interns.acp_prompt import Unspeakable, text_of_prompt
 from tollhouse.cli.interns.chat import (
     Conversation,
@@ -48,7 +48,7 @@ from tollhouse.cli.interns.chat import (
     Steered,
     failure_text,
 )
-from tollhouse.cli.interns.chat_questions import Elicitation, Question, Unfit
+from tollhouse.cli.interns.chat_questions import Elicitation, Question, Unfit, read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -233,7 +233,7 @@ class InternAgent:
         conversation, question = session.conversation, session.open_question
         if question is not None and isinstance(question.asks, Elicitation):
             try:
-                content = answered_in_words(question, question.asks, text)
+                content = read_answer(question, text)
             except Unfit as unfit:
                 await editor.say(str(unfit))
                 return Paused(question)

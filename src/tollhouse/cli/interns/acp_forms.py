@@ -25,7 +25,11 @@ from acp.schema import (
 )
 
 from tollhouse.cli.interns.chat_questions import (
+    BOOLEAN,
     CANCEL,
+    INTEGER,
+    LIST,
+    NUMBER,
     Elicitation,
     Field,
     Permission,
@@ -34,8 +38,8 @@ from tollhouse.cli.interns.chat_questions import (
     accepted,
     cancelled,
     declined,
+    label_of,
     read_field,
-    read_form,
 )
 
 if TYPE_CHECKING:
@@ -92,25 +96,11 @@ def filled_in(question: Question, form: Elicitation, response: object) -> str:
 def asked_in_words(form: Elicitation) -> str:
     """Return a form as a text; the next prompt answers it."""
     lines = [form.message, ""]
-    for field in form.fields:
-        kind = ", ".join(map(str, field.options)) if field.options else field.type
-        lines.append(f"- {field.name} ({kind}{', required' if field.required else ''})")
+    lines += [f"- {label_of(field)}" for field in form.fields]
     many = len(form.fields) > 1
     lines += ["", f"Answer with {'a line `name: value` for each' if many else 'the value'}, or "]
     lines[-1] += "`decline`. It waits for some minutes."
     return "\n".join(lines)
-
-
-def answered_in_words(question: Question, form: Elicitation, text: str) -> str:
-    """Return the answer that a text means.
-
-    Raises:
-        Unfit: It means none.
-    """
-    word = text.strip().strip("`").lower()
-    if word == "decline":
-        return declined()
-    return cancelled(question) if word == CANCEL else accepted(read_form(form, text))
 
 
 def _values(form: Elicitation, content: dict[str, Any]) -> dict[str, Any]:
@@ -128,15 +118,15 @@ def _values(form: Elicitation, content: dict[str, Any]) -> dict[str, Any]:
 def _property(field: Field) -> Any:  # noqa: ANN401 - one of the five below
     kind = field.type.lower()
     options = [str(option) for option in field.options or []]
-    if kind in {"array", "list", "multiselect", "multi_select"} and options:
+    if kind in LIST and options:
         items = StringMultiSelectItems(type="string", enum=options)
         return ElicitationMultiSelectPropertySchema(type="array", title=field.name, items=items)
     if options:
         return ElicitationStringPropertySchema(type="string", title=field.name, enum=options)
-    if kind in {"integer", "int"}:
+    if kind in INTEGER:
         return ElicitationIntegerPropertySchema(type="integer", title=field.name)
-    if kind in {"number", "float"}:
+    if kind in NUMBER:
         return ElicitationNumberPropertySchema(type="number", title=field.name)
-    if kind in {"boolean", "bool"}:
+    if kind in BOOLEAN:
         return ElicitationBooleanPropertySchema(type="boolean", title=field.name)
     return ElicitationStringPropertySchema(type="string", title=field.name)

@@ -20,8 +20,9 @@ from tollhouse.cli.interns.chat_questions import (
     cancelled,
     consented,
     declined,
+    label_of,
+    read_answer,
     read_field,
-    read_form,
     read_option,
     refused,
 )
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from tollhouse.cli.interns.chat import Asker
     from tollhouse.cli.interns.chat_lines import Lines
-    from tollhouse.cli.interns.chat_questions import Field
     from tollhouse.cli.interns.chat_screen import JsonLines, Screen
 
 
@@ -105,7 +105,7 @@ class AtTerminal:
         values: dict[str, Any] = {}
         for field in form.fields:
             while True:
-                typed = self._lines.read(f"{_label(field)}: ")
+                typed = self._lines.read(f"{one_line(label_of(field))}: ")
                 if typed is None:
                     return declined()
                 try:
@@ -136,23 +136,13 @@ class FromLines:
             self._complain(complaint)
         while (typed := self._lines.read("")) is not None:
             try:
-                return _read(question, typed)
+                return read_answer(question, typed)
             except Unfit as unfit:
                 self._complain(str(unfit))
         return refused(question)
 
     def _complain(self, text: str) -> None:
         self._output.error(text, code=None, reason="unfit_answer", retryable=True)
-
-
-def _read(question: Question, typed: str) -> str:
-    asks = question.asks
-    word = typed.strip().lower()
-    if isinstance(asks, Permission):
-        return read_option(asks, typed)
-    if word == "decline":
-        return declined()
-    return cancelled(question) if word == CANCEL else accepted(read_form(asks, typed))
 
 
 def _operation(permission: Permission) -> str:
@@ -162,8 +152,3 @@ def _operation(permission: Permission) -> str:
 def _indented(text: str) -> str:
     """Return a text whose further lines cannot be taken for ours."""
     return text.strip().replace("\n", "\n    | ")
-
-
-def _label(field: Field) -> str:
-    kind = ", ".join(map(str, field.options)) if field.options else field.type
-    return one_line(f"{field.name} ({kind}{', required' if field.required else ''})")

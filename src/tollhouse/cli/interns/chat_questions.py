@@ -22,10 +22,11 @@ REJECT_ONCE: Final = "reject_once"
 CANCEL: Final = "cancel"
 _YES: Final = frozenset({"y", "yes", "true", "1", "on"})
 _NO: Final = frozenset({"n", "no", "false", "0", "off"})
-_INTEGER: Final = frozenset({"integer", "int"})
-_NUMBER: Final = frozenset({"number", "float"})
-_BOOLEAN: Final = frozenset({"boolean", "bool"})
-_LIST: Final = frozenset({"array", "list", "multiselect", "multi_select"})
+INTEGER: Final = frozenset({"integer", "int"})
+NUMBER: Final = frozenset({"number", "float"})
+BOOLEAN: Final = frozenset({"boolean", "bool"})
+LIST: Final = frozenset({"array", "list", "multiselect", "multi_select"})
+"""What the type of a field is called."""
 
 
 class Unfit(ValueError):
@@ -124,6 +125,26 @@ def consented(question: Question) -> str | None:
     return ALLOW_ONCE if isinstance(asks, Permission) and ALLOW_ONCE in asks.options else None
 
 
+def label_of(field: Field) -> str:
+    """Return a field as people see it: its name, and what goes into it."""
+    kind = ", ".join(map(str, field.options)) if field.options else field.type
+    return f"{field.name} ({kind}{', required' if field.required else ''})"
+
+
+def read_answer(question: Question, text: str) -> str:
+    """Return the answer that a text means: an option, a form's values, `decline` or `cancel`.
+
+    Raises:
+        Unfit: It means none.
+    """
+    if isinstance(question.asks, Permission):
+        return read_option(question.asks, text)
+    word = text.strip().strip("`").lower()
+    if word == "decline":
+        return declined()
+    return cancelled(question) if word == CANCEL else accepted(read_form(question.asks, text))
+
+
 def read_option(permission: Permission, text: str) -> str:
     """Return the option that somebody typed: its number, its name, `y`, `n` or `c`.
 
@@ -171,7 +192,7 @@ def read_field(field: Field, text: str) -> Any:  # noqa: ANN401 - JSON is anythi
             raise Unfit(message)
         return None
     kind = field.type.lower()
-    if kind in _LIST:
+    if kind in LIST:
         return [_option(field, each.strip()) for each in text.split(",") if each.strip()]
     return _option(field, text) if field.options else _value(field, kind, text)
 
@@ -217,18 +238,18 @@ def _option(field: Field, text: str) -> str | int | float | bool:
 
 
 def _value(field: Field, kind: str, text: str) -> str | int | float | bool:
-    if kind in _BOOLEAN:
+    if kind in BOOLEAN:
         if text.lower() not in _YES | _NO:
             message = f"{field.name}: yes or no"
             raise Unfit(message)
         return text.lower() in _YES
-    if kind not in _INTEGER | _NUMBER:
+    if kind not in INTEGER | NUMBER:
         return text
     try:
-        number = int(text) if kind in _INTEGER else float(text)
+        number = int(text) if kind in INTEGER else float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        message = f"{field.name}: a {'whole ' if kind in _INTEGER else ''}number"
+        message = f"{field.name}: a {'whole ' if kind in INTEGER else ''}number"
         raise Unfit(message)
     return number
