@@ -131,7 +131,7 @@ def test_a_log_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "sessions")
     assert add_event(log) == 1
     log.close()
-    assert Log(tmp_path, Clock()).last_event("s") == 1
+    assert len(Log(tmp_path, Clock()).events("s", 0, 10)) == 1
 
 
 def test_a_log_that_was_removed_amid_a_change_is_not_left_before_its_end(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_log_that_was_removed_amid_a_change_is_not_left_before_its_end(tmp_pat
         shutil.rmtree(tmp_path / "sessions")
         (run,) = log.runs("working")
         assert write.event(run, "text", text="words") == 2
-    assert log.last_event("s") == 0
+    assert len(log.events("s", 0, 10)) == 0
     log.close()
 
 
@@ -201,7 +201,7 @@ def test_a_full_disk_leaves_what_is_there(tmp_path: Path) -> None:
     run = log.runs("working")[0]
     with pytest.raises(LogFull):
         fill(log, run)
-    assert log.last_event("s") == 1
+    assert len(log.events("s", 0, 10)) == 1
     log.close()
 
 

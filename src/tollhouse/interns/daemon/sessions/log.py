@@ -61,11 +61,6 @@ class Log:
             )
             return [Event(*row) for row in rows]
 
-    def last_event(self, session: str) -> int:
-        """Return the number of a session's last event; 0 of one that has none."""
-        with self._file.reading() as connection:
-            return _last_event(connection, session)
-
     def listed(self, after: str | None, limit: int) -> tuple[list[dict[str, object]], bool]:
         """Return what clients are told of sessions, latest first, and whether there are more."""
         with self._file.reading() as connection:
@@ -155,17 +150,19 @@ class Writing:
 
     def event(self, run: Run, kind: str, **data: object) -> int:
         """Append an event to a run's session; return its number."""
-        number = _last_event(self._connection, run.session) + 1
+        # One statement with RETURNING takes longer: SQLite keeps what it returns in a table.
+        found = self._do("SELECT last_event FROM sessions WHERE name = ?", run.session).fetchone()
+        if found is None:  # the log was set aside meanwhile, and this is another one
+            raise LogFailed("The log of the session is gone.")
+        number: int = found[0] + 1
         self._do(
             "INSERT INTO events VALUES (?, ?, ?, ?)",
             *(run.session, number, kind, _json({"run": run.id, **data})),
         )
-        changed = self._connection.execute(
+        self._do(
             "UPDATE sessions SET last_event = ?, updated_at = ? WHERE name = ?",
-            (number, self._now, run.session),
+            *(number, self._now, run.session),
         )
-        if changed.rowcount != 1:  # the log was set aside meanwhile, and this is another one
-            raise LogFailed("The log of the session is gone.")
         return number
 
     def run(self, run: Run) -> None:
@@ -185,18 +182,19 @@ class Writing:
 
     def input(self, run: Run, text: str) -> int:
         """Add something that was said; return its number."""
-        return self._do("INSERT INTO inputs (session, body) VALUES (?, ?)", run.session, text)
+        statement = "INSERT INTO inputs (session, body) VALUES (?, ?)"
+        return self._do(statement, run.session, text).lastrowid or 0
 
     def entered(self, numbers: Iterable[int]) -> None:
         """Forget what was said, since it is in a message, or nobody took it."""
-        for number in numbers:
-            self._do("DELETE FROM inputs WHERE number = ?", number)
+        each = ((number,) for number in numbers)
+        self._connection.executemany("DELETE FROM inputs WHERE number = ?", each)
 
     def messages(self, session: str, keep: int, added: Sequence[str]) -> None:
         """Let so many messages of a conversation stay, and others follow."""
         self._do("DELETE FROM messages WHERE session = ? AND position >= ?", session, keep)
-        for position, body in enumerate(added, keep):
-            self._do("INSERT INTO messages VALUES (?, ?, ?)", session, position, body)
+        rows = ((session, position, body) for position, body in enumerate(added, keep))
+        self._connection.executemany("INSERT INTO messages VALUES (?, ?, ?)", rows)
 
     def call_begun(self, run: Run, call: str) -> None:
         """Note that a call of a tool is under way."""
@@ -204,9 +202,7 @@ class Writing:
 
     def call_ended(self, run: Run, call: str) -> bool:
         """Note that it is not any more; return whether it was."""
-        before = self._connection.total_changes
-        self._do("DELETE FROM calls WHERE run = ? AND call = ?", run.id, call)
-        return self._connection.total_changes > before
+        return self._do("DELETE FROM calls WHERE run = ? AND call = ?", run.id, call).rowcount > 0
 
     def open_calls(self, run: Run) -> list[str]:
         """Return the calls that are under way."""
@@ -239,15 +235,8 @@ class Writing:
         """Note that nobody asks for a run's questions any more, or for their answers."""
         self._do("UPDATE questions SET state = 'over', answer = NULL WHERE run = ?", run.id)
 
-    def _do(self, statement: str, *values: object) -> int:
-        return self._connection.execute(statement, values).lastrowid or 0
-
-
-def _last_event(connection: sqlite3.Connection, session: str) -> int:
-    row = connection.execute(
-        "SELECT last_event FROM sessions WHERE name = ?", (session,)
-    ).fetchone()
-    return 0 if row is None else row[0]
+    def _do(self, statement: str, *values: object) -> sqlite3.Cursor:
+        return self._connection.execute(statement, values)
 
 
 def _json(value: object) -> str:

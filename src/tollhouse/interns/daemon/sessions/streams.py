@@ -99,6 +99,9 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         with self._feed.following(self._wanted.session) as follower:
             while not await self._send_written(send):
+                if follower.news.is_set():  # perhaps the end, and a cut that came after it
+                    follower.news.clear()
+                    continue
                 if follower.cut and self._wanted.of_run:
                     raise ConnectionAbortedError  # no end was told, so none is sent
                 if follower.cut or not self._wanted.follow:
@@ -108,13 +111,17 @@ class EventStream(Response):
 
     async def _send_written(self, send: Send) -> bool:
         """Send what is in the log; return whether that was the last of it."""
-        while events := self._log.events(self._wanted.session, self._after, _PAGE):
+        is_more = True
+        while is_more:
+            events = self._log.events(self._wanted.session, self._after, _PAGE)
+            is_more = len(events) == _PAGE
             for position, event in enumerate(events, 1):
                 if self._wanted.of_run and event.kind in _LAST:
                     await _send_events(send, events[:position])
                     return True
-            await _send_events(send, events)
-            self._after = events[-1].number
+            if events:
+                await _send_events(send, events)
+                self._after = events[-1].number
         return False
 
 
