@@ -42,7 +42,6 @@ _STEP: Final = re.compile(
 )
 _OPTIONS: Final = re.compile(r"(.*\S)\s*\(([^()]*\|[^()]*)\)")
 _METHOD: Final = re.compile(r"(GET|HEAD|POST|PUT|PATCH|DELETE)\s+(.*)")
-_RESULTS: Final = frozenset({"tool", "function"})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -106,7 +105,7 @@ def acts(messages: Sequence[Message], tools: Collection[str]) -> Sequence[Act]:
     if begun is None:
         return [Say(HELP)]
     plan, since = begun
-    results = [message.heard for message in since if message.role in _RESULTS]
+    results = [message.heard for message in since if message.is_result]
     return _next(plan, results, tools)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_CHOICES: Final = 128
 MOST_TOP_LOGPROBS: Final = 20
+_RESULTS: Final = frozenset({"tool", "function"})
 _SHOWN: Final = {
     "image_url": "[image]",
     "file": "[file]",
@@ -58,6 +59,11 @@ class Message(Struct):
     def __repr__(self) -> str:
         """Show nothing of it."""
         return "<Message>"
+
+    @property
+    def is_result(self) -> bool:
+        """Whether a tool says it."""
+        return self.role in _RESULTS
 
     @property
     def text(self) -> str:

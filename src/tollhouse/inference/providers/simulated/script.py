@@ -29,7 +29,6 @@ _LONGEST: Final = 10_000_000
 """Of what a request makes longer than it is itself: characters of several choices and their words'
 log-probabilities, each of which is about as long as eight characters."""
 _LOGPROB: Final = 8
-_RESULTS: Final = frozenset({"tool", "function"})
 _WORD: Final = re.compile(r"\s*\S+\s*|\s+")
 _ARGUMENT: Final = re.compile(r"[^{,:]*[{,:]|[^{,:]+")
 
@@ -177,7 +176,7 @@ def _results(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the results of tools at the end of a conversation, and what a user adds to them."""
     spoken = [index for index, each in enumerate(messages) if each.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
-    return since if any(message.role in _RESULTS for message in since) else []
+    return since if any(message.is_result for message in since) else []
 
 
 def _until_stop(text: str, stop: Iterable[str]) -> str:
