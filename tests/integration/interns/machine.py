@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tollhouse.vault.egress.service import Wanted
 
 AWAY = 120.0
-LIMITS = SandboxLimits(1 << 30, 64, 1.0, 1 << 30, 64)
+LIMITS = SandboxLimits(1 << 30, 64, 1.0, 1 << 30, 64, 1_000_000)
 PACES = Paces(boot_seconds=5, suspend_seconds=5, destroy_seconds=5, stop_seconds=0.1)
 
 

@@ -44,7 +44,7 @@ class SandboxLimits:
     """Of its workspace."""
     open_files: int
     """Of each process."""
-    files: int = 1_000_000
+    files: int
     """Files and folders in its workspace."""
 
 

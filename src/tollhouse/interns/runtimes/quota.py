@@ -77,12 +77,8 @@ class Limits(NamedTuple):
     names: int
 
 
-def walk_is_due(
-    seen: Seen | None, limit_bytes: int, now: float, free_bytes: int, *, full: bool
-) -> bool:
-    """Tell whether the workspace has to be measured."""
-    if seen is None:
-        return True
+def walk_is_due(seen: Seen, limit_bytes: int, now: float, free_bytes: int, *, full: bool) -> bool:
+    """Tell whether the workspace has to be measured again."""
     passed, lost = now - seen.at, seen.free.disk_bytes - free_bytes
     left = max(0, limit_bytes - seen.held.disk_bytes)
     if lost > left and not full:
@@ -212,10 +208,11 @@ class DiskWatch:
         free = Held(status.f_bavail * status.f_frsize, status.f_ffree)
         now = self._clock.monotonic()
         limit = self._limits.disk_bytes
-        if walk_is_due(self._seen, limit, now, free.disk_bytes, full=self.full):
+        seen = self._seen
+        if seen is None or walk_is_due(seen, limit, now, free.disk_bytes, full=self.full):
             held = await self._weighed(free)
-            self._seen = Seen(now, self._clock.monotonic() - now, held, free)
-        held = Held(0, 0) if self._seen is None else self._seen.held
+            seen = self._seen = Seen(now, self._clock.monotonic() - now, held, free)
+        held = seen.held
         full = must_not_write(held, self._limits, free.disk_bytes, full=self.full)
         if full != self.full:
             _log.warning("sandbox's disk", sandbox=self._name, full=full, **held._asdict())

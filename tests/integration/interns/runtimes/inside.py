@@ -46,6 +46,7 @@ LIMITS = SandboxLimits(
     cpus=1.0,
     disk_bytes=64 * 1024 * 1024,
     open_files=256,
+    files=1_000_000,
 )
 _FIRST_USER = 1_000_000 + os.getpid() * 100
 _SECONDS = 60

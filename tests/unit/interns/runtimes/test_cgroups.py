@@ -6,7 +6,7 @@ from tollhouse.interns.runtimes.base import SandboxLimits
 from tollhouse.interns.runtimes.cgroups import Cgroups
 
 LIMITS = SandboxLimits(
-    memory_bytes=1 << 28, processes=64, cpus=1.5, disk_bytes=1 << 30, open_files=64
+    memory_bytes=1 << 28, processes=64, cpus=1.5, disk_bytes=1 << 30, open_files=64, files=1_000_000
 )
 _SERVICE = "0::/tollhouse.service/server\n"
 
