@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
@@ -34,16 +35,6 @@ _NAMES: Final = frozenset(
         "agent",
     )
 )
-_AGENT_NAMES: Final = frozenset(
-    (
-        "model",
-        "instructions",
-        "base_url",
-        "interaction_seconds",
-        "idle_seconds",
-        "model_seconds",
-    )
-)
 
 
 class BadSettings(Exception):
@@ -65,6 +56,9 @@ class AgentSettings:
     """How long the agent's process stays without a run."""
     model_seconds: float
     """How long the model may be silent."""
+
+
+_AGENT_NAMES: Final = frozenset(each.name for each in fields_of(AgentSettings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tollhouse.interns.daemon.clock import Clock
 
 _RUN: Final = "SELECT id, session, mode, spent FROM runs "
-_QUESTION: Final = "SELECT id, run, session, state, body, expires_at FROM questions "
+_QUESTION: Final = "SELECT id, run, state, body, expires_at FROM questions "
 _STATE: Final = """
 coalesce((SELECT CASE state WHEN 'working' THEN 'working' ELSE 'waiting' END FROM runs
           WHERE session = sessions.name AND state <> 'ended' LIMIT 1), 'idle')
@@ -135,8 +135,8 @@ class Log:
         with self._file.reading() as connection:
             rows = connection.execute(_QUESTION + where, values).fetchall()
             return [
-                Question(id_, run, session, state, _object(body), expires_at)
-                for id_, run, session, state, body, expires_at in rows
+                Question(id_, run, state, _object(body), expires_at)
+                for id_, run, state, body, expires_at in rows
             ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
+from unicodedata import category
 from urllib.parse import unquote_to_bytes
 
 from tollhouse.interns.daemon.errors import Refused
@@ -20,8 +21,6 @@ LARGEST_BODY: Final = 1024 * 1024
 """Bytes."""
 MODES: Final = ("self-drive", "manual")
 _MOST_ANSWER: Final = 256 * 1024
-_FIRST_PRINTABLE: Final = 0x20
-_DELETE: Final = 0x7F
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def read_session(segment: bytes) -> str:
         name = unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
         raise bad("A session's name has to be UTF-8.") from None
-    if not 1 <= len(name) <= LONGEST_NAME or any(map(_is_control, name)):
+    if not 1 <= len(name) <= LONGEST_NAME or "Cc" in map(category, name):
         raise bad(f"A session's name has 1 to {LONGEST_NAME} characters, none that controls.")
     return name
 
@@ -83,11 +82,6 @@ def read_session(segment: bytes) -> str:
 def bad(message: str) -> Refused:
     """Return a refusal of what a client says."""
     return Refused(400, message, reason="bad_request")
-
-
-def _is_control(character: str) -> bool:
-    code = ord(character)
-    return code < _FIRST_PRINTABLE or _DELETE <= code < _DELETE + 33
 
 
 def _object(body: bytes) -> Mapping[str, Any]:

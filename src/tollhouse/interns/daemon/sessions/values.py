@@ -34,7 +34,6 @@ class Question:
 
     id: str
     run: str
-    session: str
     state: str
     """`later`, `asked`, `answered` or `over`."""
     body: dict[str, Any] = field(repr=False)
