@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -41,6 +42,21 @@ def plain(line: str) -> str:
     return line.strip()
 
 
+def whole_texts(lines: list[str]) -> list[str]:
+    """Return lines with the pieces of a text put together, as the page shows it."""
+    found: list[str] = []
+    text = ""
+    for line in [*lines, ""]:
+        if line.startswith('{"type": "text"'):
+            text += json.loads(line)["text"]
+            continue
+        if text:
+            found.append(json.dumps({"type": "text", "text": text}))
+            text = ""
+        found.append(line)
+    return found
+
+
 def is_printed(line: str) -> bool:
     """Tell whether a pipe gets a line too: headings are for terminals, `...` is the page's."""
     return line != "..." and not line.isupper()
@@ -68,7 +84,7 @@ def test_the_commands_of_the_page_print_what_it_shows(
                 check=False,
             )
             assert done.returncode == 0, (command, done.stderr, server.stderr_text())
-            printed = [plain(line) for line in done.stdout.splitlines()]
+            printed = [plain(line) for line in whole_texts(done.stdout.splitlines())]
             missing = [
                 line for line in map(plain, filter(is_printed, lines)) if line not in printed
             ]
