@@ -24,8 +24,10 @@ on the daemon says
     {"type": "cancel"}
 
 `messages` are pydantic-ai's, each one as text; `inputs` what people said that is in none of them
-so far; `spent` what the run's earlier part told. An answer is `{"call", "permission": true}`, or
-`{"call", "content": {...}}` with null for one that was declined. The agent says
+so far; `spent` what the run's earlier part told. An answer is `{"call", "permission": true,
+"digest": "..."}`, or `{"call", "content": {...}}` with null for one that was declined. A permission
+counts for what has this digest, which the agent told with the question; anything else is asked
+about again. The agent says
 
     {"type": "text", "text": "..."}, {"type": "reasoning", "text": "..."}
     {"type": "tool", "call": "...", "tool": "shell", "title": "..."}

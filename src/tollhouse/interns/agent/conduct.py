@@ -39,7 +39,7 @@ from pydantic_ai.usage import UsageLimits
 from tollhouse.interns.agent.failures import BrokenOff, Failure, failure_of
 from tollhouse.interns.agent.history import History, Unwritable, interrupted
 from tollhouse.interns.agent.spending import spent_before
-from tollhouse.interns.agent.tools.consent import SCOPE
+from tollhouse.interns.agent.tools.consent import DIGEST
 from tollhouse.interns.agent.tools.titles import title_of
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ def _results(answers: Sequence[Answer]) -> DeferredToolResults:
         if answer.permission is not None:
             allowed = answer.permission
             results.approvals[answer.call] = True if allowed else ToolDenied(_REJECTED)
-            results.metadata[answer.call] = {SCOPE: answer.scope}
+            results.metadata[answer.call] = {DIGEST: answer.digest}
         elif answer.content is None:
             results.calls[answer.call] = "The user declined to answer."
         else:

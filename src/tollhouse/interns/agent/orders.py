@@ -59,14 +59,14 @@ class Answer:
     """Of a call that asked for one."""
     content: Mapping[str, Any] | None = field(repr=False)
     """Of a call that asked for content: fields and values; None where it was declined."""
-    scope: str = ""
-    """Of a permission: for what it was asked."""
+    digest: str = ""
+    """Of a permission: that of what was asked; see `permits.digest_of`."""
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Self:
         """Return what a line says."""
         permission, content = fields.get("permission"), fields.get("content")
-        return cls(fields["call"], permission, content, fields.get("scope", ""))
+        return cls(fields["call"], permission, content, fields.get("digest", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +47,13 @@ def question(scope: str, operation: str) -> dict[str, Any]:
         scope: What an answer for always holds for.
         operation: What is about to be done, in the words of who wants to do it.
     """
+    digest = digest_of(scope, operation)
     if len(operation) > _LONGEST:
         operation = f"{operation[:_LONGEST]}… ({len(operation) - _LONGEST} characters more)"
-    return {"scope": scope, "operation": operation, "options": list(OPTIONS)}
+    told = {"scope": scope, "operation": operation, "options": list(OPTIONS)}
+    return {**told, "digest": digest}
+
+
+def digest_of(scope: str, operation: str) -> str:
+    """Return what tells an operation from all others, however long its text is."""
+    return hashlib.sha256(json.dumps([scope, operation]).encode()).hexdigest()

@@ -25,6 +25,19 @@ def test_what_is_asked_has_an_end() -> None:
     assert asked["operation"].endswith("(6000 characters more)")
 
 
+def test_the_digest_is_of_all_that_is_asked() -> None:
+    asked = [
+        question(scope, operation)["digest"]
+        for scope, operation in (
+            ("shell", "x" * 10_000),
+            ("shell", "x" * 9_999 + "y"),
+            ("http_request", "x" * 10_000),
+            ("shel", "l" + "x" * 10_000),
+        )
+    ]
+    assert len({*asked}) == 4
+
+
 def test_instructions_name_servers_and_end_with_the_owners() -> None:
     told = instructions("/workspace", "Be brief.", manual=True, servers=["files", "issues"])
     assert "/workspace" in told

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 
-from tollhouse.interns.agent.permits import Verdict, question
+from tollhouse.interns.agent.permits import Verdict, digest_of, question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tollhouse.interns.agent.tools.work import Work
 
 
-SCOPE: Final = "scope"
-"""Of what is told of a call that was asked about: what the question was about."""
+DIGEST: Final = "digest"
+"""Of what is told of a call that was asked about: that of the operation."""
 
 
 def need_consent(ctx: RunContext[Work], scope: str, operation: str) -> None:
@@ -34,8 +34,10 @@ def need_consent(ctx: RunContext[Work], scope: str, operation: str) -> None:
     """
     if ctx.tool_call_approved:
         asked: Mapping[str, object] = ctx.tool_call_metadata or {}
-        if asked.get(SCOPE) == scope:
-            return  # else it is about something else by now, as another server of the same name
+        if asked.get(DIGEST) == digest_of(scope, operation):
+            return
+        # Else it is another operation by now: the conversation stands where programs may write,
+        # and so does what `.mcp.json` says of a server. Or nobody knows any more what was asked.
     match ctx.deps.permits.verdict(scope):
         case Verdict.ALLOW:
             return

@@ -102,14 +102,14 @@ class Conversations:
     def _stream_of(self, session: str, following: Following) -> Response:
         leave = partial(self._runs.leave, following.run, CLIENT_LEFT)
         wanted = Wanted(session, following.after, of_run=True)
-        return EventStream(self._log, self._feed, wanted, leave)
+        return EventStream(self._runs.events, self._feed, wanted, leave)
 
     def _events(self, request: Request, session: str) -> Response:
         query = request.query_params
         told = request.headers.get("Last-Event-ID") or query.get("after")
         after = read_number(told, "after", default=0, largest=_LARGEST_NUMBER, least=0)
         follow = read_flag(query.get("follow"), "follow", default=True)
-        return EventStream(self._log, self._feed, Wanted(session, after, follow=follow))
+        return EventStream(self._runs.events, self._feed, Wanted(session, after, follow=follow))
 
 
 async def _body(request: Request) -> bytes:

@@ -65,15 +65,14 @@ def standing_answer(body: Mapping[str, Any], verdicts: Mapping[str, str]) -> Ans
 
 
 def _permission(asked: Mapping[str, Any], option: str) -> Answer:
-    scope = asked["scope"]
     if option == _CANCEL:
-        return Answer(option, {"permission": False, "scope": scope})
+        return Answer(option, {"permission": False})
     if option not in asked["options"]:
         offered = ", ".join(asked["options"])
         raise BadAnswer(f"The answer has to be one of {offered}, or {_CANCEL}.")
     word = option.partition("_")[0]
-    verdict = (scope, word) if option.endswith(_ALWAYS) else None
-    return Answer(option, {"permission": word == "allow", "scope": scope}, verdict)
+    verdict = (asked["scope"], word) if option.endswith(_ALWAYS) else None
+    return Answer(option, {"permission": word == "allow"}, verdict)
 
 
 def _elicitation(asked: Mapping[str, Any], text: str) -> Answer:

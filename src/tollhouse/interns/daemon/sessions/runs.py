@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tollhouse.interns.daemon.errors import Refused
 from tollhouse.interns.daemon.sessions.agent import AgentGone
+from tollhouse.interns.daemon.sessions.consents import Consents
 from tollhouse.interns.daemon.sessions.file import LogBusy, LogFailed, LogFull, damaged
 from tollhouse.interns.daemon.sessions.questions import (
     BadAnswer,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tollhouse.interns.daemon.sessions.agent import Agents
     from tollhouse.interns.daemon.sessions.feed import Feed
     from tollhouse.interns.daemon.sessions.log import Log, Writing
+    from tollhouse.interns.daemon.sessions.values import Event
 
 MOST_WAITING: Final = 8
 """Runs that wait for answers."""
@@ -48,8 +50,6 @@ RETRY_SECONDS: Final = 5
 """What clients are told to wait who find the intern busy."""
 _AGAIN_SECONDS: Final = 30.0
 """Until what could not be written down is tried again."""
-_SAFE_MODE: Final = "manual"
-"""Of a run whose mode only the log knows."""
 _RETRY: Final = {"Retry-After": str(RETRY_SECONDS)}
 _log = logging.getLogger(__name__)
 
@@ -105,12 +105,7 @@ class Runs:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._restoring: asyncio.TimerHandle | None = None
-        # What people have consented to is believed to nobody else: whatever runs in the workspace
-        # may write into the log.
-        self._modes: dict[str, str] = {}
-        """Of runs that wait."""
-        self._verdicts: dict[str, dict[str, str]] = {}
-        """What holds for the rest of a session: `allow` or `reject`, by scope."""
+        self._consents = Consents()
 
     def restore(self) -> None:
         """Go on where a daemon of before has ended: see to what it left behind."""
@@ -170,16 +165,14 @@ class Runs:
         """
         self._need_idle()
         question, run = self._pending(session, interaction)
-        run = replace(run, mode=self._modes.get(run.id, _SAFE_MODE))
+        run = replace(run, mode=self._consents.mode(question))
+        body = self._consents.body(question)
         try:
-            answer = read_answer(question.body, text)
+            answer = read_answer(body, text)
         except BadAnswer as error:
             raise Refused(400, str(error), reason="bad_request") from None
         agents = self._need_agent()
-        verdicts = dict(self._verdicts.get(session, {}))
-        if answer.verdict is not None:
-            scope, word = answer.verdict
-            verdicts[scope] = word
+        verdicts = self._consents.verdicts_with(session, question, answer)
         with self._log.writing() as write:
             number = write.event(
                 run,
@@ -188,15 +181,13 @@ class Runs:
                 outcome=answer.outcome,
                 model=self._model,
             )
-            write.answered(question.id, {"call": question.body["call"], **answer.order})
+            write.answered(question.id, {"call": body["call"], **answer.order})
             waits = self._ask_next(write, run, verdicts)
-        if verdicts:
-            self._verdicts[session] = verdicts
+        self._consents.answer(session, question, answer)
         self._stop_timer(run.id)
         if waits:
             self._await_answer(run, self._interaction.total_seconds())
         else:
-            self._modes.pop(run.id, None)
             self._work(Working(run, self._log, self._feed), agents)
         self._feed.ring(session)
         return Following(run.id, number - 1)
@@ -217,6 +208,16 @@ class Runs:
         if run is None:
             raise Refused(404, "The session has no run.", reason="not_found")
         self._end_waiting(run, CANCELLED)
+
+    def events(self, session: str, after: int, limit: int) -> list[Event]:
+        """Return a session's events after a number, in their order.
+
+        A question that waits is as it was asked, whatever the log says by now.
+
+        Raises:
+            LogFailed: They cannot be read.
+        """
+        return [self._consents.told(event) for event in self._log.events(session, after, limit)]
 
     def leave(self, run: str, ending: Ending) -> None:
         """End a run whose client has left, if it works."""
@@ -246,16 +247,16 @@ class Runs:
 
     async def _drive(self, working: Working, agents: Agents) -> None:
         session = working.run.session
-        verdicts = self._verdicts.get(session, {})
+        verdicts = self._consents.verdicts(session)
         try:
             agent = agents.take()
             await agent.open()
             while (line := await working.drive(agent, self._order(working.run))) is not None:
                 with self._log.writing() as write:
-                    working.pause(write, line, self._clock.new_id)
+                    asked = working.pause(write, line, self._clock.new_id)
+                    self._consents.wait(working.run, asked)
                     waits = self._ask_next(write, working.run, verdicts)
                 if waits:
-                    self._modes[working.run.id] = working.run.mode
                     self._await_answer(working.run, self._interaction.total_seconds())
                     break
         except AgentGone:
@@ -270,6 +271,8 @@ class Runs:
             agents.drop()
             self._feed.cut(session)
         finally:
+            if working.run.id not in self._timers:  # it has ended
+                self._consents.forget(working.run.id)
             self._working = None
             working.over.set()
             self._feed.ring(session)
@@ -283,8 +286,8 @@ class Runs:
             "approval_mode": run.mode,
             "messages": self._log.messages(run.session),
             "inputs": self._log.inputs(run.session),
-            "answers": self._log.answers(run.id),
-            "verdicts": self._verdicts.get(run.session, {}),
+            "answers": self._consents.vouched(run.id, self._log.answers(run.id)),
+            "verdicts": self._consents.verdicts(run.session),
             "spent": run.spent,
         }
 
@@ -321,7 +324,8 @@ class Runs:
 
     def _ask(self, write: Writing, run: Run, verdicts: Mapping[str, str]) -> bool:
         for question in self._log.questions(run.id, "later"):
-            standing = standing_answer(question.body, verdicts)
+            body = self._consents.body(question)
+            standing = standing_answer(body, verdicts)
             if standing is None:
                 until = write.asked(question.id, self._clock.now() + self._interaction)
                 write.event(
@@ -329,10 +333,10 @@ class Runs:
                     "question",
                     interaction=question.id,
                     expires_at=until,
-                    **shown(question.body),
+                    **shown(body),
                 )
                 return True
-            write.answered(question.id, {"call": question.body["call"], **standing.order})
+            write.answered(question.id, {"call": body["call"], **standing.order})
         return False
 
     def _pending(self, session: str, interaction: str) -> tuple[Question, Run]:
@@ -340,7 +344,8 @@ class Runs:
         if question is None or question.state == "later":
             raise Refused(404, "The session has no such question.", reason="interaction_unknown")
         run = self._log.run(question.run)
-        if question.state != "asked" or run is None or self._has_expired(question):
+        is_asked = question.state == "asked" and not self._has_expired(question)
+        if not is_asked or run is None or run.session != session:
             raise Refused(
                 409, "Nobody waits for this answer any more.", reason="interaction_not_pending"
             )
@@ -358,6 +363,7 @@ class Runs:
             with self._doubting():
                 if any(run.id == waiting.id for waiting in self._log.runs("waiting")):
                     self._end_waiting(run, UNANSWERED)
+            self._consents.forget(run.id)
         except LogFailed as error:
             _log.warning("a run's end cannot be written down: %s", error)
             loop = asyncio.get_running_loop()
@@ -367,7 +373,7 @@ class Runs:
         self._stop_timer(run.id)
         with self._log.writing() as write:
             end_run(write, run, ending)
-        self._modes.pop(run.id, None)
+        self._consents.forget(run.id)
         self._feed.ring(run.session)
 
     def _stop_timer(self, run: str) -> None:

@@ -16,12 +16,15 @@ from tollhouse.interns.daemon.sessions.file import LogFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from starlette.types import Receive, Scope, Send
 
     from tollhouse.interns.daemon.sessions.feed import Feed, Follower
-    from tollhouse.interns.daemon.sessions.log import Log
     from tollhouse.interns.daemon.sessions.values import Event
+
+    Read: TypeAlias = Callable[[str, int, int], list[Event]]
+    """Returns so many events of a session that follow a number; raises `LogFailed`."""
 
 COMMENT_SECONDS: Final = 10.0
 """Between two signs of life."""
@@ -53,7 +56,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        log: Log,
+        read: Read,
         feed: Feed,
         wanted: Wanted,
         when_left: Callable[[], None] | None = None,
@@ -61,13 +64,13 @@ class EventStream(Response):
         """Take what is sent.
 
         Args:
-            log: Where they are.
+            read: Returns them.
             feed: Says when there are more.
             wanted: Which ones.
             when_left: Called where the client leaves before the last one.
         """
         super().__init__()
-        self._log = log
+        self._read = read
         self._feed = feed
         self._wanted = wanted
         self._after = wanted.after
@@ -113,7 +116,7 @@ class EventStream(Response):
         """Send what is in the log; return whether that was the last of it."""
         is_more = True
         while is_more:
-            events = self._log.events(self._wanted.session, self._after, _PAGE)
+            events = self._read(self._wanted.session, self._after, _PAGE)
             is_more = len(events) == _PAGE
             for position, event in enumerate(events, 1):
                 if self._wanted.of_run and event.kind in _LAST:

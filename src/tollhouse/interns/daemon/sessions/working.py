@@ -205,18 +205,25 @@ class Working:
             self._end(SEVERED, line)
         return None
 
-    def pause(self, write: Writing, line: Mapping[str, Any], new_id: Callable[[], str]) -> None:
+    def pause(
+        self, write: Writing, line: Mapping[str, Any], new_id: Callable[[], str]
+    ) -> dict[str, Mapping[str, Any]]:
         """Write down how far it came, and its questions, which are asked later.
 
         Args:
             write: Where.
             line: What `drive` returned.
             new_id: Makes ids for the questions.
+
+        Returns:
+            The questions, by their ids.
         """
         self._step(write, line)
         write.questions_over(self.run)
-        for position, body in enumerate(line["questions"]):
-            write.question(self.run, new_id(), position, body)
+        questions = {new_id(): body for body in line["questions"]}
+        for position, (question, body) in enumerate(questions.items()):
+            write.question(self.run, question, position, body)
+        return questions
 
     def _end(self, ending: Ending | None, line: Mapping[str, Any]) -> None:
         with self._log.writing() as write:

@@ -50,7 +50,7 @@ def test_clients_see_what_is_asked_and_not_for_what_it_counts() -> None:
 )
 def test_a_permission_is_given_or_not(option: str, verdict: tuple[str, str] | None) -> None:
     answer = read_answer(PERMISSION, option)
-    assert answer.order == {"permission": "allow" in option, "scope": "shell"}
+    assert answer.order == {"permission": "allow" in option}
     assert answer.verdict == verdict
     assert answer.outcome == option.strip()
 
@@ -115,7 +115,7 @@ def test_a_question_may_be_declined() -> None:
 def test_what_was_answered_for_always_needs_no_answer() -> None:
     answer = standing_answer(PERMISSION, {"shell": "reject"})
     assert answer is not None
-    assert answer.order == {"permission": False, "scope": "shell"}
+    assert answer.order == {"permission": False}
     assert answer.verdict is None
     assert standing_answer(PERMISSION, {"http": "allow"}) is None
     assert standing_answer(ELICITATION, {"shell": "allow"}) is None
