@@ -28,7 +28,7 @@ def consents() -> Consents:
 
 def row(run: str = "r", question: str = "q") -> Question:
     """Return what the log says of a question."""
-    return Question(question, run, "s", "asked", FORGED, None)
+    return Question(question, run, "asked", FORGED, None)
 
 
 def answered(consents: Consents, option: str, question: Question) -> list[dict[str, Any]]:
