@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tests.waiting import PATIENCE
 from tollhouse.interns.runtimes.filesize import below
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from tests.acceptance.server_process import ServerProcess
 
 SETTLED = frozenset({"running", "failed", "stopped", "destroy_failed"})
-PATIENCE_SECONDS = 60.0
 ASK_GATEWAY = "curl -sS -m 20 -o /dev/null -w '%{http_code}' http://gateway.internal/v1/models"
 """Prints with which status a sandbox's way out leads to the gateway."""
 
@@ -62,7 +62,7 @@ class Rooms:
         self, intern: str, statuses: Collection[str | None] = SETTLED
     ) -> dict[str, Any] | None:
         """Wait until an intern has one of some statuses; None stands for being gone."""
-        ends = time.monotonic() + PATIENCE_SECONDS
+        ends = time.monotonic() + PATIENCE
         while True:
             found = self.get(intern)
             if (None if found is None else found["status"]) in statuses:
@@ -72,7 +72,7 @@ class Rooms:
 
     def until_told(self, intern: str, pattern: str) -> str:
         """Wait until an intern's log, a line for each thing that happened, has a pattern."""
-        ends = time.monotonic() + PATIENCE_SECONDS
+        ends = time.monotonic() + PATIENCE
         while True:
             lines = self.ask("GET", f"/interns/{intern}/logs").json()["data"]
             told = "\n".join(line["text"] for line in lines)
@@ -104,7 +104,7 @@ class Rooms:
     def clear(self) -> None:
         """Delete every intern, as soon as each may be."""
         for intern in self.ask("GET", "/interns").json()["data"]:
-            ends = time.monotonic() + PATIENCE_SECONDS
+            ends = time.monotonic() + PATIENCE
             path = f"/interns/{intern['id']}"
             while self.ask("DELETE", path, {"acknowledge_workspace_loss": True}).status_code == 409:
                 assert time.monotonic() < ends, self.get(intern["id"])

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from tests.acceptance.server_process import (
     start_server,
 )
 from tests.contract.client_process import CLIENTS, client_python
+from tests.waiting import wait_until
 from tollhouse.vault.egress.process import COMMAND
 
 if TYPE_CHECKING:
@@ -376,12 +376,3 @@ def test_a_server_that_stops_ends_its_sessions(short_path: Path, hosts: Hosts) -
             assert json.loads(program.stdout.readline())["host"] == BOUND
             server.stop()
             program.communicate(b"\n", timeout=30)
-
-
-def wait_until(holds: Any) -> None:
-    done = threading.Event()
-    for _ in range(500):
-        if holds():
-            return
-        done.wait(0.02)
-    raise AssertionError("it does not become so")

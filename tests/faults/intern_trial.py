@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 
@@ -29,6 +29,7 @@ from tollhouse.interns.archive import unpack
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+_T = TypeVar("_T")
 SECONDS = 60.0
 """Longer than anything here takes on a busy machine; what is promised is half of it."""
 PAUSING = str(Path(__file__).with_name("pausing_interns.py"))
@@ -171,28 +172,21 @@ class Trial:
             (self._stops / "reached").unlink()
             self.server = self._start()
             return
-        found = self._find(victim)
-        assert found, (victim, family(self.server), self.ours())
-        for pid in found:
+        for pid in self._wait(lambda: self._find(victim), f"no {victim} to kill"):
             kill(pid)
         (self._stops / "reached").unlink()
 
     def _find(self, victim: str) -> list[int]:
         """Return the processes to kill; it may take a moment until they are there."""
-        ends = time.monotonic() + SECONDS
-        while True:
-            match victim:
-                case "egress":
-                    found = [pid for pid, name in family(self.server).items() if _egress(name)]
-                case "daemon":
-                    found = daemons(self.server.data_dir)
-                case _:
-                    both = [pid for pid, name in self.ours().items() if is_bubblewrap(name)]
-                    outer = [pid for pid in both if _parent(pid) == self.server.process.pid]
-                    found = outer if victim == "bubblewrap" else [*set(both) - set(outer)]
-            if found or time.monotonic() > ends:
-                return found
-            time.sleep(0.005)
+        match victim:
+            case "egress":
+                return [pid for pid, name in family(self.server).items() if _egress(name)]
+            case "daemon":
+                return daemons(self.server.data_dir)
+            case _:
+                both = [pid for pid, name in self.ours().items() if is_bubblewrap(name)]
+                outer = [pid for pid in both if _parent(pid) == self.server.process.pid]
+                return outer if victim == "bubblewrap" else [*set(both) - set(outer)]
 
     def ours(self) -> dict[int, str]:
         return sandboxed(self.server.data_dir)
@@ -265,12 +259,14 @@ class Trial:
             found.append((into / "notes").read_text().split())
         assert self.notes in found, (found, self.notes)
 
-    def _wait(self, condition: Callable[[], object], failure: str) -> None:
+    def _wait(self, condition: Callable[[], _T], failure: str) -> _T:
+        """Wait until a condition holds; return what it has found."""
         ends = time.monotonic() + SECONDS
-        while not condition():
+        while not (found := condition()):
             told: Any = (failure, self.status, self.ours(), self._left(), self._groups())
             assert time.monotonic() < ends, (told, self.server.stderr_text()[-3_000:])
             time.sleep(0.02)
+        return found
 
 
 def _egress(command: str) -> bool:

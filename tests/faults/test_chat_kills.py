@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import httpx2
 import pytest
 
-from tests.acceptance.intern_rooms import PATIENCE_SECONDS, Rooms, agents, daemons, kill
+from tests.acceptance.intern_rooms import Rooms, agents, daemons, kill
 from tests.acceptance.intern_talks import Refused, Talk
 from tests.acceptance.server_process import start_server
 from tests.chat_grammar import check_stream
 from tests.integration.interns.sessions.talk import check_whole, parsed
+from tests.waiting import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,16 +109,12 @@ class Trial:
             kill(self.server.process.pid)
             return
         find = daemons if chosen.victim == "daemon" else agents
-        ends = time.monotonic() + PATIENCE_SECONDS
-        while not (found := find(self.server.data_dir)):  # the agent is just being started
-            assert time.monotonic() < ends, f"no {chosen.victim} to kill"
-            time.sleep(0.01)
-        for pid in found:
+        for pid in wait_until(lambda: find(self.server.data_dir)):  # it is just being started
             kill(pid)
 
     def _answers_again(self, number: int) -> None:
         """Wait until the next prompt is answered; an intern that boots, or ends a run, is busy."""
-        ends = time.monotonic() + PATIENCE_SECONDS
+        ends = time.monotonic() + PATIENCE
         while True:
             told = self._told(f"say: on {number}")
             if told is not None and told.finish == "stop":
