@@ -226,8 +226,6 @@ class Reconciler:
         now = self._context.clock.now()
         async with self._context.database.writing() as write:
             held = await repository.lease(write, intern_id, machine, now, now + self._lease)
-            if held is not None:
-                await repository.note(write, held, machine=machine)
         if held is None:
             return
         self._held[intern_id] = held
@@ -255,7 +253,8 @@ class Reconciler:
         async with self._context.database.writing() as write:
             kept = await repository.extend(write, held.values(), now + self._lease)
             # Who is gone was not lost to anybody: its files may still be on their way out.
-            lost = await repository.ids(write, held.keys() - kept)
+            missing = held.keys() - kept
+            lost = await repository.ids(write, missing) if missing else frozenset[str]()
             words = await self._presence.stay(write, now)
         self._presence.kept(words, self._context.clock.monotonic())
         for intern_id in lost:

@@ -6,6 +6,7 @@ A row that did not fit any more is a lost race: the functions say so by what the
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tollhouse.storage.transaction import Read, Write
 
 _CREATING: Final = 0x696E7472
+_AT_ONCE: Final = 1000
+"""Leases of one statement: databases bound how many parameters one may have."""
 _RUN: Final = {f"run_{each.name}": each.name for each in fields(Run)}
 _PLAIN: Final = tuple(each.name for each in fields(Intern) if each.name not in {"state", "run"})
 NO_RUN: Final[Mapping[str, object]] = dict.fromkeys(_RUN)
@@ -168,16 +171,18 @@ async def waiting(read: Read, machine: str, now: datetime) -> Sequence[str]:
 async def lease(
     write: Write, intern_id: str, machine: str, now: datetime, until: datetime
 ) -> Lease | None:
-    """Take the right to act on an intern; None where somebody else has it."""
-    return await _lease(write, intern_id, _is_free(machine, now), until)
+    """Take the right to act on an intern, on a machine; None where somebody else has it."""
+    return await _lease(write, intern_id, _is_free(machine, now), until, machine=machine)
 
 
 async def extend(write: Write, leases: Iterable[Lease], until: datetime) -> frozenset[str]:
     """Keep leases for longer; return the interns whose lease was kept."""
     kept: set[str] = set()
-    for each in leases:
-        held = _held(each).values(lease_until=until).returning(interns.c.id)
-        kept.update((await write.execute(held)).scalars())
+    waiting = iter([(each.intern.id, each.token) for each in leases])
+    while some := list(islice(waiting, _AT_ONCE)):
+        held = sa.tuple_(interns.c.id, interns.c.lease_token).in_(some)
+        extended = sa.update(interns).where(held).values(lease_until=until)
+        kept.update((await write.execute(extended.returning(interns.c.id))).scalars())
     return frozenset(kept)
 
 
@@ -293,12 +298,16 @@ async def lease_stranded(
 
 
 async def _lease(
-    write: Write, intern_id: str, condition: sa.ColumnElement[bool], until: datetime
+    write: Write,
+    intern_id: str,
+    condition: sa.ColumnElement[bool],
+    until: datetime,
+    **facts: object,
 ) -> Lease | None:
     taken = (
         sa.update(interns)
         .where(interns.c.id == intern_id, condition)
-        .values(lease_token=interns.c.lease_token + 1, lease_until=until)
+        .values(lease_token=interns.c.lease_token + 1, lease_until=until, **facts)
         .returning(interns)
     )
     row = (await write.execute(taken)).mappings().one_or_none()

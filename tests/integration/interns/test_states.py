@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,12 +83,25 @@ async def test_a_lease_that_ran_out_goes_to_the_next_and_is_worth_nothing(agency
         assert not await repository.remove(write, first)
 
 
+async def test_all_leases_are_kept_however_many_there_are(
+    agency: Agency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "_AT_ONCE", 2)
+    interns = [await agency.make(name=f"intern-{number}", provision=True) for number in range(5)]
+    held = [lease for each in interns if (lease := await agency.lease(each))]
+    until = agency.clock.now() + timedelta(hours=1)
+    async with agency.database.writing() as write:
+        assert await repository.extend(write, held, until) == {each.id for each in interns}
+    agency.clock.advance(31)
+    assert await agency.waiting() == []
+
+
 async def test_an_intern_stays_on_the_machine_that_has_its_files(agency: Agency) -> None:
     intern = await agency.make(provision=True)
-    held = await agency.lease(intern)
+    held = await agency.lease(intern, "here")
     assert held is not None
+    assert held.intern.machine == "here"
     async with agency.database.writing() as write:
-        await repository.note(write, held, machine="here")
         await repository.let_go(write, held)
     assert await agency.waiting("there") == []
     assert await agency.lease(intern, "there") is None
