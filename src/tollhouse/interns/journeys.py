@@ -150,7 +150,7 @@ class Journeys:
                 step = 3
                 # From now on it may write: a digest of before says nothing any more.
                 await self._note_step(held, step, workspace_digest=None)
-                await self._start(running, intern, token)
+                await self._start(running, intern)
                 step = 4
                 await self._note_step(held, step)
                 return await self._open_door(held, running, intern, token)
@@ -225,9 +225,9 @@ class Journeys:
             raise JourneyFailed(message) from None
         return noted, token
 
-    async def _start(self, running: Running, intern: Intern, token: Secret) -> None:
-        tools = self._tools
-        if running.egress is None:
+    async def _start(self, running: Running, intern: Intern) -> None:
+        tools, run = self._tools, intern.run
+        if running.egress is None or run is None:
             raise LeaseLost
         try:
             listener = tools.sandboxes.listen(running)
@@ -241,7 +241,7 @@ class Journeys:
             workspace=tools.workspaces.path(intern.id),
             egress=running.egress,
             listener=listener,
-            settings=_settings(intern, token),
+            settings=_settings(intern, run),
             limits=tools.limits,
         )
         try:
@@ -463,18 +463,16 @@ def _model(intern: Intern, workspace: Workspace) -> str:
     return model
 
 
-def _settings(intern: Intern, token: Secret) -> dict[str, object]:
-    settings: dict[str, object] = {
-        "token_sha256": sha256(token.reveal().encode()).hexdigest(),
+def _settings(intern: Intern, run: Run) -> dict[str, object]:
+    return {
+        "token_sha256": run.token_hash,
         "intern": {"id": intern.id, "name": intern.name},
-    }
-    if intern.run is not None:
-        settings["agent"] = {
-            "model": intern.run.model,
+        "agent": {
+            "model": run.model,
             "instructions": intern.instructions or "",
             "base_url": f"http://{GATEWAY_HOST}/v1",
-        }
-    return settings
+        },
+    }
 
 
 def _told(error: Exception) -> str:

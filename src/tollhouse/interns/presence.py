@@ -103,19 +103,8 @@ class Presence:
         Raises:
             ServiceUnreachable: It is not.
         """
-        await check_there(read, now, machine, but=self.machine)
+        if not await repository.is_anybody_there(read, now, machine, self.machine):
+            raise policy.nobody_there() if machine is None else policy.machine_away()
 
     def _is_late(self, at: float) -> bool:
         return self._last is None or at - self._last > self._lease.total_seconds()
-
-
-async def check_there(
-    read: Read, now: datetime, machine: str | None, *, but: str | None = None
-) -> None:
-    """Make sure that a machine is there, or, without one, that any is.
-
-    Raises:
-        ServiceUnreachable: It is not.
-    """
-    if not await repository.is_anybody_there(read, now, machine, but):
-        raise policy.nobody_there() if machine is None else policy.machine_away()
