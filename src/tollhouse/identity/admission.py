@@ -37,19 +37,14 @@ async def admit(
         NotFound: Its workspace is not in the programme, or its key is an intern's own and it asks
             for something else.
     """
-    check_key(caller)
+    _check_key(caller)
     switches = await identity.switches(read, caller.workspace_id)
     check_programme(switches)
-    check_confinement(caller, intern_id)
+    _check_confinement(caller, intern_id)
     return switches
 
 
-def check_key(caller: Subject) -> None:
-    """Make sure that a caller's key has a workspace of its own.
-
-    Raises:
-        Unauthenticated: It is a management key.
-    """
+def _check_key(caller: Subject) -> None:
     if caller.kind is KeyKind.MANAGEMENT:
         message = "Invalid or missing API key: a management key cannot use interns and vaults."
         raise Unauthenticated(message)
@@ -66,21 +61,9 @@ def check_programme(switches: Switches) -> None:
         raise NotOffered(message)
 
 
-def check_confinement(caller: Subject, intern_id: str | None) -> None:
-    """Make sure that an intern's own key stays with its intern.
-
-    Args:
-        caller: Who asks.
-        intern_id: The intern that it asks for, as it was sent; None for what is its workspace's.
-
-    Raises:
-        NotFound: It asks for something else.
-    """
+def _check_confinement(caller: Subject, intern_id: str | None) -> None:
     if caller.kind is not KeyKind.INTERN:
         return
     if intern_id is None or intern_id.lower() != caller.intern_id:
-        raise _not_found()
-
-
-def _not_found() -> NotFound:
-    return NotFound("Not found.")
+        message = "Not found."
+        raise NotFound(message)
