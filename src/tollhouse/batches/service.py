@@ -205,8 +205,10 @@ class BatchService:
         )
         if earlier is None:
             return None
-        seen = await repository.get(read, earlier.id, policy.sight(subject))
-        if seen is None or earlier.digest != batch.digest:
+        seen = subject.intern_id is None or await repository.get(
+            read, earlier.id, policy.sight(subject)
+        )
+        if not seen or earlier.digest != batch.digest:
             message = "The idempotency key was used before for another batch."
             raise Conflict(message)
         return replace(

@@ -411,7 +411,7 @@ class IdentityService:
             raise NotFound(message)
         return found
 
-    async def owner(self, read: Read, key_hash: str, payer_hash: str | None = None) -> Subject:
+    async def owner(self, read: Read, key_hash: str, payer_hash: str | None) -> Subject:
         """Return the subject of a key with its policies as they are now, also if it is revoked.
 
         What was begun with a key goes on under it, and under the one that answered for it then.
