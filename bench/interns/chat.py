@@ -14,7 +14,7 @@ import re
 import socket
 import sys
 from contextlib import contextmanager
-from hashlib import sha256
+from functools import partial
 from statistics import median
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from bench import cpu
 from bench.interns.figures import ChatRound, ChatSide
 from bench.processes import BenchError, Child
+from tollhouse.interns.sandboxes import socket_name
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -46,8 +47,7 @@ def talking(data: Path, intern: str) -> Generator[tuple[Child, Path]]:
     Raises:
         BenchError: It does not start.
     """
-    name = sha256(intern.encode()).hexdigest()[:12]
-    path = data / "interns" / "run" / f"{name}.sock"
+    path = data / "interns" / "run" / socket_name(intern)
     path.unlink()
     command = [sys.executable, "-m", "bench.interns.talker", str(path)]
     with Child("the talker", command) as child:
@@ -63,24 +63,8 @@ def measure(
     Raises:
         BenchError: Something was answered wrongly.
     """
-    url = f"/v1/interns/{intern}/chat/completions"
     sides: list[ChatSide] = []
-    for through in (False, True):
-
-        def ask(pieces: int, milliseconds: float, *, through: bool = through) -> list[float]:
-            prompt = f"{pieces} {milliseconds}"
-            if through:
-                message = {"role": "user", "content": prompt}
-                body = {"stream": True, "messages": [message]}
-                key = gateway.keys.api_key
-                with socket.create_connection(("127.0.0.1", gateway.port), _SECONDS) as wire:
-                    return _delays(wire, url, key, body, _THROUGH_END)
-            body = {"input": prompt, "approval_mode": "self-drive"}
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as wire:
-                wire.settimeout(_SECONDS)
-                wire.connect(str(path))
-                return _delays(wire, "/sessions/s/runs", "none", body, _ALONE_END)
-
+    for ask in (partial(_ask_talker, path), partial(_ask_gateway, gateway, intern)):
         delays = _whole(ask(dose.paced_pieces, dose.paced_milliseconds), dose.paced_pieces)
         before = cpu.read(gateway.pid), cpu.read(talker.pid)
         began = perf_counter()
@@ -100,6 +84,22 @@ def measure(
             )
         )
     return ChatRound(*sides)
+
+
+def _ask_talker(path: Path, pieces: int, milliseconds: float) -> list[float]:
+    body = {"input": f"{pieces} {milliseconds}", "approval_mode": "self-drive"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as wire:
+        wire.settimeout(_SECONDS)
+        wire.connect(str(path))
+        return _delays(wire, "/sessions/s/runs", "none", body, _ALONE_END)
+
+
+def _ask_gateway(gateway: Gateway, intern: str, pieces: int, milliseconds: float) -> list[float]:
+    url, key = f"/v1/interns/{intern}/chat/completions", gateway.keys.api_key
+    message = {"role": "user", "content": f"{pieces} {milliseconds}"}
+    body = {"stream": True, "messages": [message]}
+    with socket.create_connection(("127.0.0.1", gateway.port), _SECONDS) as wire:
+        return _delays(wire, url, key, body, _THROUGH_END)
 
 
 def _whole(delays: list[float], pieces: int) -> list[float]:

@@ -24,6 +24,11 @@ _WAITING: Final = 128
 _NAME_DIGITS: Final = 12
 
 
+def socket_name(intern_id: str) -> str:
+    """Return the name of the socket that an intern's daemon listens on: short, as paths must be."""
+    return f"{sha256(intern_id.encode()).hexdigest()[:_NAME_DIGITS]}.sock"
+
+
 @dataclass(slots=True)
 class Running:
     """What runs for one intern; parts that are not there yet, or not any more, are None."""
@@ -100,8 +105,7 @@ class Sandboxes:
             OSError: It cannot be made.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = sha256(running.intern_id.encode()).hexdigest()[:_NAME_DIGITS]
-        path = self._folder / f"{name}.sock"
+        path = self._folder / socket_name(running.intern_id)
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
