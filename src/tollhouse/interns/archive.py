@@ -254,7 +254,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, opened: int) -> No
     # What `extractfile` returns reads holes too, and cannot pass over them in a stream.
     content = cast("IO[bytes]", archive.fileobj)
     content.seek(member.offset_data)
-    with open(opened, "wb", buffering=0) as file:
+    with open(opened, "wb") as file:
         for begin, end in _pieces(member):
             file.seek(begin)
             _copy(content, file, end - begin)
@@ -287,13 +287,7 @@ def _copy(content: IO[bytes], file: IO[bytes], left: int) -> None:
         if piece.count(0) == len(piece):
             file.seek(len(piece), os.SEEK_CUR)  # a hole takes no space
         else:
-            _write_all(file, piece)
-
-
-def _write_all(file: IO[bytes], piece: bytes) -> None:
-    rest = memoryview(piece)
-    while rest:
-        rest = rest[file.write(rest) :]
+            file.write(piece)
 
 
 def _parent(top: int, name: str) -> int:
