@@ -16,6 +16,7 @@ from tollhouse.interns.context import Context, Rules
 from tollhouse.interns.doors import Doors
 from tollhouse.interns.journeys import Journeys, Paces, Tools
 from tollhouse.interns.logs import Logs
+from tollhouse.interns.machine import machine_name
 from tollhouse.interns.news import LocalNews
 from tollhouse.interns.reconciler import Reconciler
 from tollhouse.interns.runtimes.base import SandboxLimits
@@ -134,7 +135,7 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         workspaces=Workspaces(
             folder.interns,
             build_archives(settings, blobs, core.ids, core.clock),
-            core.ids,
+            machine_name(folder.interns, core.ids),
             settings.first_user,
             settings.files,
         ),

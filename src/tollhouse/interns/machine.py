@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.kernel.folders import sync_folder
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -29,13 +31,5 @@ def machine_name(folder: Path, ids: IdSource) -> str:
         file.flush()
         os.fsync(file.fileno())
     made.replace(note)  # a whole name, or none: half of one would be another machine
-    _sync(folder)
+    sync_folder(folder)
     return note.read_text()
-
-
-def _sync(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

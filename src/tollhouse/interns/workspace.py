@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tollhouse.interns.holes import blocks
 from tollhouse.interns.tree import ANY_NUMBER, KEPT_MODE, walk
+from tollhouse.kernel.folders import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,7 @@ def digest(
         for part in (entry.path, kind, b"%o" % (mode & KEPT_MODE), content):
             total.update(b"%d:" % len(part) + part)
     if flush:
-        _sync(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+        sync_folder(folder)
     return total.hexdigest()
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from tollhouse.interns import workspace
-from tollhouse.interns.machine import machine_name
 from tollhouse.interns.walks.walker import Walker
 from tollhouse.kernel.children import kill, start
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from tollhouse.interns.archives import Archives
     from tollhouse.interns.types import Intern
-    from tollhouse.kernel.ids import IdSource
 
 MOST_FILES: Final = 1_000_000
 """Files and folders of one workspace, where the settings say nothing else."""
@@ -48,7 +46,7 @@ class Workspaces:
         self,
         root: Path,
         archives: Archives,
-        ids: IdSource,
+        machine: str,
         first_user: int,
         most_files: int = MOST_FILES,
     ) -> None:
@@ -57,22 +55,16 @@ class Workspaces:
         Args:
             root: The folder of all that belongs to interns.
             archives: Where archives go.
-            ids: Names this machine.
+            machine: The name of this machine, which its interns are bound to.
             first_user: Where the server may choose as whom a sandbox runs, intern 1 is this user.
             most_files: Files and folders that one may hold.
         """
-        self._root = root
+        self.machine = machine
         self._files = root / "files"
         self._archives = archives
-        self._ids = ids
         self._first_user = first_user
         self._most = most_files
         self._walker = Walker()
-
-    @property
-    def machine(self) -> str:
-        """The name of this machine, which its interns are bound to."""
-        return machine_name(self._root, self._ids)
 
     def user(self, number: int) -> int:
         """Return the user that the sandbox of an intern runs as.

@@ -18,6 +18,7 @@ from tollhouse.interns.archives import Archives
 from tollhouse.interns.doors import Doors
 from tollhouse.interns.journeys import Journeys, Paces, Tools
 from tollhouse.interns.logs import Logs
+from tollhouse.interns.machine import machine_name
 from tollhouse.interns.reconciler import Reconciler
 from tollhouse.interns.runtimes.base import Launch, RuntimeFailed, SandboxLimits
 from tollhouse.interns.sandboxes import Sandboxes
@@ -184,7 +185,7 @@ class Machine:
             egress=egress,
             doors=self.doors,
             sandboxes=self.sandboxes,
-            workspaces=Workspaces(self.folder, archives, ids, 200_000),
+            workspaces=Workspaces(self.folder, archives, machine_name(self.folder, ids), 200_000),
             logs=self.logs,
             paces=self.paces,
         )

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.kernel.folders import sync_folder
 from tollhouse.storage.blobs.port import (
     PIECE,
     BlobExists,
@@ -126,9 +127,9 @@ class LocalBlobs:
     def _sync_folders(self, folder: Path) -> None:
         """Flush a folder and those it stands in, up to the entry of the root."""
         while folder != self._root.parent:
-            _sync(folder)
+            sync_folder(folder)
             folder = folder.parent
-        _sync(folder)
+        sync_folder(folder)
 
     def _read(self, key: str, offset: int = 0, size: int = -1) -> bytes:
         with _failures():
@@ -159,7 +160,7 @@ class LocalBlobs:
                     folders.add(path.parent)
             for folder in folders:
                 with suppress(FileNotFoundError):
-                    _sync(folder)
+                    sync_folder(folder)
 
     def _delete_all(self, prefix: str) -> None:
         top = self._root / prefix
@@ -170,7 +171,7 @@ class LocalBlobs:
                 with suppress(OSError):  # somebody writes there, or deletes it too
                     Path(folder).rmdir()
             with suppress(FileNotFoundError, NotADirectoryError):
-                _sync(top.parent)
+                sync_folder(top.parent)
 
     def _sweep(self) -> int:
         removed = 0
@@ -209,14 +210,6 @@ def _files(top: Path) -> Iterator[Path]:
 def _unless_gone(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

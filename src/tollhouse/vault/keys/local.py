@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.kernel.folders import sync_folder
 from tollhouse.kernel.start import StartError
 from tollhouse.vault.envelope import new_key
 from tollhouse.vault.keys.base import KeysUnavailable
@@ -150,8 +151,4 @@ def _write_keys(path: Path, keys: Sequence[bytes], *, new: bool) -> None:
     finally:
         with suppress(FileNotFoundError):
             Path(temporary).unlink()
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
