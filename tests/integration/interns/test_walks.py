@@ -40,6 +40,10 @@ def walker() -> Walker:
     return Walker()
 
 
+def nobody() -> None:
+    """Nobody wants to know that a walk goes on."""
+
+
 async def all_of(pieces: AsyncIterator[bytes]) -> bytes:
     return b"".join([each async for each in pieces])
 
@@ -53,19 +57,21 @@ def opened_by(process: int) -> int:
 
 
 async def test_a_walk_finds_what_this_process_would(workspace: Path, walker: Walker) -> None:
-    assert await walker.digest(workspace, _MANY) == digest(workspace)
-    assert await walker.digest(workspace, _MANY, flush=True) == digest(workspace)
-    assert await walker.measure(workspace, _MANY, [os.getpid()]) == measure(workspace, _MANY)
-    assert await all_of(walker.pack(workspace, _MANY)) == b"".join(pack(workspace))
+    assert await walker.digest(workspace, _MANY, nobody) == digest(workspace)
+    assert await walker.digest(workspace, _MANY, nobody, flush=True) == digest(workspace)
+    assert await walker.measure(workspace, _MANY, [os.getpid()], nobody) == measure(
+        workspace, _MANY
+    )
+    assert await all_of(walker.pack(workspace, _MANY, nobody)) == b"".join(pack(workspace))
 
 
 async def test_a_walk_that_is_over_has_no_process(workspace: Path, walker: Walker) -> None:
-    await walker.digest(workspace, _MANY)
+    await walker.digest(workspace, _MANY, nobody)
     assert walks() == []
 
 
 async def test_a_walk_that_nobody_waits_for_is_killed(large: Path, walker: Walker) -> None:
-    walking = asyncio.create_task(walker.digest(large, _MANY))
+    walking = asyncio.create_task(walker.digest(large, _MANY, nobody))
     await until_walking()
     walking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -77,7 +83,7 @@ async def test_a_walk_that_is_cancelled_while_it_starts_has_no_process(
     large: Path, walker: Walker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SlowStart(monkeypatch)
-    walking = asyncio.create_task(walker.digest(large, _MANY))
+    walking = asyncio.create_task(walker.digest(large, _MANY, nobody))
     await happened(slow.begun)
     walking.cancel()
     slow.may_go_on.set()
@@ -87,7 +93,7 @@ async def test_a_walk_that_is_cancelled_while_it_starts_has_no_process(
 
 
 async def test_a_walk_past_its_deadline_is_killed(large: Path, walker: Walker) -> None:
-    packing = walker.pack(large, _MANY)
+    packing = walker.pack(large, _MANY, nobody)
     await anext(packing)
     (process,) = walks()
     os.kill(process, signal.SIGSTOP)
@@ -99,7 +105,7 @@ async def test_a_walk_past_its_deadline_is_killed(large: Path, walker: Walker) -
 async def test_an_archive_that_nobody_draws_any_more_ends_its_walk(
     large: Path, walker: Walker
 ) -> None:
-    packing = walker.pack(large, _MANY)
+    packing = walker.pack(large, _MANY, nobody)
     await anext(packing)
     assert len(walks()) == 1
     await packing.aclose()
@@ -107,7 +113,7 @@ async def test_an_archive_that_nobody_draws_any_more_ends_its_walk(
 
 
 async def test_a_walk_that_was_killed_has_no_end(large: Path, walker: Walker) -> None:
-    packing = walker.pack(large, _MANY)
+    packing = walker.pack(large, _MANY, nobody)
     await anext(packing)
     os.kill(walks()[0], signal.SIGKILL)
     with pytest.raises(WalkBroken):
@@ -116,7 +122,7 @@ async def test_a_walk_that_was_killed_has_no_end(large: Path, walker: Walker) ->
 
 async def test_only_so_many_walk_at_a_time(large: Path) -> None:
     walker = Walker(at_once={"pack": 2})
-    packing = [walker.pack(large, _MANY) for _ in range(4)]
+    packing = [walker.pack(large, _MANY, nobody) for _ in range(4)]
     drawing = [asyncio.create_task(anext(each)) for each in packing]
     done, waiting = await asyncio.wait(drawing[:2])
     assert (len(done), waiting, len(walks())) == (2, set(), 2)
@@ -133,7 +139,7 @@ async def test_only_so_many_walk_at_a_time(large: Path) -> None:
 async def test_who_waits_for_a_turn_goes_on(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walker_module, "_TURN_SECONDS", 0.01)
     walker = Walker(at_once={"pack": 1})
-    first = walker.pack(large, _MANY)
+    first = walker.pack(large, _MANY, nobody)
     await anext(first)
     alive = asyncio.Event()
     second = walker.pack(large, _MANY, alive.set)
@@ -148,10 +154,10 @@ async def test_who_waits_for_a_turn_goes_on(large: Path, monkeypatch: pytest.Mon
 async def test_who_has_waited_longest_is_next(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walker_module, "_TURN_SECONDS", 0.1)
     walker = Walker(at_once={"pack": 1})
-    first = walker.pack(large, _MANY)
+    first = walker.pack(large, _MANY, nobody)
     await anext(first)
     alive = asyncio.Event()
-    longest, shorter = walker.pack(large, _MANY, alive.set), walker.pack(large, _MANY)
+    longest, shorter = walker.pack(large, _MANY, alive.set), walker.pack(large, _MANY, nobody)
     waiting = asyncio.create_task(anext(longest))
     await asyncio.sleep(0)
     monkeypatch.setattr(walker_module, "_TURN_SECONDS", 600)
@@ -168,15 +174,15 @@ async def test_who_has_waited_longest_is_next(large: Path, monkeypatch: pytest.M
 
 async def test_who_waits_for_a_turn_no_more_takes_none(large: Path) -> None:
     walker = Walker(at_once={"pack": 1})
-    first = walker.pack(large, _MANY)
+    first = walker.pack(large, _MANY, nobody)
     await anext(first)
-    waiting = asyncio.create_task(anext(walker.pack(large, _MANY)))
+    waiting = asyncio.create_task(anext(walker.pack(large, _MANY, nobody)))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await first.aclose()
     for _ in range(2):
-        next_one = walker.pack(large, _MANY)
+        next_one = walker.pack(large, _MANY, nobody)
         await anext(next_one)
         await next_one.aclose()
 
@@ -185,9 +191,9 @@ async def test_a_workspace_of_too_many_names_is_refused(workspace: Path, walker:
     for number in range(10):
         (workspace / f"file-{number}").touch()
     with pytest.raises(WalkRefused, match="more than 5 files and folders"):
-        await walker.digest(workspace, 5)
+        await walker.digest(workspace, 5, nobody)
     with pytest.raises(WalkRefused, match="more than 5 files and folders"):
-        await all_of(walker.pack(workspace, 5))
+        await all_of(walker.pack(workspace, 5, nobody))
 
 
 async def test_a_walk_has_no_more_memory_than_it_may(workspace: Path) -> None:
@@ -195,14 +201,14 @@ async def test_a_walk_has_no_more_memory_than_it_may(workspace: Path) -> None:
         (workspace / f"{number:0200}").touch()
     walker = Walker(memory_bytes=1024 * 1024)  # beyond what Python has by then
     with pytest.raises(WalkRefused, match="too many, or their names too long"):
-        await walker.digest(workspace, _MANY)
+        await walker.digest(workspace, _MANY, nobody)
 
 
 async def test_a_workspace_that_is_missing_is_an_error_of_the_system(
     tmp_path: Path, walker: Walker
 ) -> None:
     with pytest.raises(FileNotFoundError):
-        await walker.digest(tmp_path / "missing", _MANY)
+        await walker.digest(tmp_path / "missing", _MANY, nobody)
 
 
 async def test_one_that_changes_all_the_time_has_a_digest_or_an_error(
@@ -223,7 +229,7 @@ async def test_one_that_changes_all_the_time_has_a_digest_or_an_error(
     changing = asyncio.create_task(change())
     for _ in range(5):
         try:
-            assert len(await walker.digest(workspace, _MANY)) == 64
+            assert len(await walker.digest(workspace, _MANY, nobody)) == 64
         except OSError:
             continue
     going_on.set()
@@ -247,7 +253,7 @@ async def test_who_does_not_keep_to_the_protocol_is_not_believed(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(walker_module, "_PROGRAM", "liars")
     with pytest.raises(WalkBroken):
-        await Walker().digest(workspace, _MANY)
+        await Walker().digest(workspace, _MANY, nobody)
 
 
 def test_a_walk_ends_when_its_server_is_gone(large: Path) -> None:
@@ -266,7 +272,7 @@ async def test_a_walk_knows_nothing_of_the_server(
     large: Path, walker: Walker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOLLHOUSE_SECRET", "do not pass on")
-    packing = walker.pack(large, _MANY)
+    packing = walker.pack(large, _MANY, nobody)
     await anext(packing)
     (process,) = walks()
     assert b"do not pass on" not in environment_of(process)

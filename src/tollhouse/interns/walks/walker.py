@@ -1,9 +1,9 @@
 """The server's side of walks: at most so many at once, each killed when nobody waits for it.
 
     async with asyncio.timeout(60):
-        digest = await walker.digest(folder, most)
+        digest = await walker.digest(folder, most, alive)
 
-A walk has no deadline of its own; `alive` is called while it goes on, for those who give it one.
+A walk has no deadline of its own; `alive` is called while it goes on, for who gives it one.
 A walk that waits for its turn goes on too: those before it have their own deadlines.
 """
 
@@ -60,10 +60,6 @@ class _Failure(msgspec.Struct, forbid_unknown_fields=True):
     errno: int | None = None
 
 
-def _nobody() -> None:
-    """Nobody wants to know that it goes on."""
-
-
 class Walker:
     """Starts walks."""
 
@@ -84,7 +80,7 @@ class Walker:
         self,
         folder: Path,
         most: int,
-        alive: Callable[[], None] = _nobody,
+        alive: Callable[[], None],
         *,
         flush: bool = False,
     ) -> str:
@@ -109,7 +105,7 @@ class Walker:
         folder: Path,
         most: int,
         processes: Sequence[int],
-        alive: Callable[[], None] = _nobody,
+        alive: Callable[[], None],
     ) -> Held:
         """Return what a workspace holds; see `size.measure`.
 
@@ -128,7 +124,7 @@ class Walker:
         return _decoded(found, Held)
 
     async def pack(
-        self, folder: Path, most: int, alive: Callable[[], None] = _nobody
+        self, folder: Path, most: int, alive: Callable[[], None]
     ) -> AsyncGenerator[bytes]:
         """Yield the archive of a workspace; see `archive.pack`. It waits for whoever draws.
 
