@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tests.loop_time import LoopTime
 from tests.waiting import PATIENCE, until
 from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNS
@@ -192,9 +193,11 @@ async def test_who_waits_for_its_turn_to_boot_has_its_whole_time_after_it(
     machine.boots_at_once = 1
     await machine.kill()
     made = [await machine.agency.make(name, provision=True) for name in ("aa", "bb")]
+    time = LoopTime(monkeypatch)
     await until(lambda: bool(begun))
     first, second = sorted(made, key=lambda intern: intern.id != begun[0])
     assert (await machine.agency.get(second.id)).state == QUEUED
+    await time.passes(machine.paces.boot_seconds)
     await machine.until_state(first, FAILED)
     await machine.until_state(second, RUNS)
 

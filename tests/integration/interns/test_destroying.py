@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.loop_time import LoopTime
 from tests.waiting import happened, until
 from tollhouse.interns.types import Operation, Status
 from tollhouse.kernel.errors import NotFound
@@ -79,13 +80,12 @@ async def test_folders_that_are_nested_too_deep_keep_nobody_from_removing_it(
 async def test_an_archive_that_goes_on_is_not_ended(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.paces = replace(machine.paces, destroy_seconds=3)
-    await machine.kill()
+    time = LoopTime(monkeypatch)
     intern = await machine.running()
 
     async def slowly(_: Intern, alive: Callable[[], None]) -> None:
-        for _ in range(7):
-            await asyncio.sleep(0.5)
+        for _ in range(4):
+            await time.passes(machine.paces.destroy_seconds / 2)
             alive()
 
     monkeypatch.setattr(machine.workspaces, "archive", slowly)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.loop_time import LoopTime
 from tests.waiting import happened
 from tollhouse.interns.lifecycle import FAILED, RUNS, STOPPED
 from tollhouse.interns.types import Operation, Status
@@ -101,13 +101,12 @@ async def test_a_suspension_says_that_there_are_too_many_files(
 async def test_a_suspension_that_goes_on_is_not_ended(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.paces = replace(machine.paces, suspend_seconds=3)
-    await machine.kill()
+    time = LoopTime(monkeypatch)
     intern = await machine.running()
 
     async def slowly(_: str, alive: Callable[[], None], **__: object) -> str:
-        for _ in range(7):
-            await asyncio.sleep(0.5)
+        for _ in range(4):
+            await time.passes(machine.paces.suspend_seconds / 2)
             alive()
         return "0" * 64
 

@@ -2,13 +2,15 @@ import asyncio
 
 import pytest
 
+from tests.loop_time import LoopTime
 from tollhouse.kernel.waiting import Patience
 
 
-async def test_what_goes_on_is_not_ended() -> None:
-    async with Patience(2) as patience:
-        for _ in range(5):
-            await asyncio.sleep(0.5)
+async def test_what_goes_on_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = LoopTime(monkeypatch)
+    async with Patience(60) as patience:
+        for _ in range(3):
+            await time.passes(40)
             patience.goes_on()
     assert not patience.is_over()
 
