@@ -102,17 +102,25 @@ async def test_a_file_that_cannot_be_read_ends_no_run(
 @pytest.fixture
 def servers(tmp_path: Path) -> Servers:
     configure(tmp_path, "good", "hangs", "silent", "dies", "fails", "leaves", "counts")
-    return Servers(tmp_path, dict(os.environ), Patience(start=3, call=1))
+    return Servers(tmp_path, dict(os.environ), Patience(start=20, call=1))
 
 
-@pytest.mark.parametrize(
-    ("kind", "why"), [("hangs", "did not start within"), ("dies", "cannot be started")]
-)
-async def test_a_server_that_does_not_start_is_an_error(
-    servers: Servers, kind: str, why: str
-) -> None:
-    with pytest.raises(ServerFailed, match=why):
-        await servers.tools(servers.configured()[kind])
+async def ask_who_hangs(servers: Servers) -> None:
+    """Ask a server that never starts, and do not wait long for it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(servers, "_patience", Patience(start=0.5))
+        await servers.tools(servers.configured()["hangs"])
+
+
+async def test_a_server_that_hangs_at_its_start_is_an_error(servers: Servers) -> None:
+    with pytest.raises(ServerFailed, match="did not start within"):
+        await ask_who_hangs(servers)
+    await servers.close()
+
+
+async def test_a_server_that_dies_at_its_start_is_an_error(servers: Servers) -> None:
+    with pytest.raises(ServerFailed, match="cannot be started"):
+        await servers.tools(servers.configured()["dies"])
     await servers.close()
 
 
@@ -127,7 +135,7 @@ async def test_a_call_that_fails_is_an_error(servers: Servers, kind: str, why: s
 
 async def test_a_server_that_hangs_keeps_no_other_from_working(servers: Servers) -> None:
     with pytest.raises(ServerFailed):
-        await servers.tools(servers.configured()["hangs"])
+        await ask_who_hangs(servers)
     good = servers.configured()["good"]
     assert await servers.call(good, "echo", {"text": "Hello"}) == "Hello again"
     assert await servers.call(good, "echo", {"text": "And"}) == "And again"

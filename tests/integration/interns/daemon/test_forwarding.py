@@ -12,10 +12,16 @@ if TYPE_CHECKING:
 
 SIZES = range(100_000, 6_000_000, 50_000)
 """Among them is one of which the end stands in the forwarder while all else is on the way."""
+PIECE = 65_536
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.write(bytes(int(await reader.read())))
+    left = int(await reader.read())
+    while left:
+        piece = min(left, PIECE)
+        writer.write(bytes(piece))
+        await writer.drain()
+        left -= piece
     writer.close()
     await writer.wait_closed()
 
@@ -26,7 +32,9 @@ async def received(port: int, size: int) -> int:
     writer.write(str(size).encode())
     writer.write_eof()
     await asyncio.sleep(1.0)
-    count = len(await reader.read())
+    count = 0
+    while piece := await reader.read(PIECE):
+        count += len(piece)
     writer.close()
     await writer.wait_closed()
     return count
