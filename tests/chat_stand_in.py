@@ -104,7 +104,9 @@ def permission(
 def form(
     call_id: str = "call-1", *fields: dict[str, Any], message: str = "Which?"
 ) -> dict[str, Any]:
-    return question(call_id, kind="elicitation", message=message, fields=fields)
+    """A form; what a field does not say is that it is required."""
+    told = [{"required": False, **each} for each in fields]
+    return question(call_id, kind="elicitation", message=message, fields=told)
 
 
 def stream(

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.chat_grammar import check_stream
 from tests.chat_stand_in import (
     DONE,
     KEEP_ALIVE,
@@ -35,6 +36,22 @@ def read(data: bytes) -> tuple[list[Event], bool]:
 
 def whole(*pieces: Any, **further: Any) -> bytes:
     return b"".join(stream(*pieces, **further).pieces)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        {},
+        {"usage": None},
+        {"ask": permission("c", None, ["allow_once"])},
+        {"ask": form("c", {"name": "n", "type": "integer"}, {"name": "t", "type": "string"})},
+        {"error": failure(502, "turn_failed", "No.", retryable=True), "session_id": None},
+    ],
+    ids=["said", "no usage", "permission", "form", "error"],
+)
+def test_what_clients_are_tested_with_is_legal(further: dict[str, Any]) -> None:
+    told = check_stream(whole(thought("hm"), KEEP_ALIVE, "Hi", **further))
+    assert (told.reasoning, told.content, told.keep_alives) == ("hm", "Hi", 1)
 
 
 def test_a_stream_is_what_was_said_and_a_closing() -> None:
