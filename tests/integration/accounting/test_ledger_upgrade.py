@@ -1,16 +1,16 @@
 """Books that the release before has written are right after the migration."""
 
 import asyncio
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import sqlalchemy as sa
 
+from tests.integration.storage.releases import migrations_before
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.ledger.types import Verified
 from tollhouse.storage.database import open_database
-from tollhouse.storage.migrator import MIGRATIONS, upgrade
+from tollhouse.storage.migrator import upgrade
 from tollhouse.testing.clock import FakeClock
 
 
@@ -18,11 +18,7 @@ def test_books_of_the_release_before_are_right_after_the_migration(
     new_empty: Callable[[], sa.URL], tmp_path: Path
 ) -> None:
     url = new_empty()
-    before = shutil.copytree(MIGRATIONS, tmp_path / "migrations")
-    for later in (before / "versions").glob("0*.py"):
-        if later.name >= "0004":
-            later.unlink()
-    upgrade(url, before)
+    upgrade(url, migrations_before("0004", tmp_path))
     asyncio.run(_statements(url, OF_THE_RELEASE_BEFORE))
     upgrade(url)
     found = asyncio.run(_verified(url))

@@ -153,13 +153,15 @@ async def parlour(machine: Machine, paces: Paces, chats: int = CHATS) -> AsyncIt
         tee = ChatTee(front)
         server = make_server(tee, limit_per_address=1_000, shutdown_seconds=1)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        await server.listening.wait()
-        host, port = listener.getsockname()
-        origin = f"http://{host}:{port}"
-        key = {"Authorization": f"Bearer {agency.office.tenant.key_text}"}
-        async with httpx2.AsyncClient(base_url=origin, headers=key, timeout=30) as http:
-            yield Parlour(machine, await machine.running(), metrics, origin, http)
-        server.should_exit = True
-        await serving
+        try:
+            await server.listening.wait()
+            host, port = listener.getsockname()
+            origin = f"http://{host}:{port}"
+            key = {"Authorization": f"Bearer {agency.office.tenant.key_text}"}
+            async with httpx2.AsyncClient(base_url=origin, headers=key, timeout=30) as http:
+                yield Parlour(machine, await machine.running(), metrics, origin, http)
+        finally:
+            server.should_exit = True
+            await serving
     for passed in tee.passed:
         check_passed(passed)

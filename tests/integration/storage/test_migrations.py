@@ -17,6 +17,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from tests.integration.storage.releases import migrations_before
 from tollhouse.kernel.start import StartError
 from tollhouse.storage.database import Database, open_database
 from tollhouse.storage.migrate_child import upgrade_in_child
@@ -138,11 +139,7 @@ class TestUpgrade:
         assert inside(empty_url, lambda c: c.execute(kept).scalars().all()) == ["a"]
 
     def test_leaves_every_key_the_text_that_it_has(self, empty_url: sa.URL, tmp_path: Path) -> None:
-        before = shutil.copytree(MIGRATIONS, tmp_path / "migrations")
-        for later in (before / "versions").glob("0*.py"):
-            if later.name >= "0010":
-                later.unlink()
-        upgrade(empty_url, before)
+        upgrade(empty_url, migrations_before("0010", tmp_path))
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         execute(
             empty_url,

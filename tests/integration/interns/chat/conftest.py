@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.parlour import parlour
+from tests.integration.interns.parlour import CHATS, parlour
 from tollhouse.interns.chat.relay import Paces
 from tollhouse.storage.database import Database, open_database
 
@@ -38,8 +38,14 @@ def paces() -> Paces:
 
 
 @pytest.fixture
-async def room(machine: Machine, paces: Paces) -> AsyncIterator[Parlour]:
-    async with parlour(machine, paces) as opened:
+def chats() -> int:
+    """How many may begin in a minute."""
+    return CHATS
+
+
+@pytest.fixture
+async def room(machine: Machine, paces: Paces, chats: int) -> AsyncIterator[Parlour]:
+    async with parlour(machine, paces, chats) as opened:
         yield opened
 
 
