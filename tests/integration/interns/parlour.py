@@ -150,6 +150,8 @@ async def parlour(machine: Machine, paces: Paces, chats: int = CHATS) -> AsyncIt
         metrics,
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        # The system holds little of what a caller does not read: it is soon known not to.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
         tee = ChatTee(front)
         server = make_server(tee, limit_per_address=1_000, shutdown_seconds=1)
         serving = asyncio.create_task(server.serve(sockets=[listener]))

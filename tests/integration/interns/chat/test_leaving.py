@@ -141,7 +141,7 @@ async def test_an_intern_that_is_suspended_severs_its_streams(
 async def test_a_caller_that_does_not_read_does_not_hold_the_run(
     room: Parlour, daemon: MadeUpDaemon
 ) -> None:
-    flood = [chunk(event("text", {"text": "x" * 60_000}, number)) for number in range(3, 600)]
+    flood = [chunk(event("text", {"text": "x" * 60_000}, number)) for number in range(3, 100)]
     daemon.play([STREAM, FIRST, *flood, HOLD])
     _, writer = await room.open()
     await until(lambda: room.counted("client_closed_request"))
