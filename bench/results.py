@@ -140,7 +140,8 @@ def interns_section(figures: InternFigures, dose: InternDose, day: date, command
         f"{dose.servers} servers with {1 + dose.later} new interns each, one after the other; "
         f"{dose.suspends} suspensions without files and {dose.suspends_with_files} with "
         f"{dose.files} files of {size:g} MB together, written right before; up to "
-        f"{figures.memory[-1].running} interns that do nothing, for {dose.idle_seconds:g} s"
+        f"{figures.memory[-1].running} interns that do nothing, for {dose.idle_seconds:g} s; "
+        f"{dose.first_runs} agents that start"
     )
     facts = [
         f"- Date: {day.isoformat()}",

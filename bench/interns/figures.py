@@ -54,6 +54,10 @@ class InternDose:
     """Between two pieces of a paced chat."""
     fast_pieces: int = 5_000
     """Of a chat that comes as fast as it can."""
+    first_runs: int = 10
+    """Of agents, each in a sandbox that was just made."""
+    agent_seconds: float = 330.0
+    """The longest wait for the end of an agent that does nothing, once; 0 for none."""
 
     @property
     def files_bytes(self) -> int:
@@ -74,6 +78,8 @@ QUICK_INTERNS: Final = InternDose(
     chats=1,
     paced_pieces=10,
     fast_pieces=100,
+    first_runs=1,
+    agent_seconds=0.0,
 )
 
 
@@ -177,6 +183,22 @@ class ChatRound:
     """Through the gateway."""
 
 
+@dataclass(frozen=True, slots=True)
+class FirstRun:
+    """The first two runs in a sandbox; the first one starts its agent."""
+
+    first_seconds: float
+    """From the prompt until its first text, by the clock."""
+    cpu_seconds: float
+    """CPU time of the sandbox for the first run, most of it the agent's start."""
+    later_seconds: float
+    """From the next prompt until its first text, by the clock."""
+    before: float
+    """PSS of the sandbox before the first prompt, in bytes."""
+    after: float
+    """The same once both runs are over; the agent waits for another one."""
+
+
 @dataclass(slots=True)
 class InternFigures:
     """Everything that was measured."""
@@ -196,6 +218,9 @@ class InternFigures:
     idling: list[Idling] = field(default_factory=list[Idling])
     """With none, and with the most."""
     chats: list[ChatRound] = field(default_factory=list[ChatRound])
+    first_runs: list[FirstRun] = field(default_factory=list[FirstRun])
+    agent_ended: float | None = None
+    """PSS of a sandbox whose agent has ended because nobody asked for a run, in bytes."""
     bubblewrap: str = ""
     """Its version."""
     load_average: float = 0.0

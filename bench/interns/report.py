@@ -27,6 +27,7 @@ BOOT_LIMIT_SECONDS: Final = 1.0
 RESUME_LIMIT_SECONDS: Final = 0.5
 IDLE_LIMIT_MB: Final = 40.0
 HUNDRED_LIMIT_MB: Final = 4_000.0
+FIRST_RUN_LIMIT_SECONDS: Final = 1.0
 _MILLI: Final = 1_000
 _MICRO: Final = 1_000_000
 _JUDGED: Final = {
@@ -147,6 +148,23 @@ def chat_table(figures: InternFigures) -> str:
     return table(rows)
 
 
+def first_run_table(figures: InternFigures) -> str:
+    """Return how long an agent's first run takes, and what the sandbox holds before and after."""
+    rows = [["an agent", "median", "min", "max"]]
+    for name, field, unit, digits in (
+        ("first text of the first run, s", "first_seconds", 1, 2),
+        ("CPU time of the sandbox for it, s", "cpu_seconds", 1, 2),
+        ("first text of the next run, s", "later_seconds", 1, 2),
+        ("sandbox before, MB (PSS)", "before", MB, 1),
+        ("sandbox with the agent, MB (PSS)", "after", MB, 1),
+    ):
+        values = [getattr(each, field) / unit for each in figures.first_runs]
+        rows.append([name, *_bounds(values, digits)])
+    if figures.agent_ended is not None:
+        rows.append(["sandbox once it has ended", f"{figures.agent_ended / MB:.1f}", "-", "-"])
+    return table(rows)
+
+
 def tables(figures: InternFigures) -> str:
     """Return all tables."""
     parts = [
@@ -157,6 +175,7 @@ def tables(figures: InternFigures) -> str:
         memory_table(figures),
         idle_table(figures),
         *([chat_table(figures)] if figures.chats else []),
+        *([first_run_table(figures)] if figures.first_runs else []),
     ]
     return "\n\n".join(parts)
 
@@ -187,11 +206,33 @@ def verdicts(figures: InternFigures, dose: InternDose) -> list[Verdict]:
             for each in figures.memory
             if each.running
         ),
+        *_agent_verdicts(figures),
         judge(
             f"100 idle interns with all that they add, reckoned from {most.running}",
             of_hundred(figures.memory) / MB,
             HUNDRED_LIMIT_MB,
             " MB",
+        ),
+    ]
+
+
+def _agent_verdicts(figures: InternFigures) -> list[Verdict]:
+    ended = figures.agent_ended
+    seconds = [each.first_seconds for each in figures.first_runs]
+    return [
+        judge(
+            "first run of an agent, until its first text",
+            median(seconds) if seconds else None,
+            FIRST_RUN_LIMIT_SECONDS,
+            " s",
+            2,
+        ),
+        judge(
+            "memory of an idle intern whose agent has ended",
+            None if ended is None else ended / MB,
+            IDLE_LIMIT_MB,
+            " MB",
+            1,
         ),
     ]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench import cpu
 from bench.gateway import Gateway, write_config
+from bench.interns import first
 from bench.interns.bare import BareDaemon, bubblewrap_version, made_safe, sandbox_seconds
 from bench.interns.chat import measure, talking
 from bench.interns.client import InternClient
@@ -78,6 +79,7 @@ class InternSuite:
         self._suspensions()
         self._idle()
         self._chats()
+        self._first_runs()
         return self._figures
 
     def _boots(self, number: str) -> None:
@@ -159,6 +161,22 @@ class InternSuite:
                     self._figures.chats.append(found)
                     cost = found.through.server_seconds * 1e6
                     say(f"round {number}/{dose.chats}, chat: {cost:.0f} us of CPU for a piece")
+
+    def _first_runs(self) -> None:
+        dose, figures = self._dose, self._figures
+        with self._server() as server, closing(InternClient(server)) as client:
+            intern, _ = client.make("ada")
+            watch = Watch(server.pid)
+            for number in range(1, dose.first_runs + 1):
+                if number > 1:
+                    client.suspend(intern)
+                    client.resume(intern)
+                found = first.measure(server, intern, watch, dose)
+                figures.first_runs.append(found)
+                say(f"round {number}/{dose.first_runs}, agent: {found.first_seconds:.2f} s")
+            if dose.agent_seconds:
+                say("waiting for the end of an agent that does nothing")
+                figures.agent_ended = first.ended(watch, dose.agent_seconds)
 
     def _server(self) -> Gateway:
         """Start a server in a new data folder."""

@@ -21,6 +21,7 @@ from bench.interns.figures import (
     ChatRound,
     ChatSide,
     Files,
+    FirstRun,
     Idling,
     InternDose,
     InternFigures,
@@ -75,6 +76,11 @@ def measured() -> InternFigures:
                 ChatSide(0.0003, 0.008, 0.0001, 0.00005, 0.0002),
             )
         ],
+        first_runs=[
+            FirstRun(1.4, 0.9, 0.1, 25.0 * MB, 100.0 * MB),
+            FirstRun(1.2, 1.1, 0.3, 27.0 * MB, 104.0 * MB),
+        ],
+        agent_ended=30.0 * MB,
         bubblewrap="0.8.0",
     )
 
@@ -216,6 +222,8 @@ def test_aims_are_of_boots_and_of_memory() -> None:
         "resumed with 1000 files of 100 MB, until it runs": ("0.90 s", "missed by 0.40 s (80 %)"),
         "memory of an idle intern, 1 run": ("38.0 MB", "met"),
         "memory of an idle intern, 11 run": ("30.0 MB", "met"),
+        "first run of an agent, until its first text": ("1.30 s", "missed by 0.30 s (30 %)"),
+        "memory of an idle intern whose agent has ended": ("30.0 MB", "met"),
         "100 idle interns with all that they add, reckoned from 11": ("3124 MB", "met"),
     }
 
@@ -241,3 +249,24 @@ def test_a_chat_is_told_beside_the_same_one_with_the_daemon_alone() -> None:
     assert row_of(text, "delay of the first") == ["8000", "8000", "8000", "8.00"]
     assert row_of(text, "server's CPU at full speed") == ["100", "100", "100", "-"]
     assert row_of(text, "the same, times the daemon's") == ["2.00", "2.00", "2.00", "-"]
+
+
+def test_an_agents_first_run_is_told_beside_the_next_one_and_with_its_memory() -> None:
+    text = report.first_run_table(measured())
+    assert row_of(text, "first text of the first run, s") == ["1.30", "1.20", "1.40"]
+    assert row_of(text, "CPU time of the sandbox for it, s") == ["1.00", "0.90", "1.10"]
+    assert row_of(text, "first text of the next run, s") == ["0.20", "0.10", "0.30"]
+    assert row_of(text, "sandbox before, MB (PSS)") == ["26.0", "25.0", "27.0"]
+    assert row_of(text, "sandbox with the agent, MB (PSS)") == ["102.0", "100.0", "104.0"]
+    assert row_of(text, "sandbox once it has ended") == ["30.0", "-", "-"]
+    found = {each.name: each.verdict for each in report.verdicts(measured(), DOSE)}
+    assert found["first run of an agent, until its first text"] == "missed by 0.30 s (30 %)"
+    assert found["memory of an idle intern whose agent has ended"] == "met"
+
+
+def test_an_end_that_nobody_waited_for_is_not_told() -> None:
+    figures = measured()
+    figures.agent_ended = None
+    assert "once it has ended" not in report.first_run_table(figures)
+    found = {each.name: each.verdict for each in report.verdicts(figures, DOSE)}
+    assert found["memory of an idle intern whose agent has ended"] == "not measured"

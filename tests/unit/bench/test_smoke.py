@@ -102,3 +102,7 @@ def assert_interns_were_measured(figures: dict[str, Any]) -> None:
     assert [each["running"] for each in figures["memory"]] == [0, *QUICK_INTERNS.running]
     assert all(each["daemon"] > each["bubblewrap"] > 0 for each in figures["memory"][1:])
     assert figures["idling"][-1]["server"] > 0
+    [run] = figures["first_runs"]
+    assert run["first_seconds"] > run["later_seconds"] > 0
+    assert run["cpu_seconds"] > 0
+    assert run["after"] > run["before"] > 0
