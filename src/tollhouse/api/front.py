@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -23,7 +22,7 @@ from tollhouse.api import policy
 from tollhouse.api.asgi import respond
 from tollhouse.api.errors import error_response
 from tollhouse.api.limits import AddressRate, ClientGone, read_body
-from tollhouse.api.reasons import with_reason
+from tollhouse.api.reasons import retry_hint, with_reason
 from tollhouse.identity.access import set_caller
 from tollhouse.identity.types import LocalOperator
 from tollhouse.kernel.deadline import set_deadline
@@ -198,14 +197,8 @@ class Front:
                     remaining=0,
                     resets_at=self._clock.now() + timedelta(seconds=wait),
                 ),
-                retry_after=self._hint(scope, wait),
+                retry_after=retry_hint(policy.api_path(scope["path"]) or "", wait),
             )
-
-    @staticmethod
-    def _hint(scope: Scope, wait: float) -> int | None:
-        """Return what `Retry-After` says; clients of chats with interns want one."""
-        is_chat = policy.is_intern_chat(policy.api_path(scope["path"]) or "")
-        return max(1, ceil(wait)) if is_chat else None
 
     def _check_origin(self, scope: Scope, headers: Mapping[bytes, bytes], origin: bytes) -> None:
         host, scheme = self._host(scope, headers), self._scheme(scope, headers)

@@ -12,9 +12,10 @@ Source: the public gateway's errors of the intern life cycle and of the chat wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tollhouse.api import policy
+from tollhouse.interns.chat.errors import RETRY_SECONDS, retry_seconds
 from tollhouse.kernel.errors import NotOffered
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ CHAT_REASONS: Final[Mapping[Kind, tuple[str, bool]]] = {
 """The same for chats with interns."""
 _CLOSED: Final = ("reason", "retryable")
 """All that the error of a chat may say beside its message."""
-_RETRY_SECONDS: Final = 5
 
 
 def with_reason(error: TollhouseError, path: str) -> TollhouseError:
@@ -60,17 +60,33 @@ def with_reason(error: TollhouseError, path: str) -> TollhouseError:
         error: What went wrong.
         path: The route's, below the version segment.
     """
-    if not policy.below(path, policy.WITH_REASON):
-        return error
-    is_chat = policy.is_intern_chat(path)
-    if is_chat and isinstance(error, NotOffered):
-        return error
-    known = (CHAT_REASONS if is_chat else REASONS).get(error.kind)
-    if known is not None:
-        reason, retryable = known
-        error.metadata = {"reason": reason, "retryable": retryable, **error.metadata}
-    if is_chat:
-        error.metadata = {name: error.metadata[name] for name in _CLOSED if name in error.metadata}
-    if is_chat and error.kind == "unavailable" and error.retry_after is None:
-        error.retry_after = _RETRY_SECONDS
+    if policy.is_intern_chat(path):
+        return _of_chat(error)
+    if policy.below(path, policy.WITH_REASON):
+        error.metadata = _reason(REASONS, error) | error.metadata
     return error
+
+
+def retry_hint(path: str, wait: float) -> int | None:
+    """Return what `Retry-After` says of a wait in seconds; clients of chats with interns want one.
+
+    Args:
+        path: The route's, below the version segment.
+        wait: Until there is room for another request.
+    """
+    return retry_seconds(wait) if policy.is_intern_chat(path) else None
+
+
+def _of_chat(error: TollhouseError) -> TollhouseError:
+    if isinstance(error, NotOffered):
+        return error
+    about = _reason(CHAT_REASONS, error) | error.metadata
+    error.metadata = {name: about[name] for name in _CLOSED if name in about}
+    if error.kind == "unavailable" and error.retry_after is None:
+        error.retry_after = RETRY_SECONDS
+    return error
+
+
+def _reason(reasons: Mapping[Kind, tuple[str, bool]], error: TollhouseError) -> dict[str, Any]:
+    known = reasons.get(error.kind)
+    return {} if known is None else dict(zip(_CLOSED, known, strict=True))

@@ -8,6 +8,7 @@ Source: the public gateway's errors of the chat with interns.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tollhouse.kernel.envelope import STATUS
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS: Final = 5
 """What `Retry-After` says where an intern is busy."""
+
+
+def retry_seconds(wait: float) -> int:
+    """Return what `Retry-After` says of a wait of so many seconds."""
+    return max(1, ceil(wait))
 
 
 class Fault(NamedTuple):

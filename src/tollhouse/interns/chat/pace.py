@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.admission.rate import SlidingMinute
+from tollhouse.interns.chat.errors import retry_seconds
 from tollhouse.kernel.errors import RateLimited, RateWindow
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ChatPace:
             return
         window = RateWindow(self._most, 0, now.at + timedelta(seconds=wait))
         message = f"Interns may be talked to {self._most} times a minute; wait a moment."
-        raise RateLimited(message, window=window, retry_after=max(1, ceil(wait)))
+        raise RateLimited(message, window=window, retry_after=retry_seconds(wait))
 
     def _forget(self, now: Now) -> None:
         if len(self._minutes) >= _MOST_IDLE:
