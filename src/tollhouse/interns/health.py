@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.interns.daemon_head import head
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -40,13 +42,7 @@ async def is_healthy(path: Path, token: Secret) -> bool:
 async def _ask(path: Path, token: Secret) -> bool:
     reader, writer = await asyncio.open_unix_connection(str(path))
     try:
-        lines = (
-            "GET /healthz HTTP/1.1",
-            "Host: daemon",
-            f"Authorization: Bearer {token.reveal()}",
-            "Connection: close",
-        )
-        writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode())
+        writer.write(head("GET /healthz", token))
         await writer.drain()
         answer = await reader.readuntil(b"\r\n")
         return answer.startswith((b"HTTP/1.1 200 ", b"HTTP/1.0 200 "))

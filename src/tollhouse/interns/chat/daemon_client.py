@@ -25,6 +25,7 @@ from tollhouse.inference.upstream.parser import ResponseParser
 from tollhouse.interns.chat.events import Garbled, Numbered
 from tollhouse.interns.chat.request import Prompt
 from tollhouse.interns.chat.sse import EventReader, Oversized
+from tollhouse.interns.daemon_head import head
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -237,12 +238,5 @@ def _written(line: Line, request: Prompt | Answer, session: str) -> bytes:
     body = msgspec.json.encode(said)
     # `.` and `..` mean something in paths, and `quote` leaves them.
     name = quote(session, safe="").replace(".", "%2E")
-    head = (
-        f"POST /sessions/{name}/{what} HTTP/1.1",
-        "Host: daemon",
-        f"Authorization: Bearer {line.token.reveal()}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
-    )
-    return "".join(f"{field}\r\n" for field in (*head, "")).encode() + body
+    fields = ("Content-Type: application/json", f"Content-Length: {len(body)}")
+    return head(f"POST /sessions/{name}/{what}", line.token, *fields) + body
