@@ -57,7 +57,6 @@ class Crew:
     """What runs interns."""
 
     reconciler: Reconciler
-    doors: Doors
     seconds: float
     tools: Tools
     metrics: Metrics
@@ -79,7 +78,7 @@ class Crew:
     async def stop(self) -> None:
         """Take down what it runs."""
         await self.reconciler.stop(self.seconds)
-        await self.doors.stop()
+        await self.tools.doors.stop()
 
 
 def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
@@ -155,7 +154,7 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         away_seconds=settings.away_seconds,
         round_seconds=settings.round_seconds,
     )
-    crew = Crew(reconciler, doors, settings.stop_seconds, tools, metrics)
+    crew = Crew(reconciler, settings.stop_seconds, tools, metrics)
     service = InternService(context, reconciler, logs)
     chats = ChatService(context, service, tools.sandboxes, pace, metrics)
     return Interning(service, chats, crew)

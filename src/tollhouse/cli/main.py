@@ -88,6 +88,7 @@ app.command(
     )
 )(bootstrap)
 app.command(epilog=examples("tollhouse migrate", "tollhouse migrate --check"))(migrate)
+# The module of chats adds its commands to those of interns, whose group it names as its own.
 for _group in (
     *(accounts, workspaces, users, keys, credits, activity, ledger),
     *(config, models, batch, intern_chat, vault, egress, audit, key, generation),

@@ -9,9 +9,7 @@ from tollhouse.cli.client import Server
 from tollhouse.cli.commands import intern_archives
 from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.interns.lookup import all_interns as _all
-from tollhouse.cli.interns.lookup import find_intern as _find
-from tollhouse.cli.interns.lookup import path_of as _path
+from tollhouse.cli.interns.lookup import all_interns, find_intern, path_of
 from tollhouse.cli.output import (
     Column,
     Listing,
@@ -22,7 +20,6 @@ from tollhouse.cli.output import (
     one_line,
     visible,
 )
-from tollhouse.cli.values import segment
 
 if TYPE_CHECKING:
     from tollhouse.cli.interns.access import Access
@@ -122,7 +119,7 @@ async def list_(
     """List the interns of the workspace, newest first."""
     from tollhouse.cli.interns.views import interns_listing
 
-    return interns_listing(await _all(server, ",".join(status) if status else None))
+    return interns_listing(await all_interns(server, ",".join(status) if status else None))
 
 
 @control_command(app, "show", "tollhouse intern show ada", by_key=True)
@@ -130,7 +127,7 @@ async def show(server: Server, intern: Name) -> Report:
     """Show an intern."""
     from tollhouse.cli.interns.views import intern_report
 
-    return Report(*_shown(intern_report(await _find(server, intern))))
+    return Report(*_shown(intern_report(await find_intern(server, intern))))
 
 
 @control_command(
@@ -163,8 +160,8 @@ async def set_(
         if text is not None:
             body[each] = text or None
     some(body)
-    found = await _find(server, intern)
-    return Report(*_shown(intern_report(await server.send("PATCH", _path(found), body))))
+    found = await find_intern(server, intern)
+    return Report(*_shown(intern_report(await server.send("PATCH", path_of(found), body))))
 
 
 @control_command(
@@ -178,19 +175,19 @@ async def provision(server: Server, intern: Name, no_wait: NoWait = False) -> Re
     """Have an intern run: for the first time, again after `suspend`, or after it failed."""
     from tollhouse.cli.interns.views import intern_report
 
-    found = await _find(server, intern)
-    await server.send("POST", f"{_path(found)}/provision")
+    found = await find_intern(server, intern)
+    await server.send("POST", f"{path_of(found)}/provision")
     if no_wait:
-        return intern_report(await server.get(_path(found)))
+        return intern_report(await server.get(path_of(found)))
     return await _settled(server, found["id"])
 
 
 @control_command(app, "suspend", "tollhouse intern suspend ada", by_key=True)
 async def suspend(server: Server, intern: Name) -> Report:
     """Stop an intern and keep its files; `provision` has it run again."""
-    found = await _find(server, intern)
+    found = await find_intern(server, intern)
     try:
-        await server.send("POST", f"{_path(found)}/suspend")
+        await server.send("POST", f"{path_of(found)}/suspend")
     except CommandFailed as error:
         if error.status != _TIMED_OUT:
             raise
@@ -215,9 +212,9 @@ async def delete(
     no_wait: NoWait = False,
 ) -> Report:
     """Remove an intern with its vault; its files are archived first."""
-    found = await _find(server, intern)
+    found = await find_intern(server, intern)
     body = {"acknowledge_workspace_loss": lose_files}
-    await server.send("DELETE", _path(found), body)
+    await server.send("DELETE", path_of(found), body)
     if not no_wait:
         return await _settled(server, found["id"])
     return _gone(found["id"], deleted=False)
@@ -238,8 +235,8 @@ async def logs(
     ] = 100,
 ) -> Listing:
     """Show what became of an intern on the server's machine: steps, failures, ends."""
-    found = await _find(server, intern)
-    told = await server.get(f"{_path(found)}/logs", limit=lines)
+    found = await find_intern(server, intern)
+    told = await server.get(f"{path_of(found)}/logs", limit=lines)
     return Listing(told["data"], [field("at"), field("text", "what happened")])
 
 
@@ -268,7 +265,7 @@ async def attach(
     """
     from tollhouse.cli.interns.terminal import attach as attach_to
 
-    found = await _find(server, intern)
+    found = await find_intern(server, intern)
 
     async def renew() -> "Access":
         return await _access(server, found)
@@ -294,7 +291,7 @@ async def list_files(
     """List what a folder holds, by name."""
     from tollhouse.cli.interns.files import opened
 
-    async with opened(await _access(server, await _find(server, intern))) as there:
+    async with opened(await _access(server, await find_intern(server, intern))) as there:
         found = await there.listed(path)
     name = Column("name", lambda each: visible(each["name"]))
     return Listing(found, [field("mode"), field("size"), field("modified_at", "modified"), name])
@@ -320,7 +317,7 @@ async def get_file(
     from tollhouse.cli.interns.files import opened
 
     target = None if to == "-" else Path(to)
-    async with opened(await _access(server, await _find(server, intern))) as there:
+    async with opened(await _access(server, await find_intern(server, intern))) as there:
         size = await there.get(path, target)
     return Written("" if target is None else f"{size} bytes")
 
@@ -348,7 +345,7 @@ async def put_file(
     if source is None and path.endswith("/"):
         message = "name the file: tollhouse intern files put INTERN - PATH"
         raise CommandFailed(message)
-    async with opened(await _access(server, await _find(server, intern))) as there:
+    async with opened(await _access(server, await find_intern(server, intern))) as there:
         found = await there.put(source, path)
     return Report(found, Record({**found, "name": visible(found["name"])}))
 
@@ -371,7 +368,7 @@ async def delete_file(
     """Delete a file, or a folder."""
     from tollhouse.cli.interns.files import opened
 
-    async with opened(await _access(server, await _find(server, intern))) as there:
+    async with opened(await _access(server, await find_intern(server, intern))) as there:
         await there.remove(path, recursive=recursive)
     return Record({"path": path, "deleted": True})
 
@@ -379,7 +376,7 @@ async def delete_file(
 async def _access(server: Server, intern: dict[str, Any]) -> "Access":
     from tollhouse.cli.interns.access import access_of
 
-    return access_of(await server.get(f"{_path(intern)}/daemon"))
+    return access_of(await server.get(f"{path_of(intern)}/daemon"))
 
 
 def _shown(report: Report) -> tuple[Any, Any, int]:
@@ -411,7 +408,7 @@ async def _settled(server: Server, intern_id: str, *, leaving: str | None = None
 
     async def look() -> dict[str, Any] | None:
         try:
-            return await server.get(f"/interns/{segment(intern_id)}")
+            return await server.get(path_of({"id": intern_id}))
         except CommandFailed as error:
             if error.status != _NOT_FOUND:
                 raise

@@ -5,9 +5,8 @@ them.
 """
 
 import asyncio
-from collections.abc import Awaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,8 +18,6 @@ from tollhouse.cli.target import Folder
 
 if TYPE_CHECKING:
     from tollhouse.interns.archives import Archives
-
-T = TypeVar("T")
 
 app = noun(
     "archives",
@@ -37,7 +34,7 @@ def list_(data_dir: DataDir = None, config: Config = None, as_json: Json = False
     """List the archives, the oldest first."""
     from tollhouse.cli.interns.archives import listed
 
-    found = _done(listed(_archives(data_dir, config)))
+    found = asyncio.run(listed(_archives(data_dir, config)))
     columns = [
         field("intern_id", "intern"),
         field("name"),
@@ -67,7 +64,7 @@ def export(
     from tollhouse.cli.interns.archives import exported
 
     target = None if file == "-" else Path(file)
-    size = _done(exported(_archives(data_dir, config), intern, target, force=force))
+    size = asyncio.run(exported(_archives(data_dir, config), intern, target, force=force))
     shown = Written(f"{size} bytes") if target is None else Record({"file": file, "bytes": size})
     show(shown, style(as_json=as_json))
 
@@ -85,7 +82,7 @@ def unpack(
     """Make a folder of an archive: nothing outside of it, no devices, no rights of others."""
     from tollhouse.cli.interns.archives import unpacked
 
-    _done(unpacked(_archives(data_dir, config), intern, folder))
+    asyncio.run(unpacked(_archives(data_dir, config), intern, folder))
     show(Record({"folder": str(folder)}), style(as_json=as_json))
 
 
@@ -93,10 +90,3 @@ def _archives(data_dir: Path | None, config: Path | None) -> "Archives":
     from tollhouse.apps.archiving import open_archives
 
     return open_archives(load_settings(Folder(data_dir, config)))
-
-
-def _done(work: Awaitable[T]) -> T:
-    async def run() -> T:
-        return await work
-
-    return asyncio.run(run())

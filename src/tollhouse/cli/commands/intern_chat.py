@@ -9,9 +9,8 @@ from tollhouse.cli.commands.intern import Name, app
 from tollhouse.cli.control import control_command
 from tollhouse.cli.interns.lookup import find_intern
 from tollhouse.cli.output import Written, one_line
+from tollhouse.interns.daemon.sessions.limits import LONGEST_NAME
 from tollhouse.kernel.start import StartError
-
-_LONGEST_SESSION = 256
 
 Manual = Annotated[
     bool, typer.Option("--manual", help="Its tools ask before they do what needs an approval.")
@@ -58,16 +57,16 @@ async def chat(
     """
     from tollhouse.cli.interns.chat import Conversation
     from tollhouse.cli.interns.chat_talk import Manner, talk
-    from tollhouse.cli.interns.chat_waiting import Patience
+    from tollhouse.cli.interns.chat_waiting import Waiting
     from tollhouse.kernel.ids import RandomIds
 
-    if session is not None and not 1 <= len(session) <= _LONGEST_SESSION:
-        message = f"--session takes 1 to {_LONGEST_SESSION} characters"
+    if session is not None and not 1 <= len(session) <= LONGEST_NAME:
+        message = f"--session takes 1 to {LONGEST_NAME} characters"
         raise StartError(message)
     found = await find_intern(server, intern)
 
-    def begin(patience: Patience) -> Conversation:
-        return Conversation(server, found, session or RandomIds().uuid(), patience)
+    def begin(waiting: Waiting) -> Conversation:
+        return Conversation(server, found, session or RandomIds().uuid(), waiting)
 
     manner = Manner(one_line(found["name"]), manual, yes, wait)
     return Written("", exit_code=await talk(begin, manner, prompt, as_json=as_json))

@@ -17,7 +17,7 @@ from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.interns.acp_agent import InternAgent
 from tollhouse.cli.interns.chat import Conversation
 from tollhouse.cli.interns.chat_lines import is_typed
-from tollhouse.cli.interns.chat_waiting import NOTICED_SECONDS, Patience
+from tollhouse.cli.interns.chat_waiting import NOTICED_SECONDS, Waiting
 from tollhouse.cli.interns.lookup import find_intern
 from tollhouse.kernel.ids import RandomIds
 
@@ -65,7 +65,7 @@ async def serve_client(
 
     async def open_session(session_id: str) -> Conversation:
         intern = await find_intern(server, name)
-        return Conversation(server, intern, session_id, Patience(NOTICED_SECONDS))
+        return Conversation(server, intern, session_id, Waiting(NOTICED_SECONDS))
 
     agent = InternAgent(open_session, name, RandomIds(), manual=manual)
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.interns.lookup import only
 from tollhouse.cli.output import give_up
 from tollhouse.cli.sinks import part_of, refuse_what_is_there
 from tollhouse.interns.archive import ArchiveBroken, unpack
@@ -98,13 +99,11 @@ async def _find(archives: Archives, reference: str) -> Archive:
     if reference in newest:
         return newest[reference]
     found = [each for each in newest.values() if each.manifest.name == reference]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        message = f"there is no archive of {reference}: `tollhouse intern archives list` shows them"
-        raise CommandFailed(message)
-    message = f"several interns were called {reference}: name one by its id"
-    raise CommandFailed(message)
+    return only(
+        found,
+        none=f"there is no archive of {reference}: `tollhouse intern archives list` shows them",
+        several=f"several interns were called {reference}: name one by its id",
+    )
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from tollhouse.cli.interns.lookup import path_of
 from tollhouse.cli.json_objects import parsed
 from tollhouse.cli.output import one_line
 from tollhouse.cli.refusals import chat_advice
+from tollhouse.interns.daemon.sessions.limits import MOST_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,10 +32,8 @@ if TYPE_CHECKING:
 
     from tollhouse.cli.client import Server, Streamed
     from tollhouse.cli.interns.chat_stream import Event
-    from tollhouse.cli.interns.chat_waiting import Patience
+    from tollhouse.cli.interns.chat_waiting import Waiting
 
-MOST_CHARACTERS: Final = 32_000
-"""Of a prompt."""
 _BEGIN_SECONDS: Final = 330.0
 """The server gives up after 300, and says so."""
 _SILENT_SECONDS: Final = 90.0
@@ -107,7 +106,7 @@ class Conversation:
     """A session with an intern."""
 
     def __init__(
-        self, server: Server, intern: dict[str, Any], session_id: str, patience: Patience
+        self, server: Server, intern: dict[str, Any], session_id: str, waiting: Waiting
     ) -> None:
         """Begin or continue a session; the first prompt makes one that is not there.
 
@@ -115,10 +114,10 @@ class Conversation:
             server: The gateway.
             intern: As the gateway told it.
             session_id: 1 to 256 characters.
-            patience: With an intern that is at work for somebody else.
+            waiting: For an intern that is at work for somebody else.
         """
         self._server = server
-        self._patience = patience
+        self._waiting = waiting
         self._leaving: set[asyncio.Task[None]] = set()
         self._path = f"{path_of(intern)}/chat/completions"
         self.session_id = session_id
@@ -216,7 +215,7 @@ class Conversation:
             try:
                 return await self._once(self._body(messages, **further), view)
             except CommandFailed as refused:
-                seconds = self._patience.seconds(refused, waited)
+                seconds = self._waiting.seconds(refused, waited)
             await asyncio.sleep(seconds)
             waited += seconds
 
@@ -277,9 +276,9 @@ def _require_usable(prompt: str) -> None:
     if not prompt.strip():
         message = "the prompt is empty: nothing was sent"
         raise CommandFailed(message)
-    if len(prompt) > MOST_CHARACTERS:
+    if len(prompt) > MOST_INPUT:
         message = (
-            f"a prompt has at most {MOST_CHARACTERS} characters: send the rest as a file, with "
+            f"a prompt has at most {MOST_INPUT} characters: send the rest as a file, with "
             "`tollhouse intern files put`"
         )
         raise CommandFailed(message)

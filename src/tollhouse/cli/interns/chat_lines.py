@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.interns.chat import MOST_CHARACTERS, Interrupted
+from tollhouse.cli.interns.chat import Interrupted
+from tollhouse.interns.daemon.sessions.limits import MOST_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -69,7 +70,7 @@ def whole_input() -> str:
         Interrupted: Ctrl-C.
     """
     with _from_input(is_typed()):
-        return sys.stdin.read(MOST_CHARACTERS + 2).removesuffix("\n") if sys.stdin else ""
+        return sys.stdin.read(MOST_INPUT + 2).removesuffix("\n") if sys.stdin else ""
 
 
 @contextmanager

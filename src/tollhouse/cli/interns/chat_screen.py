@@ -27,6 +27,7 @@ from tollhouse.cli.interns.chat_stream import (
 )
 from tollhouse.cli.interns.chat_text import harmless
 from tollhouse.cli.output import write
+from tollhouse.cli.values import credits_text
 
 _DIM = "\x1b[2m"
 _PLAIN = "\x1b[22m"
@@ -57,13 +58,13 @@ class Screen:
                 self._end_aside()
                 self._write(text)
             case Reasoning(text):
-                self.aside(text)
+                self._aside(text)
             case Closing(_, usage):
                 self.usage = usage
             case Asked() | Failure():
                 self.end()
 
-    def aside(self, text: str) -> None:
+    def _aside(self, text: str) -> None:
         """Show people what is no answer."""
         if not self._err or not text:
             return
@@ -143,4 +144,4 @@ def usage_text(usage: Usage) -> str:
     text = f"{usage.prompt_tokens:,} tokens in{cached}, {usage.completion_tokens:,} out"
     if usage.cost is None:
         return text
-    return f"{text}, ${f'{usage.cost:.9f}'.rstrip('0').rstrip('.')}"
+    return f"{text}, ${credits_text(usage.cost)}"

@@ -20,14 +20,14 @@ from tollhouse.cli.interns.chat import (
 from tollhouse.cli.interns.chat_asking import AtTerminal, Consenting, FromLines, Nobody
 from tollhouse.cli.interns.chat_lines import Lines, is_typed, whole_input
 from tollhouse.cli.interns.chat_screen import JsonLines, Screen, Unread, usage_text
-from tollhouse.cli.interns.chat_waiting import NOTICED_SECONDS, Patience
+from tollhouse.cli.interns.chat_waiting import NOTICED_SECONDS, Waiting, silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from tollhouse.cli.interns.chat import Asker, Outcome, View
 
-    Begin = Callable[[Patience], Conversation]
+    Begin = Callable[[Waiting], Conversation]
 
 INTERRUPTED: Final = 130
 _STEERED: Final = (
@@ -107,7 +107,7 @@ async def _once(begin: Begin, manner: Manner, prompt: str | None) -> int:
     asker: Asker = Nobody(screen.say)
     if lines.is_terminal:
         asker = AtTerminal(lines, screen, manner.name)
-    conversation = begin(_patience(manner, screen.say))
+    conversation = begin(_waiting(manner, screen.say))
     party = Party(conversation, manner, screen, asker, screen.say)
     try:
         outcome = await party.take_turn(whole_input() if prompt is None else prompt)
@@ -121,9 +121,9 @@ async def _once(begin: Begin, manner: Manner, prompt: str | None) -> int:
 
 async def _once_in_json(begin: Begin, manner: Manner, prompt: str | None) -> int:
     output = JsonLines()
-    asker: Asker = Nobody(_silent) if prompt is None else FromLines(Lines(), output)
-    conversation = begin(_patience(manner, _silent))
-    party = Party(conversation, manner, output, asker, _silent)
+    asker: Asker = Nobody(silent) if prompt is None else FromLines(Lines(), output)
+    conversation = begin(_waiting(manner, silent))
+    party = Party(conversation, manner, output, asker, silent)
     try:
         text = whole_input() if prompt is None else prompt
         output.line("session", session_id=conversation.session_id)
@@ -141,7 +141,7 @@ async def _once_in_json(begin: Begin, manner: Manner, prompt: str | None) -> int
 async def _converse(begin: Begin, manner: Manner) -> int:
     screen, lines = Screen(), Lines()
     # Who has stopped a run may go on at once.
-    conversation = begin(_patience(manner, screen.say, NOTICED_SECONDS))
+    conversation = begin(_waiting(manner, screen.say, NOTICED_SECONDS))
     asker = AtTerminal(lines, screen, manner.name)
     party = Party(conversation, manner, screen, asker, screen.say)
     screen.say(f"Session {conversation.session_id}. Ctrl-C stops a turn, Ctrl-D leaves.")
@@ -151,9 +151,9 @@ async def _converse(begin: Begin, manner: Manner) -> int:
     return 0
 
 
-def _patience(manner: Manner, say: Callable[[str], None], limit_seconds: float = 0.0) -> Patience:
+def _waiting(manner: Manner, say: Callable[[str], None], limit_seconds: float = 0.0) -> Waiting:
     limit = inf if manner.wait else limit_seconds
-    return Patience(limit, say, "`--wait` waits until it is free.")
+    return Waiting(limit, say, "`--wait` waits until it is free.")
 
 
 async def _stoppable(party: Party, screen: Screen, lines: Lines, prompt: str) -> bool:
@@ -202,10 +202,6 @@ def _required(outcome: Outcome) -> int:
     return 0
 
 
-def _silent(_text: str) -> None:
-    pass
-
-
 @contextmanager
 def _on_interrupt(do: Callable[[], None]) -> Generator[None]:
     """Have Ctrl-C call something, for as long as the block runs."""
@@ -213,7 +209,7 @@ def _on_interrupt(do: Callable[[], None]) -> Generator[None]:
 
     def handle(_number: int, _frame: object) -> None:
         do()
-        loop.call_soon_threadsafe(_silent, "")  # the loop may be asleep
+        loop.call_soon_threadsafe(silent, "")  # the loop may be asleep
 
     # Not the loop's own way: that one is deaf while a line is read, which blocks the loop.
     before = signal.signal(signal.SIGINT, handle)

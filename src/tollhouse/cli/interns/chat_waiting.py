@@ -1,4 +1,4 @@
-"""How long to wait for an intern that is at work for somebody else. Pure.
+"""How long to wait for an intern that is at work for somebody else.
 
 A refusal of this kind comes before anything was begun, so the same may be sent again.
 """
@@ -20,17 +20,17 @@ _UNLESS_TOLD_SECONDS: Final = 5.0
 _SHORTEST_SECONDS: Final = 0.1
 
 
-def _silent(_text: str) -> None:
-    pass
+def silent(_text: str) -> None:
+    """Show nobody a line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Waiting:
     """Decides how long to wait."""
 
     limit_seconds: float = 0.0
     """Of waiting for one request, at most."""
-    say: Callable[[str], None] = _silent
+    say: Callable[[str], None] = silent
     """Shows people a line."""
     hint: str = ""
     """What else to do where it is not waited any longer."""

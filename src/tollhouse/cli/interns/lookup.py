@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.values import segment
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tollhouse.cli.client import Server
+
+T = TypeVar("T")
 
 
 async def all_interns(server: Server, status: str | None = None) -> list[dict[str, Any]]:
@@ -38,13 +42,27 @@ async def find_intern(server: Server, reference: str) -> dict[str, Any]:
         CommandFailed: There is none, there are several of the name, or the server refused.
     """
     found = [each for each in await all_interns(server) if reference in {each["id"], each["name"]}]
+    return only(
+        found,
+        none=f"there is no intern {reference} here: `tollhouse intern list` shows them",
+        several=f"several interns are called {reference}: name one by its id",
+    )
+
+
+def only(found: Sequence[T], *, none: str, several: str) -> T:
+    """Return the one that was found.
+
+    Args:
+        found: All of them.
+        none: What to say where there is none.
+        several: The same where there are more.
+
+    Raises:
+        CommandFailed: It is not one.
+    """
     if len(found) == 1:
         return found[0]
-    if not found:
-        message = f"there is no intern {reference} here: `tollhouse intern list` shows them"
-        raise CommandFailed(message)
-    message = f"several interns are called {reference}: name one by its id"
-    raise CommandFailed(message)
+    raise CommandFailed(several if found else none)
 
 
 def path_of(intern: dict[str, Any]) -> str:

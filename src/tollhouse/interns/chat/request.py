@@ -15,10 +15,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from pydantic_core import PydanticCustomError
 
 from tollhouse.interns.chat.errors import BAD_REQUEST, ChatFailed
+from tollhouse.interns.daemon.sessions.limits import LONGEST_NAME, MOST_INPUT
 from tollhouse.kernel.wire import Omittable
 
-LONGEST_PROMPT: Final = 32_000
-LONGEST_SESSION: Final = 256
 LONGEST_CALL: Final = 128
 """Characters of the id of a tool call."""
 LONGEST_MODEL: Final = 256
@@ -114,7 +113,7 @@ class ChatBody(BaseModel):
     model: Omittable[Annotated[str, Field(min_length=1, max_length=LONGEST_MODEL)]] = None
     """Ignored: an intern has its own."""
     session_id: Omittable[
-        Annotated[str, Field(min_length=1, max_length=LONGEST_SESSION), AfterValidator(_an_id)]
+        Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_an_id)]
     ] = None
     """The session to go on with; a new one where it is left out, or not known. Required with an
     answer."""
@@ -136,8 +135,8 @@ class ChatBody(BaseModel):
         match fields.get("role"):
             case "user":
                 text = _text(fields.get("content"), place)
-                if len(text) > LONGEST_PROMPT:
-                    raise _wrong(f"{place}.content: has more than {LONGEST_PROMPT} characters.")
+                if len(text) > MOST_INPUT:
+                    raise _wrong(f"{place}.content: has more than {MOST_INPUT} characters.")
                 return Prompt(self.session_id, text, self._mode())
             case "tool":
                 return self._answer(fields, place)

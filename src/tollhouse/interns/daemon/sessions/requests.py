@@ -9,14 +9,11 @@ from unicodedata import category
 from urllib.parse import unquote_to_bytes
 
 from tollhouse.interns.daemon.errors import Refused
+from tollhouse.interns.daemon.sessions.limits import LONGEST_NAME, MOST_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MOST_INPUT: Final = 32_000
-"""Characters of a prompt."""
-LONGEST_NAME: Final = 256
-"""Characters of a session's name."""
 LARGEST_BODY: Final = 1024 * 1024
 """Bytes."""
 MODES: Final = ("self-drive", "manual")
