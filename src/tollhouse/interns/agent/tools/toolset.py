@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pydantic_ai.toolsets import FunctionToolset
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from tollhouse.interns.agent.tools.work import Work
 
 
+@cache
 def toolset(*, with_servers: bool) -> FunctionToolset[Work]:
-    """Return what the agent can do.
+    """Return what the agent can do: always the same, which takes time to make and keeps nothing.
 
     Args:
         with_servers: Whether there are MCP servers.
