@@ -17,7 +17,7 @@ an answer has ended here; the answer is another `run` that goes on with it.
 Each line is an object with a `type`. First comes one with the fields of `orders.Setup`. From then
 on the daemon says
 
-    {"type": "run", "run": "...", "approval_mode": "manual", "messages": ["...", ...],
+    {"type": "run", "approval_mode": "manual", "messages": ["...", ...],
      "inputs": [{"id": 1, "text": "..."}, ...], "answers": [{"call": "...", ...}, ...],
      "verdicts": {"shell": "allow"}, "spent": {...}}
     {"type": "steer", "input": {"id": 2, "text": "..."}}

@@ -1,4 +1,4 @@
-"""The agent's process: `python -I -m tollhouse.interns.agent`.
+"""The agent's process, which the daemon starts.
 
 standard input    lines of JSON from the daemon; their end is the agent's
 standard output   lines of JSON to the daemon

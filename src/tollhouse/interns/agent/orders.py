@@ -73,7 +73,6 @@ class Answer:
 class Order:
     """A run, or one that goes on with what was answered."""
 
-    run: str
     manual: bool
     """Whether what reaches beyond the sandbox has to be asked first."""
     messages: tuple[str, ...] = field(repr=False)
@@ -87,7 +86,6 @@ class Order:
     def read(cls, fields: Mapping[str, Any]) -> Self:
         """Return what a line says."""
         return cls(
-            fields["run"],
             fields["approval_mode"] == "manual",
             tuple(fields["messages"]),
             tuple(map(Input.read, fields["inputs"])),

@@ -12,7 +12,7 @@ LONGEST_LINE: Final = 256 * 1024 * 1024
 
 
 class Pipes:
-    """The daemon's end of the line."""
+    """The agent's end of the line."""
 
     def __init__(self, reader: asyncio.StreamReader, writes: int) -> None:
         """Take both ends; see `open_pipes`."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FIRST = Input(1, "Begin.")
 LATE = Input(2, "And be quick.")
-ORDER = Order("r", manual=False, messages=(), inputs=(FIRST,), answers=(), verdicts={}, spent={})
+ORDER = Order(manual=False, messages=(), inputs=(FIRST,), answers=(), verdicts={}, spent={})
 
 
 class Conducted:

@@ -43,11 +43,11 @@ async def http_request(
         body: Of the request, as text.
         timeout_seconds: After so many seconds it is given up.
     """
-    method = method.upper()
+    method, headers = method.upper(), headers or {}
     need_consent(ctx, SCOPE, _operation(method, url, headers, body))
     try:
         async with asyncio.timeout(timeout_seconds):
-            return await _ask(method, url, headers or {}, body)
+            return await _ask(method, url, headers, body)
     except TimeoutError:
         raise ToolFailed(f"There was no answer within {timeout_seconds} seconds.") from None
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
@@ -72,7 +72,7 @@ async def _ask(method: str, url: str, headers: Mapping[str, str], body: str | No
     return "\n".join([*lines, excerpt.text()])
 
 
-def _operation(method: str, url: str, headers: Mapping[str, str] | None, body: str | None) -> str:
+def _operation(method: str, url: str, headers: Mapping[str, str], body: str | None) -> str:
     """Return what a person decides about: all that is sent."""
-    lines = [f"{method} {url}", *(f"{name}: {value}" for name, value in (headers or {}).items())]
+    lines = [f"{method} {url}", *(f"{name}: {value}" for name, value in headers.items())]
     return "\n".join(lines if body is None else [*lines, "", body])

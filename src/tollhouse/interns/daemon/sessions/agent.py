@@ -23,7 +23,7 @@ LONGEST_LINE: Final = 64 * 1024 * 1024
 _END_SECONDS: Final = 10.0
 _FOLDER: Final = str(Path(tollhouse.__file__).resolve().parent.parent)
 _START: Final = "from tollhouse.interns.agent.main import main; sys.exit(main())"
-# As `-m tollhouse.interns.agent`, where Python finds that by itself.
+# Not with `-m`: with `-I` Python finds what is installed, and no checkout.
 _COMMAND: Final = (
     sys.executable,
     "-I",

@@ -91,6 +91,10 @@ class LogDamaged(LogFailed):
 class LogFull(LogFailed):
     """Nothing more can be written."""
 
+    def __init__(self) -> None:
+        """Say so."""
+        super().__init__("The workspace is full: nothing can be written down.")
+
 
 class LogBusy(LogFailed):
     """Another program holds it."""
@@ -172,7 +176,7 @@ class LogFile:
         exact = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
         code = exact & _PRIMARY
         if code in _FULL or exact in _UNWRITTEN:
-            return LogFull("The workspace is full: nothing can be written down.")
+            return LogFull()
         if code in _BUSY:
             return LogBusy("Another program holds the log of sessions.")
         if code == sqlite3.SQLITE_CANTOPEN:
@@ -208,7 +212,7 @@ class LogFile:
             raise damaged() from None
         except OSError as error:
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-                raise LogFull("The workspace is full: nothing can be written down.") from None
+                raise LogFull from None
             raise LogFailed("The log of sessions cannot be made: see .intern.") from None
         connection = sqlite3.connect(
             folder / _NAME, timeout=_LOCK_SECONDS, isolation_level=None, cached_statements=64

@@ -282,7 +282,6 @@ class Runs:
         """Return what the agent has to know of a run."""
         return {
             "type": "run",
-            "run": run.id,
             "approval_mode": run.mode,
             "messages": self._log.messages(run.session),
             "inputs": self._log.inputs(run.session),
