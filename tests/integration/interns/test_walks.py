@@ -3,7 +3,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,19 @@ def walker() -> Walker:
     return Walker()
 
 
+@pytest.fixture
+def digests_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets another program stand where digests are made."""
+
+    def replace(code: str) -> None:
+        (tmp_path / "others").mkdir()
+        (tmp_path / "others" / "digest.py").write_text(code)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setattr(walker_module, "_PROGRAM", "others")
+
+    return replace
+
+
 def nobody() -> None:
     """Nobody wants to know that a walk goes on."""
 
@@ -70,8 +83,11 @@ async def test_a_walk_that_is_over_has_no_process(workspace: Path, walker: Walke
     assert walks() == []
 
 
-async def test_a_walk_that_nobody_waits_for_is_killed(large: Path, walker: Walker) -> None:
-    walking = asyncio.create_task(walker.digest(large, _MANY, nobody))
+async def test_a_walk_that_nobody_waits_for_is_killed(
+    workspace: Path, walker: Walker, digests_by: Callable[[str], None]
+) -> None:
+    digests_by("import time; time.sleep(600)")
+    walking = asyncio.create_task(walker.digest(workspace, _MANY, nobody))
     await until_walking()
     walking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -130,8 +146,8 @@ async def test_only_so_many_walk_at_a_time(large: Path) -> None:
     await drawing[2]
     assert len(walks()) == 2
     drawing[3].cancel()
+    await asyncio.gather(drawing[3], return_exceptions=True)
     for each in packing[1:]:
-        await asyncio.gather(drawing[3], return_exceptions=True)
         await each.aclose()
     assert walks() == []
 
@@ -243,15 +259,9 @@ async def test_one_that_changes_all_the_time_has_a_digest_or_an_error(
     ids=["unknown", "too long", "cut off", "empty", "no JSON", "nothing"],
 )
 async def test_who_does_not_keep_to_the_protocol_is_not_believed(
-    said: bytes, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    said: bytes, workspace: Path, digests_by: Callable[[str], None]
 ) -> None:
-    (tmp_path / "said").write_bytes(said)
-    (tmp_path / "liars").mkdir()
-    (tmp_path / "liars" / "digest.py").write_text(
-        f"import os; os.write(1, open({str(tmp_path / 'said')!r}, 'rb').read())"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(walker_module, "_PROGRAM", "liars")
+    digests_by(f"import os; os.write(1, {said!r})")
     with pytest.raises(WalkBroken):
         await Walker().digest(workspace, _MANY, nobody)
 

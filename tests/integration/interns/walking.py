@@ -5,15 +5,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.waiting import until
+from tollhouse.interns.runtimes.filesize import below
+
+_ORDER = b'"memory_bytes"'
+"""In the words that a walk is started with, whatever program it is."""
 
 
 def walks() -> list[int]:
     """Return the walks that run, of this process alone."""
-    found: list[int] = []
-    for thread in Path(f"/proc/{os.getpid()}/task").iterdir():
-        with suppress(OSError):
-            found += map(int, (thread / "children").read_text().split())
-    return [each for each in found if b"tollhouse.interns.walks" in command(each)]
+    return [each for each in below(os.getpid()) if _ORDER in command(each)]
 
 
 def command(process: int) -> bytes:
