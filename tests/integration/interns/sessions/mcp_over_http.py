@@ -1,4 +1,4 @@
-"""MCP servers that are reached by a URL, made with the protocol's own library."""
+"""MCP servers that are reached by a URL: made with the protocol's own library, and an older one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from mcp.server import MCPServer
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -22,30 +24,73 @@ APPS = {
 class OverHttp:
     """One that says again what it is told; it can be told to be slow, and shows who asked."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self) -> None:
+        self.url = ""
         self.tokens: set[str] = set()
         """What requests had in `Authorization`."""
+
+
+class Older:
+    """One of the protocol's sessions, which it forgets as one does that is started anew.
+
+    Source: MCP 2025-06-18, Streamable HTTP, "Session Management".
+    """
+
+    def __init__(self) -> None:
+        self.session = 1
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        asked = {} if request.method != "POST" else await request.json()
+        await self._answer(request, asked)(scope, receive, send)
+
+    def _answer(self, request: Request, asked: dict[str, Any]) -> Response:
+        session = {"Mcp-Session-Id": f"session-{self.session}"}
+        result: dict[str, Any]
+        match asked.get("method"):
+            case "initialize":
+                result = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "older", "version": "1"},
+                }
+            case _ if request.headers.get("Mcp-Session-Id") != session["Mcp-Session-Id"]:
+                return Response(status_code=404)
+            case "tools/list":
+                result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+            case "tools/call":
+                text = f"{asked['params']['arguments']['text']} again"
+                result = {"content": [{"type": "text", "text": text}]}
+            case _:
+                return Response(status_code=202 if request.method == "POST" else 405)
+        return JSONResponse({"jsonrpc": "2.0", "id": asked["id"], "result": result}, 200, session)
 
 
 @asynccontextmanager
 async def over_http(kind: str) -> AsyncGenerator[OverHttp]:
     """Serve one on this machine."""
-    listener = socket.create_server(("127.0.0.1", 0))
     made, path = APPS[kind]
-    served = OverHttp(f"http://127.0.0.1:{listener.getsockname()[1]}{path}")
     inner = made(_server())
+    served = OverHttp()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             served.tokens.add(dict(scope["headers"]).get(b"authorization", b"").decode())
         await inner(scope, receive, send)
 
+    async with served_at(app, path) as served.url:
+        yield served
+
+
+@asynccontextmanager
+async def served_at(app: Any, path: str = "/") -> AsyncGenerator[str]:
+    """Serve an application on this machine; give its URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server._serve([listener]))  # noqa: SLF001 - without its signals
     try:
-        yield served
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}{path}"
     finally:
         server.should_exit = True
         with suppress(asyncio.CancelledError):

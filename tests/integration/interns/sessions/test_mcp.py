@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.sessions.mcp_over_http import over_http
+from tests.integration.interns.sessions.mcp_over_http import Older, over_http, served_at
 from tests.integration.interns.sessions.model_server import call, says
 from tollhouse.interns.agent.tools.servers import Patience, ServerConfig, ServerFailed, Servers
 
@@ -205,6 +205,19 @@ async def test_a_server_with_a_url_that_hangs_is_an_error_and_can_be_asked_again
     with pytest.raises(ServerFailed, match="did not answer within 1 s"):
         await by_url.call(config, "hang", {})
     assert "And again" in await by_url.call(config, "echo", {"text": "And"})
+
+
+async def test_a_server_that_has_forgotten_its_session_is_met_anew(tmp_path: Path) -> None:
+    older = Older()
+    servers = Servers(tmp_path, dict(os.environ), Patience(start=20, call=20))
+    async with served_at(older) as url:
+        config = ServerConfig("remote", url=url)
+        assert await servers.call(config, "echo", {"text": "Hello"}) == "Hello again"
+        older.session += 1
+        with pytest.raises(ServerFailed, match="Session terminated"):
+            await servers.call(config, "echo", {"text": "Lost"})
+        assert await servers.call(config, "echo", {"text": "And"}) == "And again"
+        await servers.close()
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])

@@ -218,7 +218,7 @@ class Servers:
             message = f"The server {name} did not answer within {seconds:g} seconds."
             raise ServerFailed(message) from None
         except Exception as error:  # noqa: BLE001 - its edge: what a server makes a library raise
-            if _is_over(error):
+            if _is_over(error, has_url=bool(running.config.url)):
                 await self._drop(running)
             raise ServerFailed(f"The server {name}: {error}"[:2000]) from None
 
@@ -298,12 +298,20 @@ async def _connected(
     return await stack.enter_async_context(Client(transport))
 
 
-def _is_over(error: Exception) -> bool:
-    """Tell whether a connection has ended, rather than that its server has said what is wrong."""
-    from mcp import MCPError  # noqa: PLC0415
-    from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415
+def _is_over(error: Exception, *, has_url: bool) -> bool:
+    """Tell whether a connection has ended, rather than that its server has said what is wrong.
 
-    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
+    A server with a URL that has forgotten a session answers 404, and wants to be met anew.
+
+    Source: MCP 2025-06-18, Streamable HTTP, "Session Management".
+    """
+    from mcp import MCPError  # noqa: PLC0415
+    from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST  # noqa: PLC0415
+
+    if not isinstance(error, MCPError):
+        return False
+    forgotten = has_url and error.code == INVALID_REQUEST  # as the library says it
+    return forgotten or error.code == CONNECTION_CLOSED
 
 
 def _inner(error: BaseException) -> str:
