@@ -69,7 +69,9 @@ async def test_an_end_that_was_told_before_all_were_let_go_is_sent(log: Log) -> 
 
     add(log, "text")
     client = Client(end)
-    await EventStream(log.events, feed, Wanted("s", 0, of_run=True))({}, client.receive, client.send)
+    await EventStream(log.events, feed, Wanted("s", 0, of_run=True))(
+        {}, client.receive, client.send
+    )
     assert (client.kinds, client.is_complete) == (["text", "run.ended"], True)
 
 
@@ -77,7 +79,9 @@ async def test_what_is_cut_before_an_end_was_told_has_none(log: Log) -> None:
     feed = Feed()
     add(log, "text")
     client = Client(lambda: feed.cut("s"))
-    await EventStream(log.events, feed, Wanted("s", 0, of_run=True))({}, client.receive, client.send)
+    await EventStream(log.events, feed, Wanted("s", 0, of_run=True))(
+        {}, client.receive, client.send
+    )
     assert (client.kinds, client.is_complete) == (["text"], False)
 
 
