@@ -159,12 +159,14 @@ async def test_a_server_that_misses_its_own_schema_runs_on(servers: Servers) -> 
 
 
 async def test_whoever_gives_a_server_up_leaves_the_one_in_its_place_alone(
-    servers: Servers,
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = servers.configured()
     new = replace(named["counts"], name="hangs")
-    waiting = asyncio.create_task(servers.tools(named["hangs"]))
-    await asyncio.sleep(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(servers, "_patience", Patience(start=5))
+        waiting = asyncio.create_task(servers.tools(named["hangs"]))
+        await asyncio.sleep(0)
     assert await servers.call(new, "echo", {"text": "Hello"}) == "call 1"
     with pytest.raises(ServerFailed, match="did not start within"):
         await waiting
