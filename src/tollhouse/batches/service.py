@@ -205,6 +205,7 @@ class BatchService:
         )
         if earlier is None:
             return None
+        # Who is no intern sees all of its workspace, where this one was found.
         seen = subject.intern_id is None or await repository.get(
             read, earlier.id, policy.sight(subject)
         )

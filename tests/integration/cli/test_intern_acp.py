@@ -102,7 +102,7 @@ async def test_cancel_at_the_first_of_several_questions_stops_the_run(gateway: C
         await editor.begin()
         editor.undecided = True
         turn = asyncio.ensure_future(editor.say("work"))
-        await editor.pending.wait()
+        await editor.is_asked()
         await editor.agent.cancel(session_id=editor.session_id)
         assert (await turn).stop_reason == "cancelled"
         await asyncio.to_thread(gateway.wait_for_hang_up)
@@ -116,7 +116,7 @@ async def test_a_session_that_is_closed_at_a_question_stops_its_run(gateway: Cha
         await editor.begin()
         editor.undecided = True
         turn = asyncio.ensure_future(editor.say("work"))
-        await editor.pending.wait()
+        await editor.is_asked()
         await editor.agent.close_session(session_id=editor.session_id)
         assert gateway.answers == ["cancel"]
         assert (await turn).stop_reason == "cancelled"

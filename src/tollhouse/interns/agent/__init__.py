@@ -20,11 +20,12 @@ on the daemon says
     {"type": "run", "approval_mode": "manual", "messages": ["...", ...],
      "inputs": [{"id": 1, "text": "..."}, ...], "answers": [{"call": "...", ...}, ...],
      "verdicts": {"shell": "allow"}, "spent": {...}}
-    {"type": "steer", "input": {"id": 2, "text": "..."}}
+    {"type": "steer", "input": {"id": 2, "text": "..."}, "until": 81234.5}
     {"type": "cancel"}
 
 `messages` are pydantic-ai's, each one as text; `inputs` what people said that is in none of them
-so far; `spent` what the run's earlier part told. An answer is `{"call", "permission": true,
+so far; `spent` what the run's earlier part told; after `until`, by the machine's monotonic clock, a
+steer is not taken. An answer is `{"call", "permission": true,
 "digest": "..."}`, or `{"call", "content": {...}}` with null for one that was declined. A permission
 counts for what has this digest, which the agent told with the question; anything else is asked
 about again. The agent says
