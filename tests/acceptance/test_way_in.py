@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -211,6 +212,26 @@ def test_a_declared_length_over_the_limit_is_refused_before_the_body_is_sent(
     assert error_of(raw(server, head))[0] == 413
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/batches"])
+def test_who_sends_a_body_far_over_the_limit_to_its_end_reads_the_413(
+    server: ServerProcess, path: str
+) -> None:
+    """The standard library's client reads once all is sent; a reset before hides the answer."""
+    megabytes = 256
+    client = HTTPConnection(urlsplit(server.origin).netloc, timeout=60)
+    with closing(client):
+        client.putrequest("POST", path)
+        client.putheader("Authorization", f"Bearer {server.api_key}")
+        client.putheader("Content-Type", "application/json")
+        client.putheader("Content-Length", str(megabytes << 20))
+        client.endheaders()
+        for _ in range(megabytes):
+            client.send(bytes(1 << 20))
+        answer = client.getresponse()
+        assert answer.status == 413
+        assert json.loads(answer.read())["error"]["code"] == 413
+
+
 def test_a_wrong_method_is_a_405_that_names_the_right_one(
     server: ServerProcess, http: httpx2.Client
 ) -> None:
@@ -226,6 +247,39 @@ def test_json_that_is_broken_is_a_400_that_names_the_position(
     )
     assert reply.status_code == 400
     assert "byte 11" in reply.json()["error"]["message"]
+
+
+# What could be read in two ways
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (b"GET /healthz HTTP/1.1\r\n", "The header Host is missing."),
+        (b"GET /v1/models HTTP/1.1\r\nx: y\r\n", "The header Host is missing."),
+        (
+            b"GET /healthz HTTP/1.1\r\nhost: a\r\nhost: b\r\n",
+            "The header Host was sent more than once.",
+        ),
+        (
+            b"GET /v1/key HTTP/1.1\r\nhost: a\r\nauthorization: a\r\nAuthorization: b\r\n",
+            "The header Authorization was sent more than once.",
+        ),
+        (
+            b"POST /v1/messages HTTP/1.1\r\nhost: a\r\nx-api-key: a\r\nx-api-key: b\r\n",
+            "The header X-Api-Key was sent more than once.",
+        ),
+    ],
+)
+def test_a_host_or_a_key_that_is_missing_or_doubled_is_a_400(
+    server: ServerProcess, head: bytes, message: str
+) -> None:
+    status, error = error_of(raw(server, head + b"\r\n"))
+    assert (status, error["message"]) == (400, message)
+
+
+def test_http_1_0_needs_no_host(server: ServerProcess) -> None:
+    assert raw(server, b"GET /healthz HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
 
 
 # What is no HTTP at all

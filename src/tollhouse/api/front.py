@@ -1,10 +1,11 @@
 """The front: every request passes here first, in this order.
 
-    1  rate of the client's address        429
-    2  origin of a browser's page          400, and the answer to a preflight
-    3  key                                 401
-    4  regional host name                  403
-    5  the route: hot ones from a dict, all others from the control plane
+    1  one Host, at most one credential    400
+    2  rate of the client's address        429
+    3  origin of a browser's page          400, and the answer to a preflight
+    4  key                                 401
+    5  regional host name                  403
+    6  the route: hot ones from a dict, all others from the control plane
 
 Whatever is refused or fails, here or behind, becomes an envelope here; a stack trace never leaves.
 """
@@ -120,6 +121,7 @@ class Front:
     async def _handle(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send
     ) -> None:
+        policy.require_unambiguous(scope["http_version"], scope["headers"], headers)
         if not self._local:
             self._count_address(scope, headers)
         if (origin := headers.get(b"origin")) is not None:

@@ -7,6 +7,8 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.kernel.errors import Invalid
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from ipaddress import IPv4Network, IPv6Network
@@ -29,7 +31,35 @@ KEY_INVALID_OR_MISSING: Final = "Invalid or missing API key"
 REGION_REFUSED: Final = "This operation is not available on a regional hostname."
 
 _BEARER: Final = b"bearer "
+_SENT_ONCE: Final = (b"host", b"authorization", b"x-api-key")
+"""Headers of which a proxy in front of us may have read another copy than we do."""
 _CHAT: Final = re.compile(r"/interns/[^/]+/chat/completions")
+
+
+def require_unambiguous(
+    http_version: str, sent: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
+) -> None:
+    """Refuse a request that does not say once for which host it is, or with which key.
+
+    Args:
+        http_version: "1.1", or "1.0", which knows no Host.
+        sent: The headers as they came, names in lower case.
+        headers: The same by name.
+
+    Raises:
+        Invalid: Host is missing, or a header that may stand there once stands there twice.
+
+    Source: RFC 9112 section 3.2 (Host), RFC 9110 section 5.3 (a field that is no list).
+    """
+    if len(sent) != len(headers):
+        names = [name for name, _ in sent]
+        for name in _SENT_ONCE:
+            if names.count(name) > 1:
+                message = f"The header {name.decode().title()} was sent more than once."
+                raise Invalid(message)
+    if b"host" not in headers and http_version != "1.0":
+        message = "The header Host is missing."
+        raise Invalid(message)
 
 
 def api_path(path: str) -> str | None:

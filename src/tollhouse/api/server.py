@@ -35,9 +35,10 @@ KEEP_ALIVE_SECONDS: Final = 75
 """Longer than the idle time of the usual client pools, so that we are not the one who closes
 a connection in the moment in which it is used again."""
 
-MOST_UNREAD: Final = 64 * 1024 * 1024
+MOST_UNREAD: Final = 512 * 1024 * 1024
 """How much of a refused body is read and thrown away, so that its sender gets to read the answer:
-closing at once would reset the connection under it."""
+closing at once would reset the connection under it. Twice the largest body that any route takes,
+and more, so that whoever is over a limit by a little learns of the limit."""
 
 LINGER_SECONDS: Final = 2.0
 """How long a refused connection is still read, for the same reason."""

@@ -78,6 +78,7 @@ def scope(
     fields = {"host": "gw.example", **(headers or {})}
     return {
         "type": "http",
+        "http_version": "1.1",
         "method": method,
         "path": path,
         "scheme": "http",
