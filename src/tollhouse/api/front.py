@@ -13,7 +13,7 @@ Whatever is refused or fails, here or behind, becomes an envelope here; a stack 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from tollhouse.api import policy
 from tollhouse.api.asgi import respond
 from tollhouse.api.errors import error_response
 from tollhouse.api.limits import AddressRate, ClientGone, read_body
+from tollhouse.api.readiness import Recovery
 from tollhouse.api.reasons import retry_hint, with_reason
 from tollhouse.identity.access import set_caller
 from tollhouse.identity.types import LocalOperator
@@ -68,6 +69,7 @@ class Routes:
     """Path below the version segment -> its route."""
     control: App
     system: SystemRoutes
+    recovery: Recovery = field(default_factory=Recovery)
 
 
 class Front:
@@ -155,6 +157,8 @@ class Front:
                 raise MethodNotAllowed(message, allow=(hot.method,))
             await hot(scope, headers, receive, send)
             return
+        if policy.below(path, policy.AFTER_RECOVERY):
+            await self._routes.recovery.wait()
         inner: Scope = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
         if policy.reads_itself(scope["method"], path):
             await self._control(inner, path, receive, send)

@@ -18,6 +18,8 @@ OPEN_TO_ALL: Final = ("/models", "/model", "/providers")
 """Routes that need no key, for GET and HEAD: they tell what anybody may know."""
 NOT_REGIONAL: Final = ("/key", "/batches", "/interns", "/vault")
 """Routes that regional host names refuse."""
+AFTER_RECOVERY: Final = ("/batches", "/interns")
+"""Routes that wait while a start tidies what a killed server left of batches and interns."""
 STRICT_KEY_TEXT: Final = ("/interns", "/vault")
 WITH_REASON: Final = ("/interns", "/vault")
 """Routes whose errors say a reason, and whether another try makes sense."""

@@ -23,7 +23,7 @@ from tollhouse.api.front import Front, Routes
 from tollhouse.api.hot_routes import CountTokens, Inference
 from tollhouse.api.openapi import render_openapi
 from tollhouse.api.operations import HOT_OPERATIONS
-from tollhouse.api.readiness import Readiness
+from tollhouse.api.readiness import Readiness, Recovery
 from tollhouse.api.system import SystemRoutes
 from tollhouse.apps.batching import build_batching, open_blobs
 from tollhouse.apps.egressing import build_egressing
@@ -87,6 +87,8 @@ class Gateway:
     guardrails: Guardrails
     core: Core
     readiness: Readiness
+    recovery: Recovery
+    """Whoever serves begins and finishes it."""
     invariants: Invariants
     """Whoever serves starts them."""
 
@@ -197,6 +199,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
     hot["/estimate"] = Estimate(
         dry_run, core.clock, settings.server, settings.limits.limit_source_prefix
     )
+    recovery = Recovery()
     routes = Routes(
         hot=hot,
         control=control,
@@ -208,6 +211,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
             metrics=metrics,
             authenticator=core.authenticator,
         ),
+        recovery=recovery,
     )
 
     def front(*, local: bool) -> Front:
@@ -226,6 +230,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         guardrails=guardrails,
         core=core,
         readiness=readiness,
+        recovery=recovery,
         invariants=Invariants(
             {"ledger": partial(_ledger_differences, Sample(core.ledger, core.database))},
             metrics,

@@ -4,6 +4,8 @@ The order keeps a failed start from leaving anything half-made:
 
     nothing is made      settings, prices, port, lock        -> one clear line, exit code 2
     the folder is ours   schema, first account, charges that a killed process left in the journal
+    recovering           the port answers; requests for batches and interns wait until what a
+                         killed process left of them is tidied
     serving              until SIGTERM or SIGINT
     stopping             no new requests; running ones finish; charges are settled; exit code 0
                          a second signal: exit code 1 at once
@@ -96,12 +98,8 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
         await record_openings(settings, core, gateway.vaulting)
         if gateway.egressing is not None:
             await gateway.egressing.programs.sweep(OPERATOR)
-        await _recover(gateway)
-        await ready_blobs(gateway.batching.blobs)
-        if core.database.dialect == "sqlite":
-            await gateway.batching.sweeper.begin_alone()
-        if gateway.interning.crew is not None:
-            await gateway.interning.crew.begin_alone()
+        await _recover_charges(gateway)
+        gateway.recovery.begin()
         models = [model.id for model in catalog.models]
         started = Started(ground.address, folder, first, models[0] if models else None)
         await _serve_until_stopped(settings, gateway, listener, lambda: announce(started))
@@ -110,10 +108,39 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
     return 0
 
 
-async def _recover(gateway: Gateway) -> None:
+async def _recover_charges(gateway: Gateway) -> None:
+    """Book what a killed process left in its journal: before that, balances are too high."""
     recovered = await gateway.settler.recover()
     if recovered.charges or recovered.damaged:
         _log.warning("charges_recovered", charges=recovered.charges, damaged=recovered.damaged)
+
+
+async def _begin_work(gateway: Gateway, announce: Callable[[], None]) -> None:
+    """Tidy what a killed process left of batches and interns, then begin to work on them.
+
+    Raises:
+        StartError: The store of blobs cannot be used.
+    """
+    clock, crew = gateway.core.clock, gateway.interning.crew
+    began = clock.monotonic()
+    await ready_blobs(gateway.batching.blobs)
+    if gateway.core.database.dialect == "sqlite":
+        await gateway.batching.sweeper.begin_alone()
+    batches = clock.monotonic()
+    if crew is not None:
+        await crew.begin_alone()
+    interns = clock.monotonic()
+    _log.info(
+        "recovered",
+        batches_seconds=round(batches - began, 3),
+        interns_seconds=round(interns - batches, 3),
+    )
+    gateway.recovery.finish()
+    announce()
+    gateway.invariants.start()
+    gateway.batching.engine.start()
+    if crew is not None:
+        crew.reconciler.start()
 
 
 async def _first_start(core: Core, settings: Settings) -> Bootstrapped | None:
@@ -144,11 +171,7 @@ async def _serve_until_stopped(
         for server in servers:
             await server.listening.wait()
         _calm_the_collector()
-        announce()
-        gateway.invariants.start()
-        gateway.batching.engine.start()
-        if gateway.interning.crew is not None:
-            gateway.interning.crew.reconciler.start()
+        await _begin_work(gateway, announce)
         await stop.wait()
         _log.info("stopping", seconds=seconds)
         await _stop(gateway, servers, running, seconds)

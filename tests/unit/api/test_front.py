@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from tests.unit.api.asgi_client import Answer, Client, call, scope
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.api.asgi import JSON, respond
 from tollhouse.api.front import Front, Routes
+from tollhouse.api.readiness import Recovery
 from tollhouse.identity.access import caller_of
 from tollhouse.identity.types import LocalOperator
 from tollhouse.kernel.envelope import envelope
@@ -93,10 +95,12 @@ class World:
         self.behind = Behind()
         self.clock = FakeClock()
         self.metrics = Metrics()
+        self.recovery = Recovery()
         routes = Routes(
             hot={"/chat/completions": self.behind},
             control=self.behind.control,
             system=self.behind.system,  # type: ignore[arg-type]
+            recovery=self.recovery,
         )
         self.front = Front(
             routes,
@@ -411,3 +415,36 @@ async def test_a_client_that_leaves_during_its_body_gets_no_answer() -> None:
     client.left.set()
     await w.front(scope("POST", "/v1/keys", KEY), client.receive, client.send)
     assert client.answer.messages == []
+
+
+# A start that recovers what a killed server left
+
+
+@pytest.mark.parametrize("path", ["/v1/batches", "/v1/interns/ada", "/api/v1/batches/b1"])
+async def test_batches_and_interns_wait_until_recovery_is_over(path: str) -> None:
+    world = World()
+    world.recovery.begin()
+    asked = asyncio.create_task(world.call("GET", path, KEY))
+    await asyncio.sleep(0)
+    assert world.behind.called == []
+    world.recovery.finish()
+    assert (await asked).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/v1/chat/completions"), ("GET", "/v1/key"), ("GET", "/healthz")]
+)
+async def test_everything_else_is_answered_during_recovery(method: str, path: str) -> None:
+    world = World()
+    world.recovery.begin()
+    assert (await world.call(method, path, KEY)).status == 200
+
+
+async def test_who_has_waited_long_for_recovery_is_told_to_try_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Recovery, "PATIENCE_SECONDS", 0.01)
+    world = World()
+    world.recovery.begin()
+    answer = await world.call("GET", "/v1/batches", KEY)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
