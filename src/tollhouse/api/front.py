@@ -13,6 +13,7 @@ Whatever is refused or fails, here or behind, becomes an envelope here; a stack 
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,8 @@ from tollhouse.api.errors import error_response
 from tollhouse.api.limits import AddressRate, ClientGone, read_body
 from tollhouse.api.readiness import Recovery
 from tollhouse.api.reasons import retry_hint, with_reason
-from tollhouse.identity.access import set_caller
-from tollhouse.identity.types import LocalOperator
+from tollhouse.identity.access import CALLER, set_caller
+from tollhouse.identity.types import LocalOperator, Subject
 from tollhouse.kernel.deadline import set_deadline
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import (
@@ -40,6 +41,7 @@ from tollhouse.kernel.errors import (
     TollhouseError,
     Unauthenticated,
 )
+from tollhouse.observability.request_log import log_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +58,9 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 _PREFLIGHT = b"access-control-request-method"
 _NO_CONTENT = 204
+_CLIENT_GONE = 499
+_CONTROL = "tollhouse.control"
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _EXPOSED = (
     b"x-generation-id, retry-after, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
 )
@@ -109,16 +114,22 @@ class Front:
         if scope["type"] != "http":
             return
         started = _Started(send)
+        began = self._clock.monotonic()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
             await self._handle(scope, headers, receive, started.send)
         except TollhouseError as error:
+            started.error = error.code
             await self._fail(scope, headers, started, error)
         except ClientGone:
             return
         except Exception:  # noqa: BLE001 - the edge of the request
             _log.exception("request_failed", method=scope["method"])
             await self._fail(scope, headers, started, Bug("unexpected"))
+        finally:
+            # A generation is logged at its own end, which may come later.
+            if "tollhouse.exchange" not in scope:
+                self._log_request(scope, started, began)
 
     async def _handle(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send
@@ -160,6 +171,7 @@ class Front:
         if policy.below(path, policy.AFTER_RECOVERY):
             await self._routes.recovery.wait()
         inner: Scope = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
+        scope[_CONTROL] = inner
         if policy.reads_itself(scope["method"], path):
             await self._control(inner, path, receive, send)
             return
@@ -248,6 +260,21 @@ class Front:
 
     # Failures
 
+    def _log_request(self, scope: Scope, started: _Started, began: float) -> None:
+        path = policy.api_path(scope["path"])
+        caller: Caller | None = scope.get(CALLER)
+        log_request(
+            # Monitors ask for health and metrics without end.
+            logging.DEBUG if path is None and started.error is None else logging.INFO,
+            method=scope["method"] if scope["method"] in _METHODS else None,
+            route=path if path in self._routes.hot else _template(scope),
+            status=started.status or _CLIENT_GONE,
+            error=started.error,
+            ms=int((self._clock.monotonic() - began) * 1000),
+            key_label=caller.label if isinstance(caller, Subject) else None,
+            caller="operator" if isinstance(caller, LocalOperator) else None,
+        )
+
     async def _fail(
         self,
         scope: Scope,
@@ -280,10 +307,20 @@ class _Started:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.begun = False
+        self.status: int | None = None
+        self.error: str | None = None
+        """Type of the error with which the front refused it."""
 
     async def send(self, message: Message) -> None:
         self.begun = True
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
         await self._send(message)
+
+
+def _template(scope: Scope) -> str | None:
+    """Return the route that a request had on the control plane; its path may name anything."""
+    return getattr(scope.get(_CONTROL, {}).get("route"), "path", None)
 
 
 def _peer(scope: Scope) -> str | None:

@@ -7,10 +7,12 @@ document like all others.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tollhouse.api import policy
 from tollhouse.api.asgi import JSON, ON_GONE, SINK, respond
 from tollhouse.api.limits import read_body
 from tollhouse.identity.access import billed_to
@@ -27,12 +29,14 @@ from tollhouse.inference.reading import read_call
 from tollhouse.inference.sse import EVENT_STREAM
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.clock import Now
+from tollhouse.kernel.money import format_credits
+from tollhouse.observability.request_log import log_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tollhouse.api.asgi import Receive, Scope, Send
-    from tollhouse.inference.exchange import Exchange, Sink
+    from tollhouse.inference.exchange import Exchange, Outcome, Sink
     from tollhouse.inference.formats.registry import Format
     from tollhouse.inference.guardrails.gate import Guardrails
     from tollhouse.inference.pipeline import Pipeline
@@ -103,6 +107,7 @@ class Inference:
             access.require_unflagged(subject.policies, body)
         exchange = self._pipeline.begin(call)
         scope["tollhouse.exchange"] = exchange
+        exchange.on_outcome = partial(_log, scope["path"], subject.label, exchange.generation_id)
         scope[ON_GONE] = exchange.abandon
         try:
             if call.request.stream:
@@ -113,6 +118,22 @@ class Inference:
         finally:
             # Does nothing after the end; without it a failing send would leave the call running.
             exchange.abandon()
+
+
+def _log(path: str, key_label: str, generation_id: str, outcome: Outcome) -> None:
+    log_request(
+        method=Inference.method,
+        route=policy.api_path(path),
+        status=outcome.status,
+        error=outcome.error,
+        ms=outcome.milliseconds,
+        first_token_ms=outcome.first_byte_milliseconds,
+        model=outcome.model,
+        provider=outcome.provider,
+        cost=format_credits(outcome.cost_nano),
+        key_label=key_label,
+        generation=generation_id,
+    )
 
 
 class CountTokens:

@@ -13,12 +13,13 @@ from tollhouse.identity.types import Caller, Manager, Subject
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.kernel.wire import OTHER_ACCOUNT, Reference
 
-_CALLER: Final = "tollhouse.caller"
+CALLER: Final = "tollhouse.caller"
+"""Where in an ASGI scope the caller is, once there is one."""
 
 
 def set_caller(scope: MutableMapping[str, Any], caller: Caller) -> None:
     """Leave the authenticated caller in an ASGI scope."""
-    scope[_CALLER] = caller
+    scope[CALLER] = caller
 
 
 def caller_of(scope: MutableMapping[str, Any]) -> Caller:
@@ -27,7 +28,7 @@ def caller_of(scope: MutableMapping[str, Any]) -> Caller:
     Raises:
         KeyError: The route is open and nobody was authenticated.
     """
-    return scope[_CALLER]
+    return scope[CALLER]
 
 
 def billed_to(scope: MutableMapping[str, Any]) -> Subject:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +23,22 @@ if TYPE_CHECKING:
 HIGH_WATER = 256 * 1024
 Sink = Callable[[bytes], bool]
 """Takes bytes at once; false says that it should be given no more for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a generation ended, for the log."""
+
+    status: int
+    """HTTP status; that of the failure where the reply broke off after its head."""
+    error: str | None
+    """The error's type."""
+    model: str
+    provider: str | None
+    """None where none was asked."""
+    milliseconds: int
+    first_byte_milliseconds: int | None
+    cost_nano: int
 
 
 class Exchange:
@@ -36,6 +53,8 @@ class Exchange:
         """Whether anything was written."""
         self.abandoned = False
         self.on_abandon: Callable[[], None] | None = None
+        self.on_outcome: Callable[[Outcome], None] | None = None
+        """Called once it is booked, or is not to be; also where the reader left before."""
         self._pieces: list[bytes] = []
         self._size = 0
         self.ended = False

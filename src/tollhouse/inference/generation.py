@@ -22,6 +22,7 @@ from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
 from tollhouse.inference import access, routing
 from tollhouse.inference.claims import claim_of, is_limited, open_to
+from tollhouse.inference.exchange import Outcome
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.health import Health
@@ -36,6 +37,7 @@ from tollhouse.kernel.errors import (
     Invalid,
     ProviderFailure,
     ProviderModerated,
+    ProviderRefused,
     ProviderUnavailable,
     TollhouseError,
     Unavailable,
@@ -114,7 +116,8 @@ class Generation:
         self._events: AsyncIterator[Sequence[bytes]] | None = None
         self._first_byte: float | None = None
         self._task: asyncio.Task[None] | None = None
-        self._interruption: TollhouseError | None = None
+        self.interruption: TollhouseError | None = None
+        """Why it was ended from outside."""
         self._client_gone = Unavailable("The client closed the connection.")
         self._ending = False
         exchange.on_abandon = self._abandoned
@@ -127,7 +130,7 @@ class Generation:
     def interrupt(self, error: TollhouseError) -> None:
         """End it with an error, unless it is ending already."""
         if not self._ending and self._task is not None:
-            self._interruption = self._interruption or error
+            self.interruption = self.interruption or error
             self._task.cancel()
 
     def _abandoned(self) -> None:
@@ -145,9 +148,11 @@ class Generation:
         try:
             await self._serve()
         except asyncio.CancelledError:
-            error = self._interruption or Unavailable("The gateway is stopping.")
+            error = self.interruption or Unavailable("The gateway is stopping.")
         except TollhouseError as failed:
             error = failed
+            if isinstance(failed, ProviderFailure) and self._reply is not None:
+                self._warn(failed)
         except Exception as bug:  # noqa: BLE001 - the edge of the task
             _log.exception("generation_failed", generation=self._exchange.generation_id)
             error = Bug(type(bug).__name__)
@@ -192,6 +197,7 @@ class Generation:
                 # This dialect cannot say what is asked; that of another endpoint may.
                 unsayable = unsayable or error
             except ProviderFailure as error:
+                self._warn(error)
                 failures.append(error)
                 if error.ambiguous:
                     services.metrics.ambiguous_sends.inc()
@@ -203,6 +209,19 @@ class Generation:
         if unsayable is not None and not failures:
             raise unsayable
         raise self._with_excerpt(routing.last_word(failures))
+
+    def _warn(self, error: ProviderFailure) -> None:
+        """Log a provider's failure; a text that may repeat the request is left out."""
+        refused = isinstance(error, ProviderRefused)
+        _log.warning(
+            "provider_failed",
+            provider=error.provider_name,
+            model=None if self._way is None else self._way.model.id,
+            status=error.provider_status,
+            error=error.code,
+            reason=None if refused else error.message,
+            generation=self._exchange.generation_id,
+        )
 
     async def _pass_guardrails(self) -> None:
         """Let the guardrails judge the request, once somebody may serve it.
@@ -338,7 +357,24 @@ class Generation:
         # Before the client hears of the end: what was held is free for its next request.
         self._services.admission.release(self._exchange.generation_id)
         self._services.metrics.finished(self._status(error))
+        self.report(error, charge.cost_nano if self._exchange.booked else 0)
         self._answer(charge, error)
+
+    def report(self, error: TollhouseError | None, cost_nano: int = 0) -> None:
+        """Say how it ended to whoever wants to know; the first time alone."""
+        report, self._exchange.on_outcome = self._exchange.on_outcome, None
+        if report is None:
+            return
+        outcome = Outcome(
+            status=self._status(error),
+            error=None if error is None else error.code,
+            model=self._models[0].id if self._way is None else self._way.model.id,
+            provider=self._attempts[-1].provider if self._attempts else None,
+            milliseconds=self._millis_since(self._call.received_monotonic),
+            first_byte_milliseconds=self._latency_ms(),
+            cost_nano=cost_nano,
+        )
+        report(outcome)
 
     def _status(self, error: TollhouseError | None) -> int:
         if error is None:

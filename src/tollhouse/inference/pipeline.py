@@ -87,9 +87,10 @@ class Pipeline:
             generation.interrupt(Unavailable("The gateway is stopping."))
 
     def _ended(self, task: asyncio.Task[None], exchange: Exchange) -> None:
-        del self._running[task]
+        generation = self._running.pop(task)
         if not task.cancelled() and (bug := task.exception()) is not None:
             _log.error("generation_ended_badly", generation=exchange.generation_id, exc_info=bug)
         if not exchange.ended:
             # A task that was cancelled before its first step never got to say so.
             exchange.fail(Unavailable("The request was cancelled before it was sent."))
+        generation.report(generation.interruption)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO, cast
 import structlog
 
 from tollhouse.kernel.secret import Secret
+from tollhouse.observability.request_log import write_request_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +46,7 @@ _CREDENTIAL: Final = re.compile(
 _TASK_ERROR: Final = re.compile(r"(?<=exception=)(\w+)\(.*\)", re.DOTALL)
 """How asyncio's own log shows a task that failed: with the exception's message."""
 
+_OURS: Final = "tollhouse"
 _DEEPEST: Final = 8
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -57,7 +59,7 @@ def configure_logging(
     """Set up logging for the process, the standard library's loggers included.
 
     Args:
-        level: The least severe level that is logged.
+        level: The least severe level that is logged; of libraries, no less than a warning is.
         style: One JSON object a line, or text for people; `auto` is text on a terminal.
         stream: Where to; standard error if none is given.
     """
@@ -94,9 +96,11 @@ def configure_logging(
     root.handlers = [handler]
     # A record that cannot be rendered would be printed raw, with its arguments.
     logging.raiseExceptions = False
-    root.setLevel(_LEVELS[level])
-    # The server's own progress notes; whoever runs it logs what an operator wants to know.
-    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, _LEVELS[level]))
+    # What libraries note on their way is no news to an operator, and a database driver's notes
+    # hold whole statements with their values.
+    root.setLevel(max(logging.WARNING, _LEVELS[level]))
+    logging.getLogger(_OURS).setLevel(_LEVELS[level])
+    write_request_log(out, console=console)
 
 
 def redact(_logger: object, _method: str, event: EventDict) -> EventDict:

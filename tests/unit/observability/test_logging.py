@@ -57,7 +57,7 @@ def ours(event: str, **fields: Any) -> None:
 
 
 def foreign(message: str, *arguments: object) -> None:
-    logging.getLogger("some.package").info(message, *arguments)
+    logging.getLogger("some.package").warning(message, *arguments)
 
 
 CREDENTIALS = [
@@ -271,7 +271,7 @@ def test_json_is_one_object_a_line(log: Log) -> None:
     assert first["event"] == "one\ntwo"
     assert (first["number"], first["text"], first["nothing"], first["flag"]) == (1, "a", None, True)
     assert first["amount"] == "Decimal('1.5')"
-    assert first["level"] == second["level"] == "info"
+    assert (first["level"], second["level"]) == ("info", "warning")
     assert second["event"] == "from a library"
     assert first["timestamp"].endswith("Z")
 
@@ -283,9 +283,9 @@ def test_masked_json_is_still_json(log: Log) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("level", ["info", "warning", "error"])
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
 def test_less_severe_records_are_left_out(
-    log: Log, style: Style, level: Literal["info", "warning", "error"]
+    log: Log, style: Style, level: Literal["debug", "info", "warning", "error"]
 ) -> None:
     log.use(style, level)
     logger, library = structlog.get_logger("tollhouse.test"), logging.getLogger("some.package")
@@ -296,7 +296,15 @@ def test_less_severe_records_are_left_out(
     for each in order:
         shown = order.index(each) >= order.index(level)
         assert (f"ours_{each}" in log.text) is shown
-        assert (f"foreign_{each}" in log.text) is shown
+        important = order.index(each) >= order.index("warning")
+        assert (f"foreign_{each}" in log.text) is (shown and important)
+
+
+def test_a_library_that_notes_its_statements_is_not_heard_at_debug(log: Log) -> None:
+    log.use("json", "debug")
+    logging.getLogger("aiosqlite").debug("executing %s", "INSERT INTO secrets VALUES ('x')")
+    structlog.get_logger("tollhouse.test").debug("ours")
+    assert [event["event"] for event in log.events] == ["ours"]
 
 
 def test_a_file_gets_json_and_a_terminal_gets_text() -> None:
