@@ -130,7 +130,9 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         _charge_writer(core, folder),
         sync=settings.accounting.journal_sync == "always",
     )
-    providers = build_providers(settings.providers, settings.upstream, partial(_upstream, settings))
+    providers = build_providers(
+        settings.providers, settings.upstream, partial(open_upstream, settings)
+    )
     health = Health(settings.upstream.cool_down_seconds)
     desk = _desk(core, settler)
     places = settings.upstream.connections_per_host
@@ -268,7 +270,7 @@ def _charge_writer(core: Core, folder: DataFolder) -> ChargeWriter:
     )
 
 
-def _upstream(settings: Settings, provider: ProviderSettings) -> Upstream:
+def open_upstream(settings: Settings, provider: ProviderSettings) -> Upstream:
     """Return our own client; where a proxy stands between, the adapter that speaks to proxies."""
     places = settings.upstream.connections_per_host
     if provider.proxy is None:

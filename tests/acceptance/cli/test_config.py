@@ -1,5 +1,8 @@
 """`tollhouse config` and `tollhouse migrate`."""
 
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,55 @@ def test_check_finds_a_model_without_a_price(config: Path, runner: CommandRunner
     config.write_text(CONFIG.split(", pricing", maxsplit=1)[0] + "}\n")
     refused = runner.run("config", "check", "--config", config, env={"ACME_KEY": "k"}).refused(2)
     assert "acme/large" in refused
+
+
+class _ListOfModels(BaseHTTPRequestHandler):
+    """Lists models to who has the key, as providers do."""
+
+    def do_GET(self) -> None:
+        known = self.headers["authorization"] == "Bearer sk-acme" and self.path == "/v1/models"
+        self.send_response(200 if known else 401)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def live_config(config: Path) -> Iterator[Path]:
+    """A configuration whose provider is there."""
+    with HTTPServer(("127.0.0.1", 0), _ListOfModels) as provider:
+        text = CONFIG.replace(
+            "https://llm.acme.example", f"http://127.0.0.1:{provider.server_port}"
+        )
+        config.write_text(text)
+        serving = threading.Thread(target=provider.serve_forever, args=(0.01,))
+        serving.start()
+        yield config
+        provider.shutdown()
+        serving.join()
+
+
+def test_a_live_check_asks_each_provider_with_its_key(
+    live_config: Path, runner: CommandRunner
+) -> None:
+    args = ("config", "check", "--live", "--config", live_config)
+    done = runner.run(*args, env={"ACME_KEY": "sk-acme"})
+    assert (done.code, "live       acme: ok" in done.out) == (0, True)
+    found = runner.run(*args, "--json", env={"ACME_KEY": "sk-acme"}).json()
+    assert found["live"] == {"acme": {"ok": True, "message": "ok"}}
+
+
+def test_a_live_check_says_which_key_is_refused_and_where_it_stands(
+    live_config: Path, runner: CommandRunner
+) -> None:
+    args = ("config", "check", "--live", "--config", live_config)
+    done = runner.run(*args, env={"ACME_KEY": "sk-wrong"})
+    assert done.code == 1
+    assert "acme refused this gateway's key (401): check providers[acme].api_key." in done.out
+    assert "sk-wrong" not in done.out
+    assert '"ok": false' in runner.run(*args, "--json", env={"ACME_KEY": "sk-wrong"}).out
 
 
 def test_check_makes_nothing(tmp_path: Path, runner: CommandRunner) -> None:

@@ -121,6 +121,9 @@ class FakeProvider:
         self.accepted += 1
         return self.answer
 
+    async def check(self) -> None:
+        """It is there."""
+
     async def close(self) -> None:
         """Nothing is held."""
 

@@ -86,6 +86,14 @@ class Provider(Protocol):
         """
         ...
 
+    async def check(self) -> None:
+        """Find out, free of charge, whether it can be reached and takes the gateway's key.
+
+        Raises:
+            ProviderFailure: It cannot, or does not.
+        """
+        ...
+
     async def close(self) -> None:
         """Give up every connection."""
         ...

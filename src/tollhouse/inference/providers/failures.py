@@ -36,10 +36,21 @@ _TEXTS: Final[dict[type[ProviderFailure], str]] = {
     ProviderTimeout: "{name} did not answer in time",
     ProviderUnavailable: "{name} failed",
 }
+_OPERATORS: Final[dict[int, str]] = {
+    401: "{name} refused this gateway's key (401): check {settings}.api_key",
+    402: "{name} wants to be paid (402): check the account there of {settings}",
+    403: "{name} does not allow this gateway's key this request (403): check {settings}.api_key",
+    404: "{name} does not know what it was asked for (404): check {settings}.base_url, and the "
+    "model's name in its endpoint",
+}
+"""What only the operator can mend, and where."""
 _LONGEST_MESSAGE = 500
 
 
 _BY_WORD: Final[dict[str, int]] = {
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "permission_error": 403,
     "overloaded_error": 529,
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
@@ -59,13 +70,14 @@ def status_of_word(code: str | int | None) -> int | None:
     return code if isinstance(code, int) else _BY_WORD.get(code or "")
 
 
-def failure(
+def failure(  # noqa: PLR0913 - what a provider may say of it
     name: str,
     status: int,
     *,
     code: str | int | None = None,
     message: str | None = None,
     retry_after: int | None = None,
+    slug: str | None = None,
 ) -> ProviderFailure:
     """Return our error for a provider's error status.
 
@@ -76,8 +88,9 @@ def failure(
         message: Its own text. Only a refusal of the request shows it: there it tells the caller
             what to change, elsewhere it may tell strangers about the operator's account.
         retry_after: Its hint, in whole seconds.
+        slug: Its name in the settings, where that is not its name.
     """
-    error = _failure(name, status, code, message)
+    error = _failure(name, status, code, message, slug or name)
     error.provider_status = status
     if not isinstance(error, (ProviderRefused, ProviderModerated)):
         error.retry_after = retry_after
@@ -85,14 +98,14 @@ def failure(
 
 
 def _failure(
-    name: str, status: int, code: str | int | None, message: str | None
+    name: str, status: int, code: str | int | None, message: str | None, slug: str
 ) -> ProviderFailure:
     if isinstance(code, str) and code.lower() in MODERATION_CODES:
         text = f"{name} stopped the request: its moderation flagged it."
         return ProviderModerated(text, provider_name=name, provider_code=code, reasons=[code])
     shown = status if code is None else code
     kind = _BY_STATUS.get(status, ProviderUnavailable)
-    text = _TEXTS[kind].format(name=name)
+    text = _OPERATORS.get(status, _TEXTS[kind]).format(name=name, settings=f"providers[{slug}]")
     if kind is not ProviderRefused:
         return kind(f"{text}.", provider_name=name, provider_code=shown)
     if message:

@@ -39,6 +39,7 @@ class HttpProvider:
     def __init__(  # noqa: PLR0913 - each is a setting of the provider
         self,
         *,
+        slug: str,
         name: str,
         base_url: str,
         dialects: Collection[Dialect],
@@ -52,6 +53,7 @@ class HttpProvider:
         """Prepare what is the same for every request.
 
         Args:
+            slug: What the settings call it.
             name: What replies and errors call it.
             base_url: Its address, up to and with the version segment.
             dialects: What it speaks.
@@ -62,10 +64,13 @@ class HttpProvider:
             largest_reply: Bytes of a whole reply, and of one event.
             on_disconnect: What becomes of a call whose client went away.
         """
+        self._slug = slug
         self.name = name
         self.dialects = dialects
         self.on_disconnect: Literal["cancel", "drain"] = on_disconnect
-        self._urls = {each: f"{base_url.rstrip('/')}/{each}" for each in Dialect}
+        root = base_url.rstrip("/")
+        self._urls = {each: f"{root}/{each}" for each in Dialect}
+        self._models_url = f"{root}/models"
         self._read_error = read_error
         self._upstream = upstream
         self._limits = limits
@@ -94,17 +99,29 @@ class HttpProvider:
             body=call.body,
             limits=self._limits,
         )
+        return HttpReply(await self._send(request), self.name, self._largest_reply)
+
+    async def check(self) -> None:
+        """Ask for its list of models, which costs nothing and usually takes a good key.
+
+        Raises:
+            ProviderFailure: It could not be reached, or answered with an error status.
+        """
+        request = UpstreamRequest("GET", self._models_url, self._whole_headers, b"", self._limits)
+        await (await self._send(request)).close()
+
+    async def close(self) -> None:
+        """Give up every connection."""
+        await self._upstream.close()
+
+    async def _send(self, request: UpstreamRequest) -> UpstreamResponse:
         try:
             response = await self._upstream.send(request)
         except UpstreamError as error:
             raise from_transport(error, self.name) from error
         if response.status >= _FIRST_ERROR_STATUS:
             await self._refuse(response)
-        return HttpReply(response, self.name, self._largest_reply)
-
-    async def close(self) -> None:
-        """Give up every connection."""
-        await self._upstream.close()
+        return response
 
     async def _refuse(self, response: UpstreamResponse) -> None:
         try:
@@ -121,6 +138,7 @@ class HttpProvider:
             code=said.code,
             message=said.message,
             retry_after=whole_seconds(response.headers.get("retry-after")),
+            slug=self._slug,
         )
 
 

@@ -85,6 +85,7 @@ def _http(  # noqa: PLR0913 - what differs between two kinds
 ) -> HttpProvider:
     further = [(name, value.reveal()) for name, value in settings.headers.items()]
     return HttpProvider(
+        slug=settings.slug,
         name=settings.name,
         base_url=settings.base_url or "",
         dialects=dialects,

@@ -12,10 +12,28 @@ SECRET = "Your organization org-123 has run out of money"
         (400, 400, "Acme refused the request."),
         (413, 413, "Acme refused the request."),
         (422, 422, "Acme refused the request."),
-        (401, 502, "Acme failed."),
-        (402, 502, "Acme failed."),
-        (403, 502, "Acme failed."),
-        (404, 502, "Acme failed."),
+        (
+            401,
+            502,
+            "Acme refused this gateway's key (401): check providers[Acme].api_key.",
+        ),
+        (402, 502, "Acme wants to be paid (402): check the account there of providers[Acme]."),
+        (
+            403,
+            502,
+            (
+                "Acme does not allow this gateway's key this request (403): "
+                "check providers[Acme].api_key."
+            ),
+        ),
+        (
+            404,
+            502,
+            (
+                "Acme does not know what it was asked for (404): check providers[Acme].base_url, "
+                "and the model's name in its endpoint."
+            ),
+        ),
         (408, 504, "Acme did not answer in time."),
         (418, 502, "Acme failed."),
         (429, 429, "Acme is rate limiting requests."),
@@ -35,6 +53,13 @@ def test_a_providers_status_becomes_ours(theirs: int, ours: int, text: str) -> N
     assert error.metadata["provider_name"] == "Acme"
     assert error.provider_code == theirs
     assert not error.ambiguous
+
+
+def test_a_refused_key_is_named_as_the_settings_name_it() -> None:
+    error = failure("Acme Inc.", 401, slug="acme")
+    assert error.message == (
+        "Acme Inc. refused this gateway's key (401): check providers[acme].api_key."
+    )
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

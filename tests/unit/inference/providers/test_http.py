@@ -40,6 +40,7 @@ LOST = ConnectionLost("reset", sent=True)
 
 def provider(upstream: FakeUpstream, **fields: Any) -> HttpProvider:
     plain: dict[str, Any] = {
+        "slug": "acme",
         "name": "Acme",
         "base_url": "https://llm.acme.example/v1/",
         "dialects": frozenset({Dialect.CHAT}),
@@ -287,3 +288,20 @@ async def test_a_whole_reply_that_is_cut_at_any_place_is_a_502() -> None:
             w = world(FakeResponse(pieces=[body[:cut]], broken=broken))
             assert status_of(await failed(w.begin())) == 502
             assert w.books.booked[0].charge.cost_nano == 0
+
+
+# The check of a key
+
+
+async def test_a_check_asks_for_the_list_of_models_with_the_providers_credentials() -> None:
+    upstream = FakeUpstream(FakeResponse())
+    await provider(upstream).check()
+    [request] = upstream.requests
+    assert (request.method, request.url) == ("GET", "https://llm.acme.example/v1/models")
+    assert ("authorization", "Bearer sk-acme") in request.headers
+
+
+async def test_a_check_names_the_setting_of_a_key_that_is_refused() -> None:
+    with pytest.raises(ProviderFailure) as refused:
+        await provider(FakeUpstream(FakeResponse(401))).check()
+    assert "providers[acme].api_key" in refused.value.message

@@ -62,6 +62,9 @@ class SimulatedProvider:
             raise ProviderRefused(str(error), provider_name=self.name) from None
         return SimulatedReply(self.name, call.endpoint.model, behaviour, said)
 
+    async def check(self) -> None:
+        """It is always there."""
+
     async def close(self) -> None:
         """Nothing is held."""
 
