@@ -40,6 +40,7 @@ from tollhouse.kernel.errors import (
     TimedOut,
     TollhouseError,
     Unauthenticated,
+    without_frames,
 )
 from tollhouse.observability.request_log import log_request
 
@@ -120,7 +121,7 @@ class Front:
             await self._handle(scope, headers, receive, started.send)
         except TollhouseError as error:
             started.error = error.code
-            await self._fail(scope, headers, started, error)
+            await self._fail(scope, headers, started, without_frames(error))
         except ClientGone:
             return
         except Exception:  # noqa: BLE001 - the edge of the request

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tollhouse.batches.ports import Answer
 from tollhouse.inference.pipeline import Pipeline
-from tollhouse.kernel.errors import TollhouseError
+from tollhouse.kernel.errors import TollhouseError, without_frames
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import GenerationRecord
@@ -41,7 +41,7 @@ class PipelineAsker:
             finally:
                 exchange.abandon()
         except TollhouseError as refused:
-            error = refused
+            error = without_frames(refused)
         finally:
             record = self._records.pop(generation_id)
         return Answer(body, record, error)

@@ -41,6 +41,7 @@ from tollhouse.kernel.errors import (
     ProviderUnavailable,
     TollhouseError,
     Unavailable,
+    without_frames,
 )
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Generation:
         except asyncio.CancelledError:
             error = self.interruption or Unavailable("The gateway is stopping.")
         except TollhouseError as failed:
-            error = failed
+            error = without_frames(failed)
             if isinstance(failed, ProviderFailure) and self._reply is not None:
                 self._warn(failed)
         except Exception as bug:  # noqa: BLE001 - the edge of the task
@@ -195,10 +196,10 @@ class Generation:
                 reply = await self._try(way)
             except Invalid as error:
                 # This dialect cannot say what is asked; that of another endpoint may.
-                unsayable = unsayable or error
+                unsayable = unsayable or without_frames(error)
             except ProviderFailure as error:
                 self._warn(error)
-                failures.append(error)
+                failures.append(without_frames(error))
                 if error.ambiguous:
                     services.metrics.ambiguous_sends.inc()
                 services.health.failed(way.endpoint, error, services.clock.monotonic())

@@ -37,7 +37,7 @@ Source: the 27 `error_type` values of the public gateway's error reference.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +63,23 @@ Kind = Literal[
     "unavailable",
     "bug",
 ]
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def without_frames(error: E) -> E:
+    """Return an error that refers to none of the frames it passed, nor do those that led to it.
+
+    For whoever keeps a caught error: a frame refers to all that it holds, such as a body, and often
+    to the one that keeps the error. Both would stay until the garbage collector finds the cycle.
+    """
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        if (each := waiting.pop()) is not None:
+            each.__traceback__ = None
+            waiting += (each.__cause__, each.__context__)
+    return error
 
 
 class TollhouseError(Exception):

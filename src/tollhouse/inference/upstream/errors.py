@@ -18,6 +18,8 @@ may the request be sent somewhere else without the risk of doing the work twice.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class UpstreamError(Exception):
     """An exchange with an upstream server failed."""
@@ -26,6 +28,14 @@ class UpstreamError(Exception):
         """Say what failed, and whether anything of the request may have left."""
         super().__init__(message)
         self.sent = sent
+
+    def anew(self) -> Self:
+        """Return an error that says the same and was never raised.
+
+        Whoever keeps an error to raise it later keeps such a one: what was raised refers to every
+        frame that it passed, and so to the bodies that they hold.
+        """
+        return type(self)(str(self), sent=self.sent)
 
 
 class ConnectFailed(UpstreamError):

@@ -66,9 +66,7 @@ class Response:
         while True:
             body += self._take()
             if len(body) > limit:
-                error = ResponseTooLarge(f"the body is larger than {limit} bytes", sent=True)
-                self._stop(error)
-                raise error
+                raise self._too_large(limit)
             if self._source is None and not self._pieces and self._error is None:
                 return bytes(body)
             await self._news()
@@ -113,12 +111,12 @@ class Response:
     def end(self, error: UpstreamError | None = None) -> None:
         """Say that nothing more comes; with an error, that something is missing."""
         self._source = None
-        self._error = error
+        self._error = None if error is None else error.anew()
         self.wake()
 
     async def _news(self) -> None:
         if self._error is not None:
-            raise self._error
+            raise self._error.anew()
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -134,6 +132,11 @@ class Response:
         if was > HIGH_WATER and self._source is not None:
             self._source.resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _too_large(self, limit: int) -> ResponseTooLarge:
+        error = ResponseTooLarge(f"the body is larger than {limit} bytes", sent=True)
+        self._stop(error)
+        return error
 
     def _stop(self, error: UpstreamError) -> None:
         if self._source is not None:

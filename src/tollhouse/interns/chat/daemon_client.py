@@ -132,7 +132,7 @@ class Reply:
             except UpstreamError as error:
                 if not self.status:
                     raise Nonsense from error
-                self._failure = error  # what came before it still counts
+                self._failure = error.anew()  # what came before it still counts
                 return
             if is_over and not self.status:
                 raise Unreachable
@@ -173,7 +173,7 @@ class Reply:
     async def _more(self) -> bool:
         """Take what comes next; false once the answer is over."""
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.anew()
         if self._parser.complete:
             return False
         data = await self._reader.read(_PIECE)
