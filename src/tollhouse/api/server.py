@@ -1,9 +1,9 @@
 """The HTTP server: uvicorn, with what it leaves open closed.
 
 uvicorn answers garbage with a plain-text 400, takes a request head of any size and waits for it
-for ever, lets one address hold any number of connections, and ends on SIGTERM with that signal's
-own status. Here errors are the JSON envelope, a head has 64 KB and 30 seconds, an address has
-a cap, and whoever runs the server owns the signals.
+for ever, and for a body too, lets one address hold any number of connections, and ends on SIGTERM
+with that signal's own status. Here errors are the JSON envelope, a head has 64 KB and 30 seconds,
+a body has a least rate, an address has a cap, and whoever runs the server owns the signals.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 LARGEST_HEAD: Final = 65_536
 HEAD_SECONDS: Final = 30.0
+BODY_SECONDS: Final = 30.0
+"""How often it is looked whether a body arrives at the least rate."""
 KEEP_ALIVE_SECONDS: Final = 75
 """Longer than the idle time of the usual client pools, so that we are not the one who closes
 a connection in the moment in which it is used again."""
@@ -97,12 +99,16 @@ class GatewayProtocol(HttpToolsProtocol):
 
     limit_per_address: int
     held: Counter[str]
+    least_body_rate: int
 
     _head_bytes = 0
     _unread = 0
     _in_head = True
     _refused = False
     _head_timer: asyncio.TimerHandle | None = None
+    _body_timer: asyncio.TimerHandle | None = None
+    _body_bytes = 0
+    _body_held_up = False
     _counted = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -127,6 +133,7 @@ class GatewayProtocol(HttpToolsProtocol):
             if not self.held[address]:
                 del self.held[address]
         self._stop_head_timer()
+        self._stop_body_timer()
         super().connection_lost(exc)
         scope = cast("Scope | None", self.scope)  # there is none before the first request
         if scope is None:
@@ -144,6 +151,8 @@ class GatewayProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
         super().data_received(data)
         if not self._in_head:
+            if self._body_timer is None:
+                self._expect_body()
             return
         if self._head_bytes > LARGEST_HEAD:
             self._refuse_head()
@@ -175,6 +184,7 @@ class GatewayProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End it; the next one begins with a head again."""
         self._in_head = True
+        self._stop_body_timer()
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -186,6 +196,8 @@ class GatewayProtocol(HttpToolsProtocol):
         if self.cycle.response_complete:
             self._throw_away(body)
         super().on_body(body)
+        self._body_bytes += len(body)
+        self._body_held_up |= self.flow.read_paused
 
     def _write_chunk(self, data: bytes) -> bool:
         """Write a chunk of the response under way; false while the client is behind."""
@@ -208,6 +220,30 @@ class GatewayProtocol(HttpToolsProtocol):
     def _head_expired(self) -> None:
         self._head_timer = None
         self._refuse(_TIMEOUT, "The request head did not arrive in time.")
+
+    def _expect_body(self) -> None:
+        """Give a body that is not here yet its next seconds."""
+        self._body_bytes = 0
+        self._body_held_up = self.flow.read_paused or self.cycle.waiting_for_100_continue
+        self._body_timer = self.loop.call_later(BODY_SECONDS, self._look_at_body)
+
+    def _look_at_body(self) -> None:
+        """Refuse a body that arrives too slowly, unless it is we who do not read it."""
+        self._body_timer = None
+        if self._body_held_up or self._body_bytes >= self.least_body_rate * BODY_SECONDS:
+            self._expect_body()
+        elif self.cycle.response_started or self.pipeline:
+            self.transport.close()
+        else:
+            # The route hears that its client is gone; what it still says goes nowhere.
+            self.cycle.disconnected = self.cycle.response_complete = True
+            self.cycle.message_event.set()
+            self._refuse(_TIMEOUT, "The request body arrived too slowly.")
+
+    def _stop_body_timer(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
@@ -254,19 +290,23 @@ class GatewayServer(uvicorn.Server):
         yield
 
 
-def make_server(app: App, *, limit_per_address: int, shutdown_seconds: float) -> GatewayServer:
+def make_server(
+    app: App, *, limit_per_address: int, shutdown_seconds: float, min_body_rate: int = 0
+) -> GatewayServer:
     """Return a server for an ASGI application.
 
     Args:
         app: The application.
         limit_per_address: How many connections one address may hold.
         shutdown_seconds: How long a stop waits for responses under way.
+        min_body_rate: Bytes a second at which the body of a request has to arrive; 0 for none.
     """
     cap, held_by = limit_per_address, Counter[str]()
 
     class Protocol(GatewayProtocol):
         limit_per_address = cap
         held = held_by
+        least_body_rate = min_body_rate
 
     config: Any = uvicorn.Config(
         app=app,  # type: ignore[arg-type]

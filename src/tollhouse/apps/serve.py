@@ -21,6 +21,7 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -158,11 +159,13 @@ async def _serve_until_stopped(
     folder = DataFolder(settings.data_dir)
     stop = _stop_on_signals()
     control = _control_listener(folder)
-    cap = settings.server.max_connections_per_address
-    servers = [
-        make_server(gateway.public, limit_per_address=cap, shutdown_seconds=seconds),
-        make_server(gateway.local, limit_per_address=cap, shutdown_seconds=seconds),
-    ]
+    served = partial(
+        make_server,
+        limit_per_address=settings.server.max_connections_per_address,
+        shutdown_seconds=seconds,
+        min_body_rate=settings.server.min_body_bytes_per_second,
+    )
+    servers = [served(gateway.public), served(gateway.local)]
     running = [
         asyncio.create_task(server.serve(sockets=[each]))
         for server, each in zip(servers, (listener, control), strict=True)

@@ -112,6 +112,12 @@ class ServerSettings(Section):
     control_body_limit_bytes: Whole = Field(
         default=1_048_576, ge=1024, description="Largest body of every other request, in bytes."
     )
+    min_body_bytes_per_second: Whole = Field(
+        default=1024,
+        ge=0,
+        description="Slowest rate at which a request's body may arrive, looked at every 30 "
+        "seconds; a slower one gets a 408. 0 for no limit.",
+    )
     keep_alive_seconds: Seconds = Field(
         default=15.0,
         description="How long a stream may be silent before it gets a comment that keeps its "
