@@ -54,6 +54,7 @@ def test_the_documentation_loads_nothing_from_elsewhere(http: httpx2.Client) -> 
     assert "<html" in page
     assert "http://" not in page
     assert "https://" not in page
+    assert http.get("/docs/page.js").headers["content-type"].startswith("text/javascript")
 
 
 def test_metrics_are_open_to_this_machine(server: ServerProcess, http: httpx2.Client) -> None:

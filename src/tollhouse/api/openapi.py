@@ -1,8 +1,9 @@
 """The OpenAPI document: what FastAPI knows of the control plane, made whole.
 
     from the routes      parameters, bodies, replies, descriptions
-    added here           server, bearer keys, the error envelope of every refusal, the hot routes
+    added here           server, bearer keys, the error envelope of every refusal, the hot routes,
 
+Examples:
 The paths carry no version segment; the server's address ends in it. Building the document takes
 some 300 ms, so it is done once, when somebody asks.
 
@@ -18,6 +19,7 @@ import msgspec
 from fastapi.openapi.utils import get_openapi
 
 from tollhouse.api.policy import is_open
+from tollhouse.api.samples import SAMPLES, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,6 +58,10 @@ _TAGS: Final = {
     "Workspaces": "The scopes inside an account.",
     "Accounts": "Who pays.",
     "Users": "The people of an account.",
+    "Interns": "Agents in sandboxes: create, start, talk to, suspend and delete them.",
+    "Vault": "Secrets that interns use and never see, each bound to the hosts that may get it.",
+    "Vault upkeep": "Keys that seal the vault, and secrets from elsewhere. For operators.",
+    "Audit": "The record of what was done, for operators and auditors.",
 }
 _ERROR: Final[Schema] = {
     "title": "Error",
@@ -140,6 +146,20 @@ def _complete(method: str, path: str, operation: Schema) -> None:
     operation["responses"] = responses
     if is_open(method.upper(), path):
         operation["security"] = []
+    if (sample := SAMPLES.get(operation["operationId"])) is not None:
+        _add_sample(operation, sample)
+
+
+def _add_sample(operation: Schema, sample: Sample) -> None:
+    if sample.body is not None:
+        body = operation["requestBody"]
+        media = {**body["content"]["application/json"], "example": sample.body}
+        operation["requestBody"] = {**body, "content": {"application/json": media}}
+    if sample.code:
+        operation["x-codeSamples"] = [
+            {"lang": "Python", "label": label, "source": source}
+            for label, source in sample.code.items()
+        ]
 
 
 def _is_frameworks(status: str, response: Schema) -> bool:

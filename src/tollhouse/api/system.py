@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tollhouse.identity.auth import Authenticator
     from tollhouse.observability.metrics import Metrics
 
-_HTML = (b"content-type", b"text/html; charset=utf-8")
 _OK = 200
 _UNAVAILABLE = 503
 _READ = ("GET", "HEAD")
@@ -35,7 +34,7 @@ class SystemRoutes:
         *,
         version: str,
         openapi: Callable[[], bytes],
-        docs: bytes,
+        docs: Mapping[str, tuple[bytes, bytes]],
         readiness: Readiness,
         metrics: Metrics,
         authenticator: Authenticator,
@@ -46,7 +45,7 @@ class SystemRoutes:
             version: The program's.
             openapi: Renders the API's description; called once, when somebody first wants it,
                 since that takes longer than everything else at start.
-            docs: The page that shows it.
+            docs: Content type and content of the files that show it, by their paths.
             readiness: Whether requests should be sent here.
             metrics: What was counted.
             authenticator: Who may read metrics from elsewhere.
@@ -67,7 +66,7 @@ class SystemRoutes:
         fixed = {
             "/": (JSON, msgspec.json.encode(welcome)),
             "/healthz": (JSON, b'{"status":"ok"}'),
-            "/docs": (_HTML, docs),
+            **{path: ((b"content-type", kind), body) for path, (kind, body) in docs.items()},
         }
         self._routes: dict[str, Callable[[Scope, Mapping[bytes, bytes], Send], Awaitable[None]]] = {
             path: _fixed(header, body) for path, (header, body) in fixed.items()

@@ -17,7 +17,7 @@ from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
 from tollhouse.accounting.standing import BooksStanding
 from tollhouse.api.audit import audit_router
 from tollhouse.api.control import control_app
-from tollhouse.api.docs import render_docs
+from tollhouse.api.docs import docs_files
 from tollhouse.api.estimate import Estimate
 from tollhouse.api.front import Front, Routes
 from tollhouse.api.hot_routes import CountTokens, Inference
@@ -208,7 +208,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         system=SystemRoutes(
             version=__version__,
             openapi=partial(render_openapi, control, HOT_OPERATIONS),
-            docs=render_docs(),
+            docs=docs_files(),
             readiness=readiness,
             metrics=metrics,
             authenticator=core.authenticator,

@@ -1,6 +1,7 @@
 """The OpenAPI document: valid, complete, and true of the refusals."""
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -10,9 +11,10 @@ from openapi_spec_validator import validate
 
 from tollhouse.accounting import endpoints as accounting_endpoints
 from tollhouse.api.control import control_app
-from tollhouse.api.docs import render_docs
+from tollhouse.api.docs import docs_files
 from tollhouse.api.openapi import openapi_document, render_openapi
 from tollhouse.api.operations import HOT_OPERATIONS
+from tollhouse.api.samples import SAMPLES
 from tollhouse.identity import endpoints as identity_endpoints
 from tollhouse.inference import endpoints as inference_endpoints
 from tollhouse.inference.catalog import Catalog
@@ -261,21 +263,41 @@ def test_building_it_again_changes_nothing(document: dict[str, Any]) -> None:
 
 
 class TestDocs:
-    def test_is_a_page_that_reads_the_document(self) -> None:
-        page = render_docs().decode()
+    def test_the_page_reads_the_document(self) -> None:
+        files = docs_files()
 
-        assert page.startswith("<!doctype html>")
-        assert 'fetch("/openapi.json")' in page
+        assert files["/docs"][1].startswith(b"<!doctype html>")
+        assert b"/openapi.json" in files["/docs/page.js"][1]
 
-    def test_names_no_other_host(self) -> None:
-        page = render_docs().decode()
+    def test_no_file_names_another_host(self) -> None:
+        files = docs_files()
+        texts = {path: content.decode() for path, (_, content) in files.items()}
 
-        assert "://" not in page
-        assert 'src="' not in page
-        assert "default-src 'none'; connect-src 'self'" in page
+        assert all("://" not in text.replace("://127.0.0.1:8080", "") for text in texts.values())
+        assert "default-src 'none'; connect-src 'self'; script-src 'self'" in texts["/docs"]
+        assert set(re.findall(r'(?:src|href)="(/docs/[^"]+)"', texts["/docs"])) < set(files)
 
-    def test_reads_nothing_as_html(self) -> None:
-        page = render_docs().decode()
+    def test_nothing_is_read_as_html(self) -> None:
+        script = docs_files()["/docs/page.js"][1]
 
-        assert "innerHTML" not in page
-        assert "insertAdjacentHTML" not in page
+        assert b"innerHTML" not in script
+        assert b"insertAdjacentHTML" not in script
+
+    def test_a_typed_key_is_not_kept(self) -> None:
+        script = docs_files()["/docs/page.js"][1]
+
+        assert b"Storage" not in script
+        assert b"cookie =" not in script
+
+
+class TestSamples:
+    def test_every_inference_operation_has_a_body_and_code(self) -> None:
+        for each in HOT_OPERATIONS:
+            name = each.operation["operationId"]
+            assert SAMPLES[name].body is not None, name
+            assert SAMPLES[name].code or name == "estimate", name
+
+    def test_code_is_python(self) -> None:
+        for name, sample in SAMPLES.items():
+            for label, source in sample.code.items():
+                compile(source, f"{name}, {label}", "exec")

@@ -47,7 +47,7 @@ async def answer_to(
     routes = SystemRoutes(
         version="1.2.3",
         openapi=lambda: b'{"openapi":"3.1.0"}',
-        docs=b"<html>",
+        docs={"/docs": (b"text/html; charset=utf-8", b"<html>")},
         readiness=FakeReadiness(problems),  # type: ignore[arg-type]
         metrics=Metrics(),
         authenticator=FakeAuthenticator(),  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ async def test_of_two_who_want_the_description_at_once_one_has_it_rendered() -> 
     routes = SystemRoutes(
         version="1.2.3",
         openapi=render,
-        docs=b"<html>",
+        docs={"/docs": (b"text/html; charset=utf-8", b"<html>")},
         readiness=FakeReadiness({}),  # type: ignore[arg-type]
         metrics=Metrics(),
         authenticator=FakeAuthenticator(),  # type: ignore[arg-type]

@@ -11,10 +11,17 @@ from tollhouse.api.openapi import HotOperation
 from tollhouse.api.operations.schemas import (
     COST,
     COUNT,
+    END_USER,
     ID,
     IS_BYOK,
     MODEL,
+    MOST_OUTPUT,
+    STOP,
     STREAM,
+    TEMPERATURE,
+    TOOL_CHOICE,
+    TOOLS,
+    TOP_P,
     answers,
     asks_for,
     extensible,
@@ -33,37 +40,49 @@ _REQUEST: Final = extensible(
     messages={
         "type": "array",
         "minItems": 1,
-        "description": "The conversation.",
+        "description": "The conversation so far, oldest message first; the model writes the next "
+        "one.",
         "items": reference("ChatMessage"),
     },
     stream=STREAM,
-    max_tokens=whole("Most output tokens."),
-    max_completion_tokens=whole("Most output tokens, reasoning included."),
-    temperature=number("Randomness."),
-    top_p=number("Share of probability that is drawn from."),
-    frequency_penalty=number("Against repeating words."),
-    presence_penalty=number("Against repeating topics."),
-    seed=whole("For replies that can be repeated."),
+    max_tokens=whole(f"{MOST_OUTPUT}. The older name of `max_completion_tokens`."),
+    max_completion_tokens=whole(f"{MOST_OUTPUT}."),
+    temperature=TEMPERATURE,
+    top_p=TOP_P,
+    frequency_penalty=number(
+        "From -2 to 2: above 0 makes a word less likely each time it was already written."
+    ),
+    presence_penalty=number(
+        "From -2 to 2: above 0 makes every word that was already written less likely, which leads "
+        "on to new topics."
+    ),
+    seed=whole("Equal requests with an equal seed get equal replies, as far as the provider can."),
     stop={
-        "description": "Texts at which the reply ends.",
+        "description": STOP,
         "anyOf": [
             {"type": "string"},
             {"type": "array", "items": {"type": "string"}},
             {"type": "null"},
         ],
     },
-    tools=listed("Functions that the model may call."),
-    tool_choice={"description": "Whether and which function it has to call."},
-    response_format={"description": "Text, or JSON of a schema."},
-    user=text("The end user, for the statement."),
+    tools=listed(TOOLS),
+    tool_choice={"description": TOOL_CHOICE},
+    response_format={
+        "description": 'What the reply has to be: `{"type": "text"}`, any JSON with '
+        "`json_object`, or JSON of your schema with `json_schema`."
+    },
+    user=text(END_USER),
 )
 _MESSAGE: Final = extensible(
     "ChatMessage",
-    "A message.",
+    "One message of the conversation.",
     ["role"],
-    role=text("system, developer, user, assistant or tool."),
+    role=text(
+        "Whose message it is: `system` or `developer` (your instructions), `user`, `assistant` "
+        "(earlier replies) or `tool` (the result of a call)."
+    ),
     content={
-        "description": "A text, or a list of parts.",
+        "description": "A text, or a list of parts: texts, images, audio, files.",
         "anyOf": [
             {"type": "string"},
             {"type": "array", "items": {"type": "object", "additionalProperties": True}},
@@ -77,7 +96,7 @@ _USAGE: Final = extensible(
     ["prompt_tokens", "completion_tokens", "total_tokens"],
     prompt_tokens={**COUNT, "description": "Input tokens, cached ones included."},
     completion_tokens={**COUNT, "description": "Output tokens, reasoning included."},
-    total_tokens={**COUNT, "description": "Both."},
+    total_tokens={**COUNT, "description": "Input and output tokens together."},
     cost=COST,
     is_byok=IS_BYOK,
 )
@@ -89,27 +108,29 @@ _REPLY: Final = extensible(
     object={"const": "chat.completion", "description": "Always chat.completion."},
     created={"type": "integer", "description": "Unix seconds."},
     model=text("The catalogue's id of the model."),
-    provider=text("Who answered."),
+    provider=text("The name of the provider that answered."),
     system_fingerprint={
         "type": ["string", "null"],
         "description": "The provider's configuration, where it names one.",
     },
     choices={
         "type": "array",
-        "description": "The answers.",
+        "description": "One reply, or as many as `n` asked for.",
         "items": reference("ChatChoice"),
     },
     usage=reference("ChatUsage"),
 )
 _CHOICE: Final = extensible(
     "ChatChoice",
-    "An answer.",
+    "One reply of the model.",
     ["index", "message", "finish_reason"],
-    index={**COUNT, "description": "Its number."},
+    index={**COUNT, "description": "Which of the replies it is, from 0."},
     message=reference("ChatMessage"),
     finish_reason={
         "type": ["string", "null"],
-        "description": "stop, length, tool_calls, content_filter or error.",
+        "description": "Why the reply ended: `stop` (the model was done), `length` (the token "
+        "limit), "
+        "`tool_calls` (it waits for results), `content_filter` or `error`.",
     },
 )
 CHAT_COMPLETIONS: Final = HotOperation(

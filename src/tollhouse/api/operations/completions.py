@@ -11,11 +11,13 @@ from tollhouse.api.openapi import HotOperation
 from tollhouse.api.operations.schemas import (
     ID,
     MODEL,
+    MOST_OUTPUT,
+    STOP,
     STREAM,
+    TEMPERATURE,
     answers,
     asks_for,
     extensible,
-    number,
     reference,
     text,
     whole,
@@ -46,7 +48,9 @@ COMPLETIONS: Final = HotOperation(
             ["model", "prompt"],
             model=MODEL,
             prompt={
-                "description": "A text; several texts or tokens for models that complete.",
+                "description": "The text to continue; models that complete rather than chat also "
+                "take "
+                "several texts, or tokens.",
                 "anyOf": [
                     {"type": "string", "minLength": 1},
                     {
@@ -57,9 +61,9 @@ COMPLETIONS: Final = HotOperation(
                 ],
             },
             stream=STREAM,
-            max_tokens=whole("Most output tokens."),
-            temperature=number("Randomness."),
-            stop={"description": "Texts at which the reply ends."},
+            max_tokens=whole(f"{MOST_OUTPUT}."),
+            temperature=TEMPERATURE,
+            stop={"description": STOP},
         ),
         "CompletionsReply": extensible(
             "CompletionsReply",

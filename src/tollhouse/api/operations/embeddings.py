@@ -11,6 +11,7 @@ from tollhouse.api.openapi import HotOperation
 from tollhouse.api.operations.schemas import (
     COST,
     COUNT,
+    END_USER,
     ID,
     IS_BYOK,
     MODEL,
@@ -29,7 +30,9 @@ _REQUEST: Final = extensible(
     ["model", "input"],
     model=MODEL,
     input={
-        "description": "A text, texts, tokens, lists of tokens, or lists of parts.",
+        "description": "What to turn into vectors: a text, or several, each as a text, tokens or "
+        "parts; one "
+        "vector comes back for each.",
         "anyOf": [
             {"type": "string", "minLength": 1},
             {
@@ -51,14 +54,14 @@ _REQUEST: Final = extensible(
         "description": "Vectors as numbers (unless given), or as base64 of 32-bit floats.",
     },
     dimensions=whole("Length of the vectors, where the model lets it be chosen."),
-    user=text("The end user, for the statement."),
+    user=text(END_USER),
 )
 _USAGE: Final = extensible(
     "EmbeddingsUsage",
     "What the reply took.",
     ["prompt_tokens", "total_tokens"],
     prompt_tokens={**COUNT, "description": "Input tokens."},
-    total_tokens={**COUNT, "description": "The same."},
+    total_tokens={**COUNT, "description": "Equal to `prompt_tokens`: a vector is no output token."},
     cost=COST,
     is_byok=IS_BYOK,
 )
@@ -67,7 +70,7 @@ _EMBEDDING: Final = extensible(
     "The vector of one input.",
     ["object", "embedding", "index"],
     object={"const": "embedding", "description": "Always embedding."},
-    index={**COUNT, "description": "Which input it belongs to."},
+    index={**COUNT, "description": "Which input it belongs to, from 0."},
     embedding={
         "description": "Numbers, or base64.",
         "anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}],
@@ -80,7 +83,7 @@ _REPLY: Final = extensible(
     id=ID,
     object={"const": "list", "description": "Always list."},
     model=text("The catalogue's id of the model."),
-    provider=text("Who answered."),
+    provider=text("The name of the provider that answered."),
     data={
         "type": "array",
         "items": reference("Embedding"),
@@ -95,7 +98,9 @@ EMBEDDINGS: Final = HotOperation(
     operation={
         "tags": ["Embeddings"],
         "summary": "Create Embeddings",
-        "description": "Turn texts into vectors.",
+        "description": "Turn texts into vectors whose closeness tells how close the texts are in "
+        "meaning, for "
+        "search and grouping.",
         "operationId": "create_embeddings",
         "requestBody": asks_for("EmbeddingsRequest"),
         "responses": answers("EmbeddingsReply", "The vectors."),

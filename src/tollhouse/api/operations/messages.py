@@ -11,14 +11,20 @@ from tollhouse.api.openapi import ERROR_SCHEMA, HotOperation
 from tollhouse.api.operations.schemas import (
     COST,
     COUNT,
+    END_USER,
     ID,
     MODEL,
+    MOST_OUTPUT,
+    STOP,
     STREAM,
+    TEMPERATURE,
+    TOOL_CHOICE,
+    TOOLS,
+    TOP_P,
     answers,
     asks_for,
     extensible,
     listed,
-    number,
     reference,
     text,
     whole,
@@ -46,16 +52,19 @@ _REQUEST: Final = extensible(
     model=MODEL,
     messages=_MESSAGES,
     system=_SYSTEM,
-    max_tokens=whole("Most output tokens; the model's own limit unless given.", minimum=1),
+    max_tokens=whole(f"{MOST_OUTPUT}.", minimum=1),
     stream=STREAM,
-    temperature=number("Randomness."),
-    top_p=number("Share of probability that is drawn from."),
-    top_k=whole("Number of words that are drawn from."),
-    stop_sequences={"description": "Texts at which the reply ends."},
-    tools=listed("Functions that the model may call."),
-    tool_choice={"description": "Whether and which function it has to call."},
-    thinking={"description": "Whether and how long the model thinks before it answers."},
-    metadata={"description": "`user_id`: the end user, for the statement."},
+    temperature=TEMPERATURE,
+    top_p=TOP_P,
+    top_k=whole("Consider only this many of the likeliest next tokens."),
+    stop_sequences={"description": STOP},
+    tools=listed(TOOLS),
+    tool_choice={"description": TOOL_CHOICE},
+    thinking={
+        "description": "Whether the model thinks before it answers, and how many tokens it may "
+        "use for that."
+    },
+    metadata={"description": f"`user_id`: {END_USER[0].lower()}{END_USER[1:]}"},
 )
 _USAGE: Final = extensible(
     "MessagesUsage",
@@ -78,8 +87,15 @@ _REPLY: Final = extensible(
         "items": {"type": "object", "additionalProperties": True},
         "description": "Text, thinking and calls, in order.",
     },
-    stop_reason={"type": ["string", "null"], "description": "Why it ended."},
-    stop_sequence={"type": ["string", "null"], "description": "The text at which it ended."},
+    stop_reason={
+        "type": ["string", "null"],
+        "description": "Why the reply ended: `end_turn`, `max_tokens`, `stop_sequence`, "
+        "`tool_use` or `refusal`.",
+    },
+    stop_sequence={
+        "type": ["string", "null"],
+        "description": "Which of `stop_sequences` ended it; null otherwise.",
+    },
     usage=reference("MessagesUsage"),
 )
 _ERROR: Final = extensible(
@@ -145,7 +161,7 @@ COUNT_TOKENS: Final = HotOperation(
             model=MODEL,
             messages=_MESSAGES,
             system=_SYSTEM,
-            tools=listed("Functions that the model may call."),
+            tools=listed(TOOLS),
         ),
         "CountTokensReply": extensible(
             "CountTokensReply",

@@ -11,14 +11,19 @@ from tollhouse.api.openapi import HotOperation
 from tollhouse.api.operations.schemas import (
     COST,
     COUNT,
+    END_USER,
     ID,
     MODEL,
+    MOST_OUTPUT,
     STREAM,
+    TEMPERATURE,
+    TOOL_CHOICE,
+    TOOLS,
+    TOP_P,
     answers,
     asks_for,
     extensible,
     listed,
-    number,
     reference,
     text,
     whole,
@@ -31,25 +36,40 @@ _REQUEST: Final = extensible(
     ["model", "input"],
     model=MODEL,
     input={
-        "description": "A text, or a list of items.",
+        "description": "What the model answers: a text, or the conversation as a list of items "
+        "(messages, calls, "
+        "results of calls, reasoning).",
         "anyOf": [
             {"type": "string", "minLength": 1},
             {"type": "array", "minItems": 1, "items": {"type": "object"}},
         ],
     },
-    instructions={"type": ["string", "null"], "description": "What the model is told first."},
+    instructions={
+        "type": ["string", "null"],
+        "description": "Your instructions to the model, which come before the input.",
+    },
     stream=STREAM,
-    store={"enum": [False, None], "description": "Nothing is stored."},
-    previous_response_id={"type": "null", "description": "There is no memory to continue."},
-    max_output_tokens=whole("Most output tokens, reasoning included."),
-    temperature=number("Randomness."),
-    top_p=number("Share of probability that is drawn from."),
-    tools=listed("Functions that the model may call."),
-    tool_choice={"description": "Whether and which function it has to call."},
-    reasoning={"description": "How much the model is to think, and whether it is summed up."},
-    text={"description": "Text, or JSON of a schema."},
-    include={"description": "Further parts of the reply, such as reasoning.encrypted_content."},
-    user={"type": ["string", "null"], "description": "The end user, for the statement."},
+    store={"enum": [False, None], "description": "Replies are not stored: only false or null."},
+    previous_response_id={
+        "type": "null",
+        "description": "Earlier replies are not stored: send the whole conversation as `input`.",
+    },
+    max_output_tokens=whole(f"{MOST_OUTPUT}."),
+    temperature=TEMPERATURE,
+    top_p=TOP_P,
+    tools=listed(TOOLS),
+    tool_choice={"description": TOOL_CHOICE},
+    reasoning={
+        "description": "How much the model thinks before it answers (`effort`), and whether the "
+        "reply tells it "
+        "in short (`summary`)."
+    },
+    text={"description": "What the reply has to be: text, or JSON of your schema (`format`)."},
+    include={
+        "description": "Parts of the reply that are left out unless they stand here, such as "
+        "`reasoning.encrypted_content`."
+    },
+    user={"type": ["string", "null"], "description": END_USER},
 )
 _USAGE: Final = extensible(
     "ResponsesUsage",
@@ -57,7 +77,7 @@ _USAGE: Final = extensible(
     ["input_tokens", "output_tokens", "total_tokens"],
     input_tokens={**COUNT, "description": "Input tokens, cached ones included."},
     output_tokens={**COUNT, "description": "Output tokens, reasoning included."},
-    total_tokens={**COUNT, "description": "Both."},
+    total_tokens={**COUNT, "description": "Input and output tokens together."},
     cost=COST,
 )
 _REPLY: Final = extensible(

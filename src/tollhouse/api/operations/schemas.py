@@ -88,9 +88,52 @@ def extensible(
 STREAM: Final = {
     "type": ["boolean", "null"],
     "default": False,
-    "description": "Send the reply as events while it is made.",
+    "description": "true sends the reply piece by piece as server-sent events while the model "
+    "writes it; false sends it whole at the end.",
 }
-MODEL: Final = text("Id of a model in the catalogue.", minLength=1)
-ID: Final = text("Equals X-Generation-Id; `GET /generation` knows it.")
-COST: Final = number("Credits charged; null where not known.")
-IS_BYOK: Final = {"type": "boolean", "description": "Whether an own provider key was used."}
+MODEL: Final = text(
+    "Which model answers: an id of `GET /models`, such as `simulated/echo`.", minLength=1
+)
+TEMPERATURE: Final = number(
+    "How freely the model chooses its words: at 0 it takes the likeliest ones, so that replies "
+    "vary little; higher values vary more. Most models take 0 to 1 or 0 to 2, and use 1 unless "
+    "told otherwise. Change this or `top_p`, not both."
+)
+TOP_P: Final = number(
+    "Consider only the likeliest next tokens whose probabilities add up to this share: 0.1 keeps "
+    "the surest ones, 1 keeps all. Change this or `temperature`, not both."
+)
+MOST_OUTPUT: Final = (
+    "The reply ends after this many output tokens, reasoning included, and then says that its "
+    "length was the reason. It also bounds what the request can cost, so a small balance may "
+    "need it. Unless given, the model's own limit holds"
+)
+TOOLS: Final = (
+    "Functions that the model may ask you to call, each with a name, a description and a JSON "
+    "schema of its arguments. The model answers with calls; you run them and send the results in "
+    "the next request."
+)
+TOOL_CHOICE: Final = (
+    "Whether the model decides itself if it calls a tool (auto), must not, must call one, or must "
+    "call the one named here."
+)
+STOP: Final = (
+    "The reply ends before the first of these texts that the model would write, and does not "
+    "contain it."
+)
+END_USER: Final = (
+    "An id of your own for the person behind the request. It is kept with the generation and "
+    "passed on to the provider, which may use it against abuse."
+)
+ID: Final = text(
+    "The reply's id, also in the header X-Generation-Id: `GET /generation?id=` tells its cost, "
+    "provider and timings."
+)
+COST: Final = number(
+    "Credits that were charged for the reply (one credit is one US dollar); null where the "
+    "provider did not tell how many tokens it used."
+)
+IS_BYOK: Final = {
+    "type": "boolean",
+    "description": "Whether the provider was called with a key of your own, which it bills itself.",
+}
