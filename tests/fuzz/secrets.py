@@ -16,8 +16,9 @@ import base64
 import binascii
 from contextlib import suppress
 
+from tollhouse.kernel.escapes import readings
+from tollhouse.kernel.redaction import LONGEST_SPELLING, Redactor, forms_of
 from tollhouse.vault.egress.injection import inject, names_in
-from tollhouse.vault.egress.redaction import Redactor, forms_of
 from tollhouse.vault.egress.refusals import NOT_IN_A_HEADER, UNKNOWN_SECRET, Refusal, Refused
 from tollhouse.vault.policy import check_name
 
@@ -119,21 +120,25 @@ def check_answer(values: list[str], answer: bytes) -> None:
     if b"*" not in answer and not any(b"*" in form for form in forms):
         assert not any(form in masked for form in forms)
     longest = max(map(len, forms), default=1)
+    one_line = answer.translate(None, b"\r\n")
     for size in PIECES:
         redactor, out = Redactor(values), b""
-        for at in range(0, len(answer), size):
-            out += redactor.feed(answer[at : at + size])
-            assert at + size - len(out) < longest + size
-        assert out + redactor.flush() == masked
+        for at in range(0, len(one_line), size):
+            out += redactor.feed(one_line[at : at + size])
+            assert at + size - len(out) < 2 * LONGEST_SPELLING * longest + size
+        assert out + redactor.flush() == Redactor(values).mask(one_line)
         assert redactor.flush() == b""
 
 
 def hidden(answer: bytes, forms: set[bytes]) -> bytes:
-    """Return an answer with asterisks wherever a form stands in it."""
+    """Return an answer with asterisks wherever a form stands in a reading of it."""
     masked = bytearray(answer)
-    for form in forms:
-        at = answer.find(form)
-        while at >= 0:
-            masked[at : at + len(form)] = b"*" * len(form)
-            at = answer.find(form, at + 1)
+    for reading in readings(answer):
+        for form in forms:
+            at = reading.text.find(form)
+            while at >= 0:
+                for place in range(*reading.source(at, at + len(form))):
+                    if answer[place] not in b"\r\n":
+                        masked[place] = ord("*")
+                at = reading.text.find(form, at + 1)
     return bytes(masked)

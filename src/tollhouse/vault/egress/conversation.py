@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
+from tollhouse.kernel.redaction import Redactor
 from tollhouse.vault.egress.exchange import Exchange, asked_in
 from tollhouse.vault.egress.heads import (
     LARGEST_HEAD,
@@ -19,7 +20,6 @@ from tollhouse.vault.egress.heads import (
     check_method,
     values_of,
 )
-from tollhouse.vault.egress.redaction import Redactor
 from tollhouse.vault.egress.refusals import MALFORMED, TOO_SLOW, Refused
 from tollhouse.vault.egress.targets import check_host, check_origin_form, host_header
 from tollhouse.vault.egress.wire import Gone

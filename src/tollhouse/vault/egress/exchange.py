@@ -25,6 +25,7 @@ from tollhouse.vault.egress.heads import (
     values_of,
     wants_websocket,
 )
+from tollhouse.vault.egress.pace import in_slices
 from tollhouse.vault.egress.refusals import BROKEN, COMPRESSED, MALFORMED, REASON_HEADER, Refused
 from tollhouse.vault.egress.tunnel import tunnel
 from tollhouse.vault.egress.ways import Asked
@@ -34,9 +35,9 @@ from tollhouse.vault.egress.wire import Gone
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tollhouse.kernel.redaction import Redactor
     from tollhouse.vault.egress.heads import Field
     from tollhouse.vault.egress.pace import Pace
-    from tollhouse.vault.egress.redaction import Redactor
     from tollhouse.vault.egress.ways import Outgoing
     from tollhouse.vault.egress.wire import Wire
 
@@ -202,7 +203,7 @@ class Exchange:
             event = await self._host_event(outer, host, uploading)
         if not isinstance(event, h11.Response):
             raise Refused(BROKEN)
-        head = self._head_back(event, redactor)
+        head = await self._head_back(event, redactor)
         self.answered = True
         await self._send_answer(head, outer, host, redactor)
         return self._can_go_on(outer, uploading)
@@ -219,8 +220,8 @@ class Exchange:
             raise Refused(BROKEN) from None
         return event
 
-    def _head_back(self, response: h11.Response, redactor: Redactor | None) -> bytes:
-        headers = _allowed_back(response, redactor)
+    async def _head_back(self, response: h11.Response, redactor: Redactor | None) -> bytes:
+        headers = await _allowed_back(response, redactor)
         phrase = _phrase(response.status_code)
         answer = h11.Response(status_code=response.status_code, headers=headers, reason=phrase)
         try:
@@ -243,7 +244,8 @@ class Exchange:
             await self._pace.pay(len(data))
             ended = isinstance(event, h11.EndOfMessage)
             if redactor is not None:
-                data = redactor.flush(data) if ended else redactor.feed(data)
+                data = await in_slices(redactor.feed, data)
+                data += redactor.flush() if ended else b""
             await self._client.send(head + self._body_back(data, ended=ended))
             if ended:
                 return
@@ -275,7 +277,8 @@ class Exchange:
         redactor: Redactor | None,
     ) -> None:
         """Go on as a WebSocket: bytes both ways."""
-        headers = [*_masked(_for_the_client(list(response.headers)), redactor), *_WEBSOCKET]
+        given = await _masked(_for_the_client(list(response.headers)), redactor)
+        headers = [*given, *_WEBSOCKET]
         agreed = h11.InformationalResponse(
             status_code=_SWITCHING, headers=headers, reason=_phrase(_SWITCHING)
         )
@@ -288,7 +291,7 @@ class Exchange:
         early, _ = outer.trailing_data
         frames = None if redactor is None else FrameRedactor(redactor)
         await self._client.send(head or b"")
-        await self._client.send(early if frames is None else frames.feed(early))
+        await self._client.send(early if frames is None else await in_slices(frames.feed, early))
         await host.send(self._incoming.trailing_data[0])
         await tunnel(self._client, host, self._pace, frames)
 
@@ -302,7 +305,7 @@ def _head(asked: Asked, outgoing: Outgoing, *, readable: bool) -> h11.Request:
     return h11.Request(method=asked.method, target=asked.path, headers=headers)
 
 
-def _allowed_back(response: h11.Response, redactor: Redactor | None) -> list[Field]:
+async def _allowed_back(response: h11.Response, redactor: Redactor | None) -> list[Field]:
     """Return the fields of a response that the client gets.
 
     Raises:
@@ -317,7 +320,7 @@ def _allowed_back(response: h11.Response, redactor: Redactor | None) -> list[Fie
     encodings = values_of(fields, b"content-encoding")
     if any(value.strip().lower() not in _UNENCODED for value in encodings):
         raise Refused(COMPRESSED)
-    return _masked(headers, redactor)
+    return await _masked(headers, redactor)
 
 
 def _for_the_client(headers: Sequence[Field]) -> list[Field]:
@@ -333,14 +336,16 @@ def _for_the_client(headers: Sequence[Field]) -> list[Field]:
     return [field for field in found if field[0] not in _NOT_PASSED_BACK]
 
 
-def _masked(headers: Sequence[Field], redactor: Redactor | None) -> list[Field]:
+async def _masked(headers: Sequence[Field], redactor: Redactor | None) -> list[Field]:
     if redactor is None:
         return list(headers)
-    # One look at all of them tells, almost always, that none holds a value.
+    lines = redactor.anew()
     text = b"\n".join(part for field in headers for part in field)
-    if redactor.mask(text) == text:
+    masked = await in_slices(lines.feed, text) + lines.flush()
+    if masked == text:
         return list(headers)
-    return [(redactor.mask(name), redactor.mask(value)) for name, value in headers]
+    parts = iter(masked.split(b"\n"))
+    return list(zip(parts, parts, strict=True))
 
 
 def _phrase(status: int) -> bytes:

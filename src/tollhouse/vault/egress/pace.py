@@ -1,10 +1,18 @@
-"""How many bytes a minute a session may move: who has used them up waits."""
+"""How many bytes a minute a session may move: who has used them up waits.
+
+And how many are searched at once: other sessions get their turn after each slice.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SLICE: Final = 8_192
+"""Bytes that are searched at once."""
 _MINUTE: Final = 60.0
 
 
@@ -31,3 +39,14 @@ class Pace:
         self._left = min(float(self._most), self._left + (now - self._at) * each_second) - size
         self._at = now
         return max(0.0, -self._left / each_second)
+
+
+async def in_slices(feed: Callable[[bytes], bytes], data: bytes) -> bytes:
+    """Return what a redactor passes on of some bytes; others get their turn meanwhile."""
+    if len(data) <= SLICE:
+        return feed(data)
+    out = bytearray()
+    for at in range(0, len(data), SLICE):
+        out += feed(data[at : at + SLICE])
+        await asyncio.sleep(0)
+    return bytes(out)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tollhouse.vault.egress.pace import in_slices
+
 if TYPE_CHECKING:
     from tollhouse.vault.egress.pace import Pace
     from tollhouse.vault.egress.websocket import FrameRedactor
@@ -45,7 +47,7 @@ async def _both(*tasks: asyncio.Task[None]) -> None:
 async def _pass_on(source: Wire, sink: Wire, pace: Pace, redactor: FrameRedactor | None) -> None:
     while data := await source.receive():
         await pace.pay(len(data))
-        await sink.send(data if redactor is None else redactor.feed(data))
+        await sink.send(data if redactor is None else await in_slices(redactor.feed, data))
     if redactor is not None:
         await sink.send(redactor.flush())
     sink.end()

@@ -1,60 +1,111 @@
-"""Takes values out of what a host says on a WebSocket, frame by frame. Pure.
+"""Takes values out of what a host says on a WebSocket. Pure.
 
-A frame goes on whole as soon as it has come whole: the programs at both ends wait for each other.
-What stands in two frames, or is compressed or masked, is not seen.
+A message goes on whole as soon as it has come whole: the programs at both ends wait for each other.
+In the frames of one message, and in messages that come at once, a value is found as in any stream.
+Of a value that ends in a later message its end is hidden; its beginning has gone on by then. What
+is masked is not seen.
 
-Source: RFC 6455, section 5.2 (frames).
+Source: RFC 6455, sections 5.2 (frames) and 5.4 (fragments).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tollhouse.vault.egress.redaction import Redactor
+    from tollhouse.kernel.redaction import Redactor
 
 _SHORT: Final = 2
 _SIZES: Final = {126: 2, 127: 8}
 """How many bytes of length follow, by what stands in its first place."""
+_LONGEST_CONTROL: Final = 125
 _MASK_SIZE: Final = 4
+_LAST: Final = 0x80
+_CONTROL: Final = 0x08
 
 
 class FrameRedactor:
     """Takes values out of frames."""
 
-    __slots__ = ("_head", "_left", "_redactor")
+    __slots__ = ("_frame", "_last", "_left", "_order", "_ready", "_redactor")
 
     def __init__(self, redactor: Redactor) -> None:
         """Take what knows the values."""
         self._redactor = redactor
-        self._head = bytearray()
+        self._frame = bytearray()
+        """What has come of a head, or of a control frame."""
         self._left = 0
-        """Bytes of the frame that are still to come."""
+        """Bytes of a payload that are still to come."""
+        self._last = False
+        """Whether a message ends with them."""
+        self._order: deque[bytes | int] = deque()
+        """What goes on next: heads, and how many bytes of payloads stand between them."""
+        self._ready = bytearray()
+        """Of payloads, what may go on."""
 
     def feed(self, data: bytes) -> bytes:
         """Return what may go on of what has come until now."""
-        out = bytearray()
-        while data:
+        payload, whole, at = bytearray(), -1, 0
+        while at < len(data):
             if self._left:
-                piece, data = data[: self._left], data[self._left :]
+                piece = data[at : at + self._left]
+                at += len(piece)
                 self._left -= len(piece)
-                out += self._redactor.feed(piece)
-                if not self._left:
-                    out += self._redactor.flush()
+                self._order.append(len(piece))
+                payload += piece
             else:
-                self._head.append(data[0])
-                data = data[1:]
-                if len(self._head) == _head_size(self._head):
-                    out += self._head
-                    self._left = _length(self._head)
-                    self._head.clear()
-        return bytes(out)
+                self._frame.append(data[at])
+                at += 1
+                self._begin_payload()
+            if self._last and not self._left:
+                whole, self._last = len(payload), False
+        if whole >= 0:
+            self._ready += self._redactor.flush(bytes(payload[:whole]))
+            del payload[:whole]
+        self._ready += self._redactor.feed(bytes(payload))
+        return self._in_order()
 
     def flush(self) -> bytes:
         """Return what was held back, at the end of the stream."""
-        rest = self._redactor.flush() + self._head
-        self._head.clear()
+        self._ready += self._redactor.flush()
+        rest = self._in_order() + self._frame
+        self._frame.clear()
         return rest
+
+    def _begin_payload(self) -> None:
+        """Look whether a head has come whole; a control frame is kept until all of it has."""
+        frame = self._frame
+        size = _head_size(frame)
+        if len(frame) < size:
+            return
+        length = _length(frame)
+        if frame[0] & _CONTROL and length <= _LONGEST_CONTROL:
+            if len(frame) == size + length:
+                self._order.append(bytes(frame[:size]) + self._redactor.mask(bytes(frame[size:])))
+                self._last = True
+                frame.clear()
+            return
+        self._order.append(bytes(frame))
+        self._left, self._last = length, bool(frame[0] & _LAST)
+        frame.clear()
+
+    def _in_order(self) -> bytes:
+        """Return heads and payloads as far as they may go on."""
+        out = bytearray()
+        while self._order:
+            first = self._order[0]
+            if isinstance(first, bytes):
+                out += first
+            else:
+                out += self._ready[:first]
+                missing = first - len(self._ready)
+                del self._ready[:first]
+                if missing > 0:
+                    self._order[0] = missing
+                    break
+            self._order.popleft()
+        return bytes(out)
 
 
 def _head_size(head: bytearray) -> int:

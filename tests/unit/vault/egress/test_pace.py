@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.vault.egress.pace import Pace
+from tollhouse.vault.egress.pace import SLICE, Pace, in_slices
 
 
 def now() -> float:
@@ -79,3 +79,19 @@ def test_over_any_time_no_more_moves_than_a_minutes_worth_and_its_rate(
 
     moved, took = asyncio.run(pay_all())
     assert moved <= 6_000 + 100 * (took + 0.5)
+
+
+async def test_others_get_their_turn_between_slices() -> None:
+    turns: list[str] = []
+
+    def feed(data: bytes) -> bytes:
+        turns.append(f"search {len(data)}")
+        return data
+
+    async def other() -> None:
+        turns.append("other")
+
+    task = asyncio.create_task(other())
+    assert await in_slices(feed, b"x" * (SLICE + 1)) == b"x" * (SLICE + 1)
+    assert turns == [f"search {SLICE}", "other", "search 1"]
+    await task

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.integration.vault.egress.attacks.table import TOKEN, attack, nothing, refused, without
 from tests.integration.vault.egress.house import VALUE, House
+from tollhouse.kernel import redaction
 from tollhouse.testing.raw_server import Peer, reply, say
-from tollhouse.vault.egress import exchange, redaction
+from tollhouse.vault.egress import exchange
 
 # ------------------------------------------------------------------------------------ echo
 
