@@ -72,17 +72,23 @@ async def set_(
 
     The value is asked for, or read; it is never an argument. Nobody can show it again.
     """
-    from tollhouse.cli.vaults.trust import doubt_about
+    from tollhouse.cli.vaults.trust import doubt_about, doubt_about_value
     from tollhouse.cli.vaults.value import read_value
     from tollhouse.cli.vaults.views import secret_report
 
     path = f"{_vault(intern)}/{segment(name)}"
     for each in host:
         if doubt := doubt_about(each):
-            text = f"warning: {each}: {doubt}; binding a secret to a host is trust in it"
-            print(one_line(text), file=sys.stderr, flush=True)
-    body = {"value": read_value(value_file, one_line(name)).reveal(), "hosts": host}
+            _warn(f"{each}: {doubt}; binding a secret to a host is trust in it")
+    value = read_value(value_file, one_line(name)).reveal()
+    if doubt := doubt_about_value(value):
+        _warn(f"{name}: {doubt}")
+    body = {"value": value, "hosts": host}
     return secret_report((await server.send("PUT", path, body))["data"])
+
+
+def _warn(text: str) -> None:
+    print(one_line(f"warning: {text}"), file=sys.stderr, flush=True)
 
 
 @control_command(

@@ -1,4 +1,4 @@
-"""Which hosts a secret should not be bound to without a second look. Pure.
+"""Which hosts and values of secrets deserve a second look. Pure.
 
 Binding is trust in whoever answers at a host. Where anybody can put content, read what is sent, or
 have a request sent on, that is everybody. The list is short and knows the common ones alone.
@@ -6,8 +6,13 @@ have a request sent on, that is everybody. The list is short and knows the commo
 
 from __future__ import annotations
 
+from collections import Counter
+from math import log2
 from typing import Final
 
+from tollhouse.kernel.redaction import SHORTEST
+
+_FEWEST_BITS: Final = 40
 _CONTENT: Final = "anybody can put content there"
 _READ: Final = "it shows what is sent to it to whoever made the address"
 _TUNNEL: Final = "it leads to any machine that somebody connects"
@@ -34,6 +39,17 @@ def doubt_about(host: str) -> str | None:
     for reason, suffixes in _SUFFIXES.items():
         if any(name == suffix or name.endswith(f".{suffix}") for suffix in suffixes):
             return reason
+    return None
+
+
+def doubt_about_value(value: str) -> str | None:
+    """Return why a value is not well protected; None where nothing speaks against it."""
+    if len(value.encode()) < SHORTEST:
+        return f"with fewer than {SHORTEST} bytes it is not taken out of what hosts answer"
+    counts = Counter(value).values()
+    bits = sum(count * log2(len(value) / count) for count in counts)
+    if bits < _FEWEST_BITS:
+        return "it can be guessed, and where its letters stand by chance they are hidden as well"
     return None
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tollhouse.cli.vaults.trust import doubt_about
+from tollhouse.cli.vaults.trust import doubt_about, doubt_about_value
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,20 @@ def test_a_host_that_anybody_may_use(host: str) -> None:
 )
 def test_a_host_of_which_nothing_is_known(host: str) -> None:
     assert doubt_about(host) is None
+
+
+@pytest.mark.parametrize("value", ["a", "abc"])
+def test_a_value_that_is_too_short_to_be_taken_out(value: str) -> None:
+    assert "not taken out" in (doubt_about_value(value) or "")
+
+
+@pytest.mark.parametrize("value", ["aaaa", "hunter2", "a" * 60_000, "12341234"])
+def test_a_value_that_can_be_guessed(value: str) -> None:
+    assert "guessed" in (doubt_about_value(value) or "")
+
+
+@pytest.mark.parametrize(
+    "value", ["gh0_s3cret+value/of", "7f3c9a1e5b20d846", "a passphrase, of five words"]
+)
+def test_a_value_of_which_nothing_is_to_be_said(value: str) -> None:
+    assert doubt_about_value(value) is None
