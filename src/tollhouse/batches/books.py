@@ -23,18 +23,19 @@ from tollhouse.batches.types import Progress, Status
 from tollhouse.storage.blobs.port import BlobExists, BlobsUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from tollhouse.batches.context import Context
+    from tollhouse.batches.retries import Failures
     from tollhouse.batches.types import Batch, Lease, Outcome
     from tollhouse.storage.blobs.port import Blobs
     from tollhouse.storage.transaction import Write
 
 CAREFUL_FROM = 4
 """The attempt at a chunk from which on its items are run one by one."""
-GIVES_UP_AT = CAREFUL_FROM + 2
-"""The attempt at which the item is given up that was run when the others ended."""
+MOST_CRASHES = 3
+"""How often workers may end while one item runs alone; then it is given up."""
 _log = structlog.get_logger(__name__)
 
 
@@ -78,11 +79,17 @@ class BatchBooks:
         self._ids = context.ids
         self._lease_time = lease_time
 
-    async def lease(self) -> Leased | None:
-        """Take the next chunk; None where nothing is ready."""
+    async def lease(self, *, only_idle: bool = False) -> Leased | None:
+        """Take the next chunk; None where nothing is ready.
+
+        Args:
+            only_idle: Only of an account and model of which no chunk is at work.
+        """
         now = self._clock.now()
         async with self._database.writing() as write:
-            taken = await repository.lease(write, now, now + self._lease_time, self._ids.uuid())
+            taken = await repository.lease(
+                write, now, now + self._lease_time, self._ids.uuid(), only_idle=only_idle
+            )
             if taken is None:
                 return None
             batch = await repository.move(write, taken.batch_id, Status.IN_PROGRESS)
@@ -110,11 +117,12 @@ class BatchBooks:
         async with self._database.writing() as write:
             return await repository.extend(write, leased.lease, self._until(), attempts=attempts)
 
-    async def suspect(self, leased: Leased, number: int, attempts: int) -> bool:
-        """Note which item is run alone, and at which attempt; false where the lease was lost."""
-        noted = {"suspect": number, "attempts": attempts}
+    async def suspect(self, leased: Leased, number: int | None) -> bool:
+        """Note which item is run alone from now on, or that none is; false as `keep`."""
         async with self._database.writing() as write:
-            return await repository.extend(write, leased.lease, self._until(), **noted)
+            return await repository.extend(
+                write, leased.lease, self._until(), suspect=number, attempts=0
+            )
 
     async def commit(
         self, leased: Leased, results: Sequence[Outcome], part: int, *, finished: bool
@@ -150,10 +158,18 @@ class BatchBooks:
                 await self._blobs.delete([blob])
         return batch
 
-    async def hand_back(self, leased: Leased, ready_at: datetime) -> None:
-        """Give a chunk back that is not done, for whoever comes at `ready_at` or later."""
+    async def hand_back(
+        self, leased: Leased, ready_at: datetime, failures: Mapping[int, Failures]
+    ) -> None:
+        """Give a chunk back that is not done.
+
+        Args:
+            leased: The chunk.
+            ready_at: When it may be taken again.
+            failures: How items failed that have no result, by their numbers.
+        """
         async with self._database.writing() as write:
-            await repository.hand_back(write, leased.lease, ready_at)
+            await repository.hand_back(write, leased.lease, ready_at, failures)
 
     async def give_up(self, leased: Leased) -> None:
         """Finish a chunk whose items are lost: each that has no result has failed without one."""

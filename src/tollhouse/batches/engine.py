@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _STORE_SECONDS = 1.0
 """How long what is done may take at least to be stored."""
 _CANCEL_SECONDS = 0.5
+_MOST_PLACES = 8
+"""How many times as many chunks may be at work as there are places: they take memory."""
 _STOPPING = ""
 """Rings for nobody's batch: the engine is to look at itself."""
 _log = structlog.get_logger(__name__)
@@ -47,7 +49,7 @@ class Engine:
             driver: Works on chunks.
             doorbell: Says that there may be some.
             sweeper: Looks after what nobody works on.
-            places: How many chunks are worked on at once.
+            places: How many chunks are worked on at once, unless accounts would wait for others.
             round_seconds: How long no ring is needed for it to look.
         """
         self._books = books
@@ -106,9 +108,13 @@ class Engine:
                 _log.error("batch_leases_not_kept", error=type(error).__name__)
 
     async def _fill(self) -> None:
-        """Take chunks for every free place."""
-        while len(self._runs) < self._places and not self._stopping:
-            leased = await self._books.lease()
+        """Take chunks for every free place.
+
+        Where there is none, an account still gets one for a model of which none of its chunks is
+        at work: it does not wait for the slow providers of others.
+        """
+        while len(self._runs) < _MOST_PLACES * self._places and not self._stopping:
+            leased = await self._books.lease(only_idle=len(self._runs) >= self._places)
             if leased is None:
                 return
             task = asyncio.create_task(self._run(leased))

@@ -1,8 +1,11 @@
-"""How many items of batches a provider is asked for at once, and when it is left alone.
+"""How many items of batches an endpoint is asked for at once, and when it is left alone.
 
     429             half as many, and a pause: the provider's own hint, or one that doubles
-    an outage       nobody answered since the last answer: a pause that doubles
     an answer       a little more: one more for each round of answers (AIMD)
+
+Each endpoint of each model has a lane of its own, and in it accounts take turns: the next place
+goes to the one that has the fewest of those that wait. Any other failure is the batch's own matter;
+see `breaker`.
 
 While requests that somebody waits for are under way a lane has a quarter of its places. And for a
 second after each of them, one item begins in each turn of the event loop, in all lanes together:
@@ -17,20 +20,19 @@ Source: Chiu and Jain, "Analysis of the increase and decrease algorithms for con
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.batches.retries import Requests
 from tollhouse.kernel.waiting import happens_within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from tollhouse.kernel.clock import Clock
-    from tollhouse.kernel.errors import TollhouseError
 
 FIRST_PLACES: Final = 8.0
-_OUTAGE: Final = 3
-"""Failures without an answer between them from which on a provider counts as away."""
 _SHORTEST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 _LONGEST_HINT: Final = 600.0
@@ -66,7 +68,7 @@ class Turnstile:
 
 
 class Lane:
-    """The places for items at one provider."""
+    """The places for items at one endpoint of a model."""
 
     def __init__(
         self, most: int, clock: Clock, is_busy: Callable[[], bool], turnstile: Turnstile
@@ -84,13 +86,14 @@ class Lane:
         self._is_busy = is_busy
         self._turnstile = turnstile
         self._places = min(FIRST_PLACES, self._most)
-        self._taken = 0
+        self._taken: Counter[str] = Counter()
+        """By account."""
+        self._waiting: Counter[str] = Counter()
         self._pause_ends = 0.0
         self._next_pause = _SHORTEST_PAUSE
-        self._failures = 0
         self._changed = asyncio.Event()
-        self.answers = 0
-        """How often the provider answered; who failed asks whether others did not."""
+        self.requests = Requests()
+        """What the endpoint was asked."""
 
     @property
     def places(self) -> int:
@@ -100,63 +103,67 @@ class Lane:
 
     @property
     def pause_seconds(self) -> float:
-        """How long the provider is left alone from now on; 0 where it may be asked."""
+        """How long the endpoint is left alone from now on; 0 where it may be asked."""
         return max(0.0, self._pause_ends - self._clock.monotonic())
 
-    async def enter(self, patience: float, is_wanted: Callable[[], bool]) -> bool:
+    async def enter(self, account: str, patience: float, is_wanted: Callable[[], bool]) -> bool:
         """Take a place.
 
         Args:
-            patience: Seconds; a longer pause of the provider is not waited for.
+            account: Whose item it is for.
+            patience: Seconds; a longer pause of the endpoint is not waited for.
             is_wanted: Whether a place is still wanted; asked again after each `wake`.
 
         Returns:
             False where there is none for so long, or it is not wanted any more.
         """
         await self._turnstile.pass_through()
-        while is_wanted():
-            pause = self.pause_seconds
-            if not pause and self._taken < self.places:
-                self._taken += 1
-                return True
-            if pause > patience:
-                return False
-            self._changed.clear()
-            # Places come back as requests end that this lane knows nothing of.
-            await happens_within(self._changed, min(pause or patience, patience))
-        return False
+        self._waiting[account] += 1
+        try:
+            while is_wanted():
+                pause = self.pause_seconds
+                if not pause and self._has_place_for(account):
+                    self._taken[account] += 1
+                    return True
+                if pause > patience:
+                    return False
+                self._changed.clear()
+                # Places come back as requests end that this lane knows nothing of.
+                await happens_within(self._changed, min(pause or patience, patience))
+            return False
+        finally:
+            _take_one(self._waiting, account)
+            # It may be another account's turn now.
+            self.wake()
+
+    def _has_place_for(self, account: str) -> bool:
+        if self._taken.total() >= self.places:
+            return False
+        mine = self._taken[account]
+        return all(self._taken[other] >= mine for other in self._waiting)
 
     @property
     def is_empty(self) -> bool:
         """Whether no item is under way."""
         return not self._taken
 
-    def leave(self) -> None:
-        """Give a place back."""
-        self._taken -= 1
+    def leave(self, account: str) -> None:
+        """Give a place of an account back."""
+        _take_one(self._taken, account)
         self.wake()
 
     def wake(self) -> None:
         """Let those who wait look again."""
         self._changed.set()
 
-    def answered(self) -> None:
-        """Learn that the provider did what it was asked, or refused it with reason."""
-        self.answers += 1
-        self._failures = 0
+    def answered(self, request: int) -> None:
+        """Learn that the endpoint did what it was asked, or refused it with reason."""
+        self.requests.answered(request)
         self._next_pause = _SHORTEST_PAUSE
         self._places = min(self._most, self._places + 1 / self._places)
 
-    def failed(self, error: TollhouseError) -> None:
-        """Learn that it did not."""
-        if error.kind == "rate_limited":
-            self._slow_down(error.retry_after)
-            return
-        self._failures += 1
-        if self._failures >= _OUTAGE or error.retry_after is not None:
-            self._slow_down(error.retry_after)
-
-    def _slow_down(self, hint: int | None) -> None:
+    def limited(self, hint: int | None) -> None:
+        """Learn that the endpoint was asked too often, and for how many seconds to leave it."""
         if self.pause_seconds:
             # One of those that were under way when it began: nothing new.
             return
@@ -166,14 +173,20 @@ class Lane:
         self._pause_ends = self._clock.monotonic() + pause
 
 
+def _take_one(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
+
+
 class Lanes:
-    """A lane for each provider."""
+    """A lane for each endpoint of each model."""
 
     def __init__(self, most: int, clock: Clock, is_busy: Callable[[], bool]) -> None:
         """See `Lane`."""
         turnstile = Turnstile(clock, is_busy)
         self._make = lambda: Lane(most, clock, is_busy, turnstile)
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[tuple[str, str], Lane] = {}
         self._alone = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -199,9 +212,15 @@ class Lanes:
             self._changed.clear()
             await happens_within(self._changed, _LONGEST_LOOK)
 
-    def of(self, provider: str) -> Lane:
-        """Return the lane of a provider, by its slug."""
-        found = self._lanes.get(provider)
+    def of(self, provider: str, model: str) -> Lane:
+        """Return the lane of a provider's endpoint of a model.
+
+        Args:
+            provider: The provider's slug.
+            model: The catalogue's name of the model.
+        """
+        place = provider, model
+        found = self._lanes.get(place)
         if found is None:
-            found = self._lanes[provider] = self._make()
+            found = self._lanes[place] = self._make()
         return found

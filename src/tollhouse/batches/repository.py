@@ -5,13 +5,14 @@ A row that did not fit any more is a lost race: the functions say so by what the
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from tollhouse.accounting.types import Attribution, Usage
 from tollhouse.batches.lifecycle import OPEN, RUNNING, before, shown_as
+from tollhouse.batches.retries import Failures
 from tollhouse.batches.types import (
     Batch,
     Endpoint,
@@ -26,7 +27,7 @@ from tollhouse.storage.tables.batches import batch_chunks, batch_parts, batch_up
 from tollhouse.storage.tables.identity import api_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from tollhouse.batches.types import BatchFilter, Sight
@@ -221,29 +222,28 @@ async def release(write: Write, batch_id: str) -> None:
 # Leases
 
 
-async def lease(write: Write, now: datetime, until: datetime, token: str) -> Lease | None:
-    """Take the next chunk: of the batch with the fewest chunks at work, and of those the oldest.
+async def lease(
+    write: Write, now: datetime, until: datetime, token: str, *, only_idle: bool = False
+) -> Lease | None:
+    """Take the next chunk: of the account with the fewest at work, of its batches the same.
+
+    Args:
+        write: The transaction.
+        now: The time.
+        until: How long it is ours.
+        token: What says that it is.
+        only_idle: Only of an account and model of which no chunk is at work.
 
     Returns:
         None where nothing is ready, or somebody else was faster.
     """
-    is_ready = _ready(now)
-    at_work = sa.func.sum(sa.case((sa.not_(is_ready), 1), else_=0))
-    first = (
-        sa.select(batch_chunks.c.batch_id)
-        .join(batches, batches.c.id == batch_chunks.c.batch_id)
-        .where(batch_chunks.c.state != "done", batches.c.status.in_(OPEN))
-        .group_by(batch_chunks.c.batch_id)
-        .having(sa.func.sum(sa.case((is_ready, 1), else_=0)) > 0)
-        .order_by(at_work, sa.func.min(batches.c.created_at), batch_chunks.c.batch_id)
-        .limit(1)
-    )
-    batch_id = (await write.execute(first)).scalar_one_or_none()
-    if batch_id is None:
+    found = (await write.execute(_next_batch(now, only_idle=only_idle))).one_or_none()
+    if found is None:
         return None
+    is_ready = _ready(now, sa.literal(found.status not in RUNNING))
     number = (
         sa.select(batch_chunks.c.number)
-        .where(batch_chunks.c.batch_id == batch_id, is_ready)
+        .where(batch_chunks.c.batch_id == found.batch_id, is_ready)
         .order_by(batch_chunks.c.number)
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -251,7 +251,7 @@ async def lease(write: Write, now: datetime, until: datetime, token: str) -> Lea
     )
     taken = (
         sa.update(batch_chunks)
-        .where(batch_chunks.c.batch_id == batch_id, batch_chunks.c.number == number, is_ready)
+        .where(batch_chunks.c.batch_id == found.batch_id, batch_chunks.c.number == number, is_ready)
         .values(
             state="running",
             token=token,
@@ -263,14 +263,49 @@ async def lease(write: Write, now: datetime, until: datetime, token: str) -> Lea
     row = (await write.execute(taken)).one_or_none()
     if row is None:
         return None
-    return Lease(
-        batch_id=batch_id,
+    leased = Lease(
+        batch_id=found.batch_id,
         chunk=StoredChunk(row.number, row.first_item, row.lines),
         token=token,
         attempts=row.attempts,
-        suspect=row.suspect,
-        done=await _done(write, batch_id, row.number),
+        done=await _done(write, found.batch_id, row.number),
+        failures=_failures(row),
     )
+    if row.suspect is not None:
+        await extend(write, leased, until, suspect=None, failures=stored_failures(leased.failures))
+    return leased
+
+
+def _next_batch(now: datetime, *, only_idle: bool) -> sa.Select[Any, Any]:
+    """Return the query of the batch whose chunk is taken next, and its status."""
+    is_ready = _ready(now, batches.c.status.not_in(RUNNING))
+    is_leased = sa.and_(batch_chunks.c.state == "running", batch_chunks.c.lease_until > now)
+    leased = _count_of(is_leased)
+    account = batches.c.account_id
+    found = (
+        sa.select(
+            batches.c.id.label("batch_id"),
+            batches.c.status,
+            batches.c.created_at,
+            _count_of(is_ready).label("ready"),
+            _count_of(sa.not_(is_ready)).label("others"),
+            sa.func.sum(leased).over(partition_by=account).label("of_account"),
+            sa.func.sum(leased).over(partition_by=(account, batches.c.model)).label("of_model"),
+        )
+        .join(batch_chunks, batch_chunks.c.batch_id == batches.c.id)
+        .where(batch_chunks.c.state != "done", batches.c.status.in_(OPEN))
+        .group_by(batches.c.id)
+        .subquery()
+    ).c
+    query = sa.select(found.batch_id, found.status).where(found.ready > 0)
+    if only_idle:
+        query = query.where(found.of_model == 0)
+    order = found.of_account, found.others, found.created_at, found.batch_id
+    return query.order_by(*order).limit(1)
+
+
+def _count_of(condition: sa.ColumnElement[bool]) -> sa.Function[int]:
+    return sa.func.sum(sa.case((condition, 1), else_=0))
 
 
 async def extend(write: Write, leased: Lease, until: datetime, **facts: object) -> bool:
@@ -279,10 +314,18 @@ async def extend(write: Write, leased: Lease, until: datetime, **facts: object) 
     return (await write.execute(held)).rowcount > 0
 
 
-async def hand_back(write: Write, leased: Lease, ready_at: datetime) -> bool:
-    """Give a chunk back that is not done; nothing is held against it."""
+async def hand_back(
+    write: Write, leased: Lease, ready_at: datetime, failures: Mapping[int, Failures]
+) -> bool:
+    """Give a chunk back that is not done; nothing is held against it but its items' failures."""
     given = _held(leased).values(
-        state="waiting", token=None, lease_until=None, ready_at=ready_at, attempts=0
+        state="waiting",
+        token=None,
+        lease_until=None,
+        ready_at=ready_at,
+        attempts=0,
+        suspect=None,
+        failures=stored_failures(failures),
     )
     return (await write.execute(given)).rowcount > 0
 
@@ -396,8 +439,10 @@ def _seen(sight: Sight) -> tuple[sa.ColumnElement[bool], ...]:
     return own, by_intern
 
 
-def _ready(now: datetime) -> sa.ColumnElement[bool]:
-    waiting = sa.and_(batch_chunks.c.state == "waiting", batch_chunks.c.ready_at <= now)
+def _ready(now: datetime, is_closing: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    """Return which chunks may be taken: those of a batch that is being closed at once."""
+    is_due = sa.or_(batch_chunks.c.ready_at <= now, is_closing)
+    waiting = sa.and_(batch_chunks.c.state == "waiting", is_due)
     left = sa.and_(batch_chunks.c.state == "running", batch_chunks.c.lease_until <= now)
     return sa.or_(waiting, left)
 
@@ -416,6 +461,21 @@ async def _done(read: Read, batch_id: str, chunk: int) -> frozenset[int]:
     )
     found = (await read.execute(query)).scalars()
     return frozenset(number for numbers in found for number in numbers)
+
+
+def stored_failures(failures: Mapping[int, Failures]) -> dict[str, dict[str, float]] | None:
+    """Return items' failures as they are stored with their chunk."""
+    return {str(number): asdict(each) for number, each in failures.items()} or None
+
+
+def _failures(row: sa.Row[Any]) -> Mapping[int, Failures]:
+    """Return how items failed; whoever ran the suspect ended while it ran alone."""
+    stored: dict[str, dict[str, Any]] = row.failures or {}
+    found = {int(number): Failures(**each) for number, each in stored.items()}
+    if row.suspect is not None:
+        before = found.get(row.suspect, Failures())
+        found[row.suspect] = replace(before, crashes=before.crashes + 1)
+    return found
 
 
 def _stored_as(statuses: Sequence[Status]) -> list[str]:

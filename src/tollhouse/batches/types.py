@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from tollhouse.accounting.types import Attribution, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.batches.retries import Failures
 
 
 class Endpoint(StrEnum):
@@ -150,10 +151,10 @@ class Lease:
     token: str
     attempts: int
     """How often work on it ended without any result, this time included."""
-    suspect: int | None
-    """The item that was being run alone when work on it ended the last time."""
     done: frozenset[int]
     """Numbers of the items that have their result."""
+    failures: Mapping[int, Failures]
+    """How others failed before, by their numbers."""
 
 
 class ItemError(NamedTuple):

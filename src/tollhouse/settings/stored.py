@@ -46,13 +46,15 @@ class BatchSettings(Section):
     requests_per_provider: Whole = Field(
         default=64,
         ge=1,
-        description="Requests of batches under way at one provider, at most. It begins with 8, "
-        "grows with answers, and halves with each 429; while other requests run it is a quarter.",
+        description="Requests of batches under way at one provider for one model, at most. It "
+        "begins with 8, grows with answers, and halves with each 429; while other requests run it "
+        "is a quarter. Accounts share it.",
     )
     chunks_at_once: Whole = Field(
         default=4,
         ge=1,
-        description="Parts of batches, of some 500 requests, that one process works on at once.",
+        description="Parts of batches, of some 500 requests, that one process works on at once. "
+        "An account whose model has none gets one beyond it.",
     )
     part_seconds: Seconds = Field(
         default=2.0,

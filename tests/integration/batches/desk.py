@@ -53,10 +53,13 @@ class BatchDesk:
         self.sweeper = Sweeper(self.context, self.books)
         self._numbers = 0
 
-    async def grant(self, amount: int) -> None:
+    async def grant(self, amount: int, account_id: str | None = None) -> None:
         async with self.database.writing() as write:
             await self.accounting.add_credits(
-                write, self.tenant.account.id, PostingKind.GRANT, amount * NANO_PER_CREDIT
+                write,
+                account_id or self.tenant.account.id,
+                PostingKind.GRANT,
+                amount * NANO_PER_CREDIT,
             )
 
     async def charge(self, cost_nano: int) -> None:

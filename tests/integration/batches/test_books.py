@@ -6,8 +6,10 @@ import pytest
 from tests.integration.batches.desk import ESTIMATE, BatchDesk
 from tollhouse.batches import repository
 from tollhouse.batches.books import CAREFUL_FROM
+from tollhouse.batches.retries import Failures
 from tollhouse.batches.types import Status, StoredChunk
 from tollhouse.storage.blobs.port import BlobsUnavailable
+from tollhouse.testing.builders import add_tenant
 
 
 async def test_a_lease_begins_a_batch(desk: BatchDesk) -> None:
@@ -206,10 +208,49 @@ async def test_what_is_handed_back_is_ready_when_that_was_said(desk: BatchDesk) 
     await desk.submit(items=5)
     leased = await desk.lease()
     later = desk.clock.now() + desk.rules.window / 100
-    await desk.books.hand_back(leased, later)
+    await desk.books.hand_back(leased, later, {3: Failures(failed=2)})
     assert await desk.books.lease() is None
     desk.clock.set(later)
-    assert (await desk.lease()).lease.attempts == 1
+    again = (await desk.lease()).lease
+    assert (again.attempts, again.failures) == (1, {3: Failures(failed=2)})
+
+
+@pytest.mark.parametrize("closing", [Status.CANCELLING, Status.FINALIZING])
+async def test_what_waits_for_its_next_try_is_taken_at_once_to_be_closed(
+    desk: BatchDesk, closing: Status
+) -> None:
+    one = await desk.submit(items=5)
+    leased = await desk.lease()
+    await desk.books.hand_back(leased, desk.clock.now() + desk.rules.window / 2, {})
+    assert await desk.books.lease() is None
+    await desk.move(one.id, closing)
+    assert (await desk.lease()).batch.status is closing
+
+
+async def test_an_account_with_many_batches_does_not_keep_others_waiting(desk: BatchDesk) -> None:
+    for _ in range(3):
+        await desk.submit(items=10, chunk=5)
+    desk.clock.advance(1)
+    other = await add_tenant(desk.database, clock=desk.clock, ids=desk.ids)
+    await desk.grant(1_000, other.account.id)
+    late = await desk.submit(items=10, chunk=5, account_id=other.account.id)
+    found = [(await desk.lease()).batch for _ in range(3)]
+    assert found[0].id != late.id
+    assert found[1].id == late.id
+    assert found[2].id not in {late.id, found[0].id}
+
+
+async def test_where_no_place_is_free_only_a_model_without_a_chunk_at_work_gets_one(
+    desk: BatchDesk,
+) -> None:
+    await desk.submit(items=10, chunk=5)
+    assert await desk.books.lease(only_idle=True) is not None
+    assert await desk.books.lease(only_idle=True) is None
+    other = await desk.submit(items=10, chunk=5, model="acme/small")
+    leased = await desk.books.lease(only_idle=True)
+    assert leased is not None
+    assert leased.batch.id == other.id
+    assert await desk.books.lease(only_idle=True) is None
 
 
 async def test_a_result_clears_a_chunk_of_what_was_held_against_it(desk: BatchDesk) -> None:
@@ -231,10 +272,28 @@ async def test_a_chunk_that_needs_care_goes_on_with_it(desk: BatchDesk) -> None:
         desk.clock.advance(31)
     leased = await desk.lease()
     await desk.books.commit(leased, [desk.answered(leased, 0)], 1, finished=False)
-    assert await desk.books.suspect(leased, 1, CAREFUL_FROM - 1)
     desk.clock.advance(31)
-    again = await desk.lease()
-    assert (again.lease.attempts, again.lease.suspect) == (CAREFUL_FROM, 1)
+    assert (await desk.lease()).lease.attempts == CAREFUL_FROM
+
+
+async def test_only_the_item_that_ran_alone_is_blamed_for_the_end_of_its_worker(
+    desk: BatchDesk,
+) -> None:
+    await desk.submit(items=5)
+    for crashes in range(3):
+        leased = await desk.lease()
+        assert leased.lease.failures == ({1: Failures(crashes=crashes)} if crashes else {})
+        assert await desk.books.suspect(leased, 1)
+        desk.clock.advance(31)
+    leased = await desk.lease()
+    assert await desk.books.suspect(leased, 2)
+    assert await desk.books.suspect(leased, None)
+    desk.clock.advance(31)
+    leased = await desk.lease()
+    await desk.books.suspect(leased, 2)
+    await desk.books.commit(leased, [desk.answered(leased, 2)], 1, finished=False)
+    desk.clock.advance(31)
+    assert (await desk.lease()).lease.failures == {1: Failures(crashes=3)}
 
 
 async def test_what_ends_while_a_chunk_waits_to_run_alone_is_not_held_against_it(

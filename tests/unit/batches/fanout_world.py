@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.batches import outcomes
-from tollhouse.batches.books import CAREFUL_FROM, Leased
+from tollhouse.batches.books import Leased
 from tollhouse.batches.chunks import item_line, pack
 from tollhouse.batches.drivers.fanout import Fanout, Tools
 from tollhouse.batches.lanes import Lanes
 from tollhouse.batches.ports import Answer
+from tollhouse.batches.retries import Failures
 from tollhouse.batches.types import Batch, Lease, Outcome, Status, StoredChunk
 from tollhouse.inference.catalog import Catalog
 from tollhouse.storage.blobs.port import BlobMissing
@@ -55,7 +56,8 @@ class FakeBooks:
         self.finished = False
         self.handed_back: datetime | None = None
         self.given_up = False
-        self.suspects: list[int] = []
+        self.suspects: list[int | None] = []
+        self.failures_left: Mapping[int, Failures] = {}
         self.lost = False
         self.kept = 0
         self.failures: list[Exception] = []
@@ -71,9 +73,8 @@ class FakeBooks:
         self._check(leased)
         return not self.lost
 
-    async def suspect(self, leased: Leased, number: int, attempts: int) -> bool:
+    async def suspect(self, leased: Leased, number: int | None) -> bool:
         self._check(leased)
-        assert attempts >= CAREFUL_FROM - 1
         self.suspects.append(number)
         return not self.lost
 
@@ -96,9 +97,12 @@ class FakeBooks:
         self.kept += 1
         return not self.lost
 
-    async def hand_back(self, leased: Leased, ready_at: datetime) -> None:
+    async def hand_back(
+        self, leased: Leased, ready_at: datetime, failures: Mapping[int, Failures]
+    ) -> None:
         self._check(leased)
         self.handed_back = ready_at
+        self.failures_left = failures
 
     async def give_up(self, leased: Leased) -> None:
         self._check(leased)
@@ -171,26 +175,44 @@ class World:
             )
         )
 
-    def leased(self, *done: int, attempts: int = 1, suspect: int | None = None) -> Leased:
+    def leased(self, *done: int, attempts: int = 1, crashes: Mapping[int, int] = {}) -> Leased:
         """Return the lease of the one chunk."""
         chunk = StoredChunk(0, 0, len(self.books.items))
-        lease = Lease(self.books.batch.id, chunk, "token", attempts, suspect, frozenset(done))
+        failures = {number: Failures(crashes=count) for number, count in crashes.items()}
+        failures = failures or self.books.failures_left
+        lease = Lease(self.books.batch.id, chunk, "token", attempts, frozenset(done), failures)
         return Leased(self.books.batch, lease)
 
     def start(
-        self, *done: int, attempts: int = 1, suspect: int | None = None
+        self, *done: int, attempts: int = 1, crashes: Mapping[int, int] = {}
     ) -> asyncio.Task[None]:
         """Begin to work on the chunk."""
-        leased = self.leased(*done, attempts=attempts, suspect=suspect)
+        leased = self.leased(*done, attempts=attempts, crashes=crashes)
         return asyncio.create_task(self.fanout.run(leased))
 
-    async def run(self, *done: int, attempts: int = 1, suspect: int | None = None) -> None:
-        """Work on the chunk until it is finished or handed back."""
-        await asyncio.wait_for(self.start(*done, attempts=attempts, suspect=suspect), 30)
+    async def run(
+        self,
+        *done: int,
+        attempts: int = 1,
+        crashes: Mapping[int, int] = {},
+        ticking: bool = False,
+    ) -> None:
+        """Work on the chunk until it is finished or handed back; `ticking` lets time pass."""
+        task = self.start(*done, attempts=attempts, crashes=crashes)
+        while ticking and not task.done():
+            self.clock.advance(1)
+            await asyncio.sleep(0.001)
+        await asyncio.wait_for(task, 30)
+
+    async def run_on(self) -> None:
+        """Take the chunk up again, once that may be done."""
+        if self.books.handed_back is not None:
+            self.clock.set(max(self.clock.now(), self.books.handed_back))
+        await self.run(ticking=True)
 
     @property
     def lane(self) -> Any:
-        return self.lanes.of("")
+        return self.lanes.of("", self.books.batch.model)
 
     def name_of(self, number: int) -> str:
         """Return what the reply to an item is called."""

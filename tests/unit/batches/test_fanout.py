@@ -6,16 +6,18 @@ from datetime import timedelta
 import pytest
 
 from tests.unit.batches.fanout_world import ITEMS, FakeBooks, World, echo, lines
-from tollhouse.batches.books import CAREFUL_FROM, GIVES_UP_AT
+from tollhouse.batches.books import CAREFUL_FROM, MOST_CRASHES
 from tollhouse.batches.chunks import item_line
-from tollhouse.batches.drivers.fanout import SINGLES, TRIES
+from tollhouse.batches.drivers.fanout import SINGLES
 from tollhouse.batches.ports import Answer
+from tollhouse.batches.retries import TRIES
 from tollhouse.batches.types import Status
 from tollhouse.kernel.errors import (
     ProviderRateLimited,
     ProviderRefused,
     ProviderUnavailable,
     TollhouseError,
+    Unavailable,
 )
 from tollhouse.storage.blobs.port import BlobsUnavailable
 from tollhouse.testing.builders import generation_record
@@ -105,45 +107,31 @@ async def test_what_a_provider_refuses_is_not_asked_again() -> None:
     assert world.provider.asked["item 3"] == 1
 
 
-async def test_what_fails_in_passing_is_asked_again() -> None:
-    world = World()
-    world.provider.behaviour = lambda text: (
-        fails(AWAY) if text == "item 3" and world.provider.asked[text] < 3 else echo(text)
-    )
-    await world.run()
-    assert world.books.results[3]["error"] is None
-    assert world.provider.asked["item 3"] == 3
-
-
-async def test_each_try_of_an_item_has_the_same_name() -> None:
-    world = World()
-    world.provider.behaviour = lambda text: (
-        fails(AWAY)
-        if text in {"item 2", "item 7"} and world.provider.asked[text] < 2
-        else echo(text)
-    )
-    await world.run()
-    assert world.provider.asked["item 7"] == 2
-    assert all(len(names) == 1 for names in world.provider.names.values())
-
-
-async def test_an_item_that_always_fails_while_others_are_answered_fails_in_the_end() -> None:
-    world = World(books=FakeBooks(lines(60)))
-    world.provider.behaviour = lambda text: fails(AWAY) if text == "item 3" else echo(text)
-    await world.run()
+async def test_an_item_that_fails_in_passing_waits_in_the_books_for_its_next_try() -> None:
+    world = World(books=FakeBooks(lines(1)))
+    world.provider.behaviour = lambda _: fails(AWAY)
+    for failed in range(2, TRIES):
+        await world.run_on()
+        assert world.books.failures_left[0].failed == failed
+        assert not world.books.committed
+    await world.run_on()
     assert world.books.finished
-    assert world.books.results[3]["error"]["type"] == "api_error"
-    assert world.provider.asked["item 3"] <= TRIES + 3
+    assert world.books.results[0]["error"]["type"] == "api_error"
+    assert world.provider.asked["item 0"] == TRIES
+    assert len(world.provider.names["item 0"]) == 1
 
 
-async def test_a_provider_that_is_away_costs_no_item_its_result() -> None:
-    world = World(books=FakeBooks(lines(20)))
-    world.provider.behaviour = lambda _: fails(ProviderUnavailable("Away.", provider_name="acme"))
-    world.lane._next_pause = 30.0  # noqa: SLF001 - it has been away for a while
-    await world.run()
-    assert not world.books.finished
+async def test_what_ends_with_the_gateway_counts_as_no_try() -> None:
+    world = World(places=4)
+    world.provider.behaviour = lambda _: fails(Unavailable("The gateway is stopping."))
+    world.provider.gate.clear()
+    task = world.start()
+    await steps()
+    await world.fanout.stop(30)
+    world.provider.gate.set()
+    await task
     assert not world.books.committed
-    assert world.books.handed_back == world.clock.now() + timedelta(seconds=30)
+    assert not world.books.failures_left
 
 
 async def test_a_provider_that_asks_for_a_long_pause_gets_it() -> None:
@@ -324,28 +312,41 @@ async def test_an_item_that_is_run_alone_has_no_other_beside_it() -> None:
     assert world.books.suspects == list(range(ITEMS))
 
 
-async def test_an_item_that_is_run_alone_is_tried_again_when_it_fails_in_passing() -> None:
-    world = World()
-    world.provider.behaviour = lambda text: (
-        fails(AWAY) if text == "item 3" and world.provider.asked[text] < 3 else echo(text)
-    )
-    await world.run(attempts=CAREFUL_FROM)
-    assert world.books.results[3]["error"] is None
-    assert world.provider.most_under_way == 1
+async def test_an_item_is_no_suspect_before_it_runs_and_after_it_failed_in_passing() -> None:
+    world = World(books=FakeBooks(lines(2)))
+    world.provider.behaviour = lambda text: fails(AWAY) if text == "item 0" else echo(text)
+    await world.run(attempts=CAREFUL_FROM, ticking=True)
+    assert world.books.suspects == [0, None, 1]
+    waiting = World(books=FakeBooks(lines(2)))
+    waiting.lane.limited(60)
+    await waiting.run(attempts=CAREFUL_FROM)
+    assert waiting.books.suspects == []
 
 
-async def test_the_item_at_which_workers_ended_three_times_is_given_up() -> None:
+async def test_the_item_that_was_alone_when_its_worker_ended_runs_alone_after_all_others() -> None:
     world = World()
-    await world.run(0, 1, attempts=GIVES_UP_AT, suspect=2)
+    await world.run(crashes={2: 1})
+    assert world.provider.most_under_way > 1
+    assert list(world.provider.asked)[-1] == "item 2"
+    assert world.books.suspects == [2]
+    assert world.books.finished
+
+
+async def test_the_item_that_was_alone_when_workers_ended_three_times_is_given_up() -> None:
+    world = World()
+    await world.run(0, 1, crashes={2: MOST_CRASHES, 3: MOST_CRASHES - 1})
     assert "item 2" not in world.provider.asked
     assert world.books.results[2]["error"]["error_type"] == "server"
     assert all(world.books.results[at]["error"] is None for at in range(3, ITEMS))
 
 
-async def test_an_item_at_which_workers_ended_once_gets_another_chance() -> None:
+@pytest.mark.parametrize("attempts", range(1, 20))
+async def test_however_often_workers_ended_nobody_is_blamed_who_was_not_alone(
+    attempts: int,
+) -> None:
     world = World()
-    await world.run(0, 1, attempts=CAREFUL_FROM, suspect=2)
-    assert world.books.results[2]["error"] is None
+    await world.run(attempts=attempts)
+    assert all(result["error"] is None for result in world.books.results.values())
 
 
 async def test_a_chunk_whose_items_cannot_be_read_now_is_handed_back() -> None:

@@ -1,25 +1,15 @@
 import asyncio
 
-import pytest
-
 from tollhouse.batches.lanes import FIRST_PLACES, Lane, Lanes, Turnstile
-from tollhouse.kernel.errors import ProviderRateLimited, ProviderUnavailable
 from tollhouse.testing.clock import FakeClock
-
-BUSY = ProviderRateLimited("Too many.", provider_name="acme")
-AWAY = ProviderUnavailable("Away.", provider_name="acme")
 
 
 def lane(clock: FakeClock, most: int = 64, *, busy: bool = False) -> Lane:
     return Lane(most, clock, lambda: busy, Turnstile(clock, lambda: busy))
 
 
-async def enters(one: Lane, patience: float = 0.01) -> bool:
-    return await one.enter(patience, lambda: True)
-
-
-def limited(retry_after: int) -> ProviderRateLimited:
-    return ProviderRateLimited("Too many.", provider_name="acme", retry_after=retry_after)
+async def enters(one: Lane, patience: float = 0.01, account: str = "account") -> bool:
+    return await one.enter(account, patience, lambda: True)
 
 
 def test_it_begins_with_few_places(clock: FakeClock) -> None:
@@ -29,41 +19,41 @@ def test_it_begins_with_few_places(clock: FakeClock) -> None:
 def test_there_are_never_more_places_than_the_operator_allows(clock: FakeClock) -> None:
     one = lane(clock, most=10)
     for _ in range(1_000):
-        one.answered()
+        one.answered(one.requests.begin())
     assert one.places == 10
 
 
 def test_a_round_of_answers_makes_one_more_place(clock: FakeClock) -> None:
     one = lane(clock)
     for _ in range(9):
-        one.answered()
+        one.answered(one.requests.begin())
     assert one.places == FIRST_PLACES + 1
 
 
 def test_a_rate_limit_halves_the_places(clock: FakeClock) -> None:
     one = lane(clock)
-    one.failed(BUSY)
+    one.limited(None)
     assert one.places == FIRST_PLACES / 2
 
 
 def test_those_that_were_under_way_when_a_pause_began_count_once(clock: FakeClock) -> None:
     one = lane(clock)
     for _ in range(FIRST_PLACES.__int__()):
-        one.failed(BUSY)
+        one.limited(None)
     assert one.places == FIRST_PLACES / 2
 
 
 def test_one_place_is_always_left(clock: FakeClock) -> None:
     one = lane(clock, busy=True)
     for _ in range(20):
-        one.failed(BUSY)
+        one.limited(None)
         clock.advance(1_000)
     assert one.places == 1
 
 
 def test_the_providers_hint_is_how_long_it_is_left_alone(clock: FakeClock) -> None:
     one = lane(clock)
-    one.failed(limited(30))
+    one.limited(30)
     assert one.pause_seconds == 30
     clock.advance(30)
     assert one.pause_seconds == 0
@@ -71,7 +61,7 @@ def test_the_providers_hint_is_how_long_it_is_left_alone(clock: FakeClock) -> No
 
 def test_a_hint_of_days_is_cut(clock: FakeClock) -> None:
     one = lane(clock)
-    one.failed(limited(1_000_000))
+    one.limited(1_000_000)
     assert one.pause_seconds == 600
 
 
@@ -80,28 +70,12 @@ def test_pauses_without_a_hint_double_up_to_a_minute_until_there_is_an_answer(
 ) -> None:
     one, pauses = lane(clock), []
     for _ in range(8):
-        one.failed(BUSY)
+        one.limited(None)
         pauses.append(one.pause_seconds)
         clock.advance(one.pause_seconds)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    one.answered()
-    one.failed(BUSY)
-    assert one.pause_seconds == 1
-
-
-def test_a_failure_between_answers_is_no_outage(clock: FakeClock) -> None:
-    one = lane(clock)
-    for _ in range(50):
-        one.failed(AWAY)
-        one.failed(AWAY)
-        one.answered()
-    assert one.pause_seconds == 0
-
-
-def test_three_failures_without_an_answer_are_an_outage(clock: FakeClock) -> None:
-    one = lane(clock)
-    for _ in range(3):
-        one.failed(AWAY)
+    one.answered(one.requests.begin())
+    one.limited(None)
     assert one.pause_seconds == 1
 
 
@@ -117,20 +91,20 @@ async def test_who_finds_no_place_gets_the_next_that_is_given_back(clock: FakeCl
     second = asyncio.create_task(enters(one, patience=30))
     await asyncio.sleep(0)
     assert not second.done()
-    one.leave()
+    one.leave("account")
     assert await second
 
 
 async def test_nobody_waits_for_a_pause_that_is_longer_than_his_patience(clock: FakeClock) -> None:
     one = lane(clock)
-    one.failed(limited(30))
+    one.limited(30)
     assert not await enters(one)
 
 
 async def test_who_does_not_want_a_place_any_more_leaves_the_queue(clock: FakeClock) -> None:
     one, wanted = lane(clock, most=1), [True]
     assert await enters(one)
-    waiting = asyncio.create_task(one.enter(30, lambda: wanted[0]))
+    waiting = asyncio.create_task(one.enter("account", 30, lambda: wanted[0]))
     await asyncio.sleep(0)
     wanted.clear()
     wanted.append(False)
@@ -149,27 +123,36 @@ async def test_no_more_are_in_a_lane_than_it_has_places(clock: FakeClock) -> Non
         most = max(most, inside)
         await asyncio.sleep(0)
         inside -= 1
-        one.leave()
+        one.leave("account")
 
     await asyncio.gather(*(one_item() for _ in range(50)))
     assert most == 3
 
 
-def test_each_provider_has_a_lane_of_its_own(clock: FakeClock) -> None:
+def test_each_endpoint_of_a_model_has_a_lane_of_its_own(clock: FakeClock) -> None:
     lanes = Lanes(64, clock, lambda: False)
-    lanes.of("acme").failed(BUSY)
-    assert lanes.of("acme") is lanes.of("acme")
-    assert lanes.of("other").pause_seconds == 0
+    lanes.of("acme", "acme/large").limited(None)
+    assert lanes.of("acme", "acme/large") is lanes.of("acme", "acme/large")
+    assert lanes.of("acme", "acme/small").pause_seconds == 0
+    assert lanes.of("other", "acme/large").pause_seconds == 0
 
 
-@pytest.mark.parametrize("error", [BUSY, AWAY])
-def test_an_answer_is_counted_and_a_failure_is_none(
-    clock: FakeClock, error: ProviderUnavailable
-) -> None:
-    one = lane(clock)
-    one.answered()
-    one.failed(error)
-    assert one.answers == 1
+async def test_the_next_place_goes_to_the_account_that_has_the_fewest(clock: FakeClock) -> None:
+    one, order = lane(clock, most=4), []
+
+    async def takes(account: str) -> None:
+        assert await enters(one, 30, account)
+        order.append(account)
+
+    for _ in range(4):
+        await takes("large")
+    waiting = [asyncio.create_task(takes(each)) for each in ("large", "large", "small", "small")]
+    await asyncio.sleep(0)
+    for _ in range(4):
+        one.leave("large")
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*waiting)
+    assert order[4:6] == ["small", "small"]
 
 
 async def turns_of_five(turnstile: Turnstile) -> list[int]:

@@ -4,38 +4,42 @@
                  (in their order)                               (as they come)
 
 Outcomes are committed while others are under way, so that a kill costs only what was in flight.
-What fails in passing is tried again: as long as nobody is answered at that provider it counts as
-away and the chunk is handed back for later; where others are answered an item has `TRIES`.
+What fails in passing is tried again, a few times and ever later (`retries`); meanwhile its place is
+free for others. Where nobody of a batch is answered its breaker lets single probes through
+(`breaker`). A chunk of which nothing can be begun soon is handed back for later.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from tollhouse.batches import lifecycle, outcomes, policy
-from tollhouse.batches.books import CAREFUL_FROM, GIVES_UP_AT
+from tollhouse.batches.books import CAREFUL_FROM, MOST_CRASHES
+from tollhouse.batches.breaker import CircuitBreaker
 from tollhouse.batches.chunks import LARGEST_CHUNK, Damaged, read_lines
 from tollhouse.batches.items import call_of, read_line
+from tollhouse.batches.retries import Retries
 from tollhouse.batches.types import ItemError, Outcome
 from tollhouse.kernel.clock import Now
-from tollhouse.kernel.errors import Bug, TollhouseError
+from tollhouse.kernel.errors import Bug, ProviderFailure, TollhouseError
 from tollhouse.kernel.waiting import happens_within
 from tollhouse.storage.blobs.port import BlobMissing, BlobsUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tollhouse.batches.books import BatchBooks, Leased
     from tollhouse.batches.items import Line
-    from tollhouse.batches.lanes import Lanes
+    from tollhouse.batches.lanes import Lane, Lanes
     from tollhouse.batches.ports import Asker, Owners
+    from tollhouse.batches.retries import Requests
     from tollhouse.batches.types import Batch
     from tollhouse.identity.types import Subject
     from tollhouse.inference.catalog import Catalog
@@ -44,10 +48,10 @@ if TYPE_CHECKING:
 SINGLES: Final = 64
 """How many items are run alone of a chunk that ended its workers: about as many as may have been
 under way. Should it be a later one, the next time begins nearer to it."""
-TRIES: Final = 5
-"""How often an item is tried that fails while others at its provider are answered."""
 _PATIENCE_SECONDS: Final = 5.0
-"""A longer pause of the provider is no reason to keep the chunk."""
+"""Where nothing can be begun for longer the chunk is handed back."""
+_LOOK_SECONDS: Final = 1.0
+"""How long it may take to see that a breaker closed."""
 _GRACE_SECONDS: Final = 10.0
 """How long items under way may go on once their batch is being closed."""
 _STORE_PAUSE: Final = timedelta(seconds=5)
@@ -82,6 +86,8 @@ class Fanout:
         """Take what it needs."""
         self._tools = tools
         self._runs: set[_Run] = set()
+        self._breakers: dict[str, CircuitBreaker] = {}
+        """By batch: of those that have a chunk at work, or nobody of which was answered."""
         self._grace = _GRACE_SECONDS
         self._stopping = False
 
@@ -89,7 +95,8 @@ class Fanout:
         """Work on a chunk; see `Driver.run`."""
         batch = leased.batch
         subject = await self._tools.owners.owner(batch)
-        run = _Run(leased, subject, self._tools)
+        breaker = self._breakers.setdefault(batch.id, CircuitBreaker(self._tools.clock))
+        run = _Run(leased, subject, breaker, self._tools)
         self._runs.add(run)
         if self._stopping:
             run.halt(self._grace)
@@ -97,6 +104,9 @@ class Fanout:
             await run.work()
         finally:
             self._runs.discard(run)
+            is_needed = breaker.is_open and not run.has_ended
+            if not is_needed and all(each.batch_id != batch.id for each in self._runs):
+                self._breakers.pop(batch.id, None)
 
     def notice(self, batch_id: str) -> None:
         """Learn that a batch is being closed; see `Driver.notice`."""
@@ -119,30 +129,47 @@ class Fanout:
 class _Run:
     """One chunk at work."""
 
-    def __init__(self, leased: Leased, subject: Subject, tools: Tools) -> None:
+    def __init__(
+        self, leased: Leased, subject: Subject, breaker: CircuitBreaker, tools: Tools
+    ) -> None:
         self.batch_id = leased.batch.id
         self._leased = leased
         self._batch: Batch = leased.batch
         self._subject = subject
         self._tools = tools
         self._model = policy.catalog_name(leased.batch.model)
-        self._lane = tools.lanes.of(_first_provider(tools.catalog, leased.batch, self._model))
-        self._is_careful = leased.lease.attempts >= CAREFUL_FROM
-        """Its items run alone."""
+        provider = _first_provider(tools.catalog, leased.batch, self._model)
+        self._lane = tools.lanes.of(provider, self._model)
+        self._breaker = breaker
+        self._lines: list[bytes] = []
         self._done = set(leased.lease.done)
+        failed = {at: each for at, each in leased.lease.failures.items() if at not in self._done}
+        self._retries = Retries(failed, self._lane.requests, tools.clock)
+        self._suspects = [at for at, each in failed.items() if each.crashes]
+        """Items that ran alone when their worker ended; they run alone, after all others."""
+        self._fresh: deque[int] = deque()
+        """Items that were not tried yet."""
         self._waiting: list[Outcome] = []
         self._waiting_bytes = 0
         self._parts = 0
+        self._committing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._inside: set[int] = set()
-        """Items that have a place in the lane."""
+        self._held = set(self._suspects)
+        """Items that are not to be begun now: they are under way, or run alone later."""
         self._halted = asyncio.Event()
         """No further item is begun; nor tried again."""
+        self._changed = asyncio.Event()
+        """An item ended, or all are halted."""
         self._grace = _GRACE_SECONDS
         self._lost = False
         self._write_now = asyncio.Event()
         self._all_ended = False
         self._kept_at = tools.clock.monotonic()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the batch has ended."""
+        return self._batch.status.is_terminal
 
     # From outside
 
@@ -154,6 +181,7 @@ class _Run:
         """Begin no further item; those under way may go on for so many seconds."""
         self._grace = grace
         self._halted.set()
+        self._changed.set()
         self._lane.wake()
 
     async def keep(self) -> None:
@@ -170,105 +198,172 @@ class _Run:
 
     async def work(self) -> None:
         """Give every item its result, or hand the chunk back."""
+        pause = max(self._lane.pause_seconds, self._breaker.pause_seconds)
+        if pause > _PATIENCE_SECONDS and self._closing_error() is None:
+            await self._hand_back(timedelta(seconds=pause))
+            return
         try:
-            lines = list(read_lines(await self._tools.books.input_of(self._leased)))
+            self._lines = list(read_lines(await self._tools.books.input_of(self._leased)))
         except (BlobMissing, Damaged) as error:
             await self._without_items(error)
             return
         except BlobsUnavailable as error:
             # It is no crash: nothing may be held against the chunk.
             _log.error("batch_items_not_read_yet", batch=self.batch_id, error=error.reason)
-            await self._tools.books.hand_back(self._leased, self._tools.clock.now() + _STORE_PAUSE)
+            await self._hand_back(_STORE_PAUSE)
             return
-        writer = asyncio.create_task(self._write(len(lines)), name="batch-writer")
+        writer = asyncio.create_task(self._write(), name="batch-writer")
         try:
             if self._closing_error() is None:
-                await self._run_items(lines)
-            self._close_rest(lines)
+                await self._run_items()
+            self._close_rest()
         finally:
             self._all_ended = True
             self._write_now.set()
             await writer
 
-    async def _run_items(self, lines: list[bytes]) -> None:
-        if self._is_careful:
-            await self._run_singly(lines)
-            self._is_careful = False
+    async def _run_items(self) -> None:
+        self._fresh.extend(
+            number
+            for number in self._open_items()
+            if number not in self._retries and number not in self._held
+        )
         try:
-            for number, line in self._open_items(lines):
-                if not await self._enter():
-                    break
-                self._begin(number, line)
+            if self._leased.lease.attempts >= CAREFUL_FROM:
+                if not await self._tools.books.excuse(self._leased):
+                    self._lose()
+                await self._run_alone(self._first_singles())
+            while (number := await self._next()) is not None:
+                self._begin(number)
             await self._until_all_ended()
+            await self._run_alone(self._suspects)
         finally:
             for task in self._tasks:
                 task.cancel()
 
-    async def _run_singly(self, lines: list[bytes]) -> None:
-        """Run items one by one: one of them ended the workers that had this chunk before.
+    def _first_singles(self) -> Iterator[int]:
+        for _ in range(min(SINGLES, len(self._fresh))):
+            yield self._fresh[0]
+            self._fresh.popleft()
+
+    async def _run_alone(self, numbers: Iterable[int]) -> None:
+        """Run items one by one: one of them ended the worker that had this chunk before.
 
         It may also have been one of another chunk: no item of any runs beside them, so that what
         ends the worker now is known.
         """
-        lease, books = self._leased.lease, self._tools.books
-        attempts = lease.attempts
-        if not await books.excuse(self._leased):
-            self._lose()
-        for number, line in islice(self._open_items(lines), SINGLES):
-            if number == lease.suspect and lease.attempts >= GIVES_UP_AT:
+        for number in numbers:
+            if self._retries.of(number).crashes >= MOST_CRASHES:
                 _log.error("batch_item_given_up", batch=self.batch_id, item=number)
-                self._take(self._failed(number, read_line(line), _CRASHED))
+                self._take(self._failed(number, self._item_of(number), _CRASHED))
                 continue
+            if self._halted.is_set():
+                return
             async with self._tools.lanes.alone():
-                if self._halted.is_set():
-                    break
-                if not await books.suspect(self._leased, number, attempts):
-                    self._lose()
-                if not await self._enter():
-                    break
-                self._begin(number, line)
-                await self._until_all_ended()
-                await self._commit()
-            attempts = CAREFUL_FROM - 1
+                if not await self._enter_lane():
+                    return
+                await self._run_one(number)
 
-    def _open_items(self, lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    async def _run_one(self, number: int) -> None:
+        """Run an item that has a place, and store what came of it; nothing else is under way."""
+        books = self._tools.books
+        # Not before: what ends the worker while nothing runs is nobody's fault.
+        if not await books.suspect(self._leased, number):
+            self._lane.leave(self._batch.account_id)
+            self._lose()
+            return
+        self._begin(number)
+        await self._until_all_ended()
+        if number not in self._done and not await books.suspect(self._leased, None):
+            self._lose()
+        await self._commit()
+
+    def _open_items(self) -> Iterator[int]:
         first = self._leased.lease.chunk.first
-        return ((at, line) for at, line in enumerate(lines, first) if at not in self._done)
+        return (at for at in range(first, first + len(self._lines)) if at not in self._done)
+
+    def _item_of(self, number: int) -> Line:
+        return read_line(self._lines[number - self._leased.lease.chunk.first])
+
+    # Which item is next
+
+    async def _next(self) -> int | None:
+        """Wait until an item may be begun, and take a place for it.
+
+        Returns:
+            Its number; None where none can be begun soon, or all are done or under way.
+        """
+        while self._is_wanted():
+            seconds = self._seconds_to_next()
+            if seconds is None or seconds > _PATIENCE_SECONDS:
+                if not self._tasks:
+                    return None
+                await self._until_change(_PATIENCE_SECONDS)
+            elif seconds:
+                await self._until_change(min(seconds, _LOOK_SECONDS))
+            elif not await self._enter():
+                return None
+            elif (number := self._pick()) is not None:
+                return number
+            else:
+                self._lane.leave(self._batch.account_id)
+        return None
+
+    async def _until_change(self, seconds: float) -> None:
+        self._changed.clear()
+        await happens_within(self._changed, seconds)
+
+    def _seconds_to_next(self) -> float | None:
+        """Return when an item may be begun as far as this batch is concerned; None if none is."""
+        if self._breaker.has_probe:
+            return _LOOK_SECONDS
+        if self._fresh:
+            return self._breaker.pause_seconds
+        due = self._retries.next(self._held)
+        return None if due is None else max(self._breaker.pause_seconds, due[1])
+
+    def _pick(self) -> int | None:
+        """Return the item to begin: one that failed before, unless nobody is answered anyway."""
+        if not self._breaker.lets_pass:
+            return None
+        if self._fresh and self._breaker.is_open:
+            return self._fresh.popleft()
+        due = self._retries.next(self._held)
+        if due is not None and not due[1]:
+            return due[0]
+        return self._fresh.popleft() if self._fresh else None
 
     async def _enter(self) -> bool:
         """Take a place for an item; false where none is begun any more for now."""
-        if self._is_careful:
-            return await self._enter_lane()
         while True:
             await self._tools.lanes.nobody_alone(self._is_wanted)
             if not await self._enter_lane():
                 return False
             if not self._tools.lanes.is_somebody_alone:
                 return True
-            self._lane.leave()
+            self._lane.leave(self._batch.account_id)
 
     async def _enter_lane(self) -> bool:
-        return await self._lane.enter(_PATIENCE_SECONDS, self._is_wanted)
+        return await self._lane.enter(self._batch.account_id, _PATIENCE_SECONDS, self._is_wanted)
 
     def _is_wanted(self) -> bool:
         return not self._halted.is_set()
 
-    def _begin(self, number: int, line: bytes) -> None:
-        self._inside.add(number)
-        task = asyncio.create_task(self._item(number, line))
+    def _begin(self, number: int) -> None:
+        self._held.add(number)
+        # Now, and not when the task gets its turn: whoever is next sees a probe under way.
+        sent = _Sent(self._lane, self._breaker)
+        task = asyncio.create_task(self._item(number, sent))
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(done, number))
+        task.add_done_callback(lambda done: self._ended(done, number, sent))
 
-    def _ended(self, task: asyncio.Task[None], number: int) -> None:
+    def _ended(self, task: asyncio.Task[None], number: int, sent: _Sent) -> None:
         self._tasks.discard(task)
+        sent.ended()
+        self._held.discard(number)
         # Also of one that was cancelled before its first step.
-        self._leave(number)
-
-    def _leave(self, number: int) -> None:
-        """Give an item's place in the lane back, if it has one."""
-        if number in self._inside:
-            self._inside.discard(number)
-            self._lane.leave()
+        self._lane.leave(self._batch.account_id)
+        self._changed.set()
 
     async def _until_all_ended(self) -> None:
         """Wait for the items under way; once halted, not for long."""
@@ -285,50 +380,40 @@ class _Run:
 
     # One item
 
-    async def _item(self, number: int, line: bytes) -> None:
-        """Run an item until it has a result, or may not be tried now."""
-        tries, item = 1, read_line(line)
+    async def _item(self, number: int, sent: _Sent) -> None:
+        """Try an item once: it has its result then, or waits for the next try."""
+        item = self._item_of(number)
         try:
-            while True:
-                answers = self._lane.answers
-                outcome, passing = await self._try(number, item)
-                if passing is None or tries >= TRIES:
-                    self._take(outcome)
-                    return
-                self._leave(number)
-                if not await self._enter():
-                    return
-                self._inside.add(number)
-                # While nobody is answered it is the provider's fault and not the item's.
-                tries += self._lane.answers > answers
+            outcome = await self._try(number, item, sent)
         except Exception:  # noqa: BLE001 - the edge of the task: it would happen again and again
             _log.exception("batch_item_failed", batch=self.batch_id, item=number)
-            self._take(self._failed(number, item, outcomes.item_error(Bug("unexpected"))))
+            outcome = self._failed(number, item, outcomes.item_error(Bug("unexpected")))
+        if outcome is not None:
+            self._take(outcome)
 
-    async def _try(self, number: int, item: Line) -> tuple[Outcome, TollhouseError | None]:
-        """Ask once.
-
-        Returns:
-            What became of the item; and the error, where it may succeed later.
-        """
+    async def _try(self, number: int, item: Line, sent: _Sent) -> Outcome | None:
+        """Ask once; return what became of the item, None where it is to be tried again."""
         now = Now.by(self._tools.clock)
         try:
             call = call_of(self._batch, self._model, self._subject, item.body, now)
         except TollhouseError as error:
-            return self._failed(number, item, outcomes.item_error(error)), None
+            return self._failed(number, item, outcomes.item_error(error))
         name = outcomes.generation_id(self._batch, number)
         answer = await self._tools.asker.ask(call, name)
         if answer.error is None:
-            self._lane.answered()
+            sent.answered()
             line = outcomes.response_line(self._batch, number, item.custom_id, answer.body)
-            return Outcome(number, line, answer.record), None
+            return Outcome(number, line, answer.record)
+        if not outcomes.passes(answer.error):
+            if isinstance(answer.error, ProviderFailure):
+                sent.answered()
+        elif self._halted.is_set():
+            # It may have failed because everything is being ended.
+            return None
+        elif not self._retries.failed(number, answer.error, sent.failed(number, answer.error)):
+            return None
         failed = self._failed(number, item, outcomes.item_error(answer.error))
-        outcome = Outcome(number, failed.line, answer.record, failed.error)
-        if outcomes.passes(answer.error):
-            self._lane.failed(answer.error)
-            return outcome, answer.error
-        self._lane.answered()
-        return outcome, None
+        return Outcome(number, failed.line, answer.record, failed.error)
 
     def _failed(self, number: int, item: Line, error: ItemError) -> Outcome:
         line = outcomes.error_line(self._batch, number, item.custom_id, error)
@@ -336,6 +421,7 @@ class _Run:
 
     def _take(self, outcome: Outcome) -> None:
         self._done.add(outcome.number)
+        self._retries.ended(outcome.number)
         self._waiting.append(outcome)
         self._waiting_bytes += len(outcome.line)
         if self._waiting_bytes >= LARGEST_CHUNK:
@@ -346,13 +432,14 @@ class _Run:
     def _closing_error(self) -> str | None:
         return lifecycle.closing_error(self._batch)
 
-    def _close_rest(self, lines: list[bytes]) -> None:
+    def _close_rest(self) -> None:
         """Give what has no result an error, where the batch is being closed."""
         word = self._closing_error()
         if word is None or self._lost:
             return
-        for number, line in self._open_items(lines):
-            self._take(self._failed(number, read_line(line), outcomes.closing_error(word)))
+        for number in list(self._open_items()):
+            error = outcomes.closing_error(word)
+            self._take(self._failed(number, self._item_of(number), error))
 
     async def _without_items(self, error: Exception) -> None:
         """Go on without a chunk's items: nobody knows what they were."""
@@ -362,15 +449,14 @@ class _Run:
             chunk=self._leased.lease.chunk.number,
             error=type(error).__name__,
         )
-        books, now = self._tools.books, self._tools.clock.now()
         if self._closing_error() is None:
-            await books.hand_back(self._leased, now + _LOST_ITEMS_PAUSE)
+            await self._hand_back(_LOST_ITEMS_PAUSE)
         else:
-            await books.give_up(self._leased)
+            await self._tools.books.give_up(self._leased)
 
     # Commits
 
-    async def _write(self, items: int) -> None:
+    async def _write(self) -> None:
         """Commit outcomes as they come, and keep the lease, until every item has ended."""
         while not self._all_ended and not self._lost:
             await happens_within(self._write_now, self._tools.part_seconds)
@@ -379,14 +465,23 @@ class _Run:
                 await self._commit()
         if self._lost:
             return
-        finished = len(self._done) == items
+        finished = len(self._done) == len(self._lines)
         await self._commit(finished=finished)
         if not finished and not self._lost:
-            pause = timedelta(seconds=self._lane.pause_seconds)
-            await self._tools.books.hand_back(self._leased, self._tools.clock.now() + pause)
+            pause = max(self._lane.pause_seconds, self._seconds_to_next() or 0.0)
+            await self._hand_back(timedelta(seconds=pause))
+
+    async def _hand_back(self, pause: timedelta) -> None:
+        """Give the chunk back, to be taken again after a pause."""
+        ready_at = self._tools.clock.now() + pause
+        await self._tools.books.hand_back(self._leased, ready_at, self._retries.stored())
 
     async def _commit(self, *, finished: bool = False) -> None:
         """Commit what there is, again and again until that succeeds; learn how the batch stands."""
+        async with self._committing:
+            await self._commit_now(finished=finished)
+
+    async def _commit_now(self, *, finished: bool) -> None:
         results, self._waiting, self._waiting_bytes = self._waiting, [], 0
         self._parts += 1
         part, pause = self._parts, 0.1
@@ -423,6 +518,29 @@ class _Run:
         _log.warning("batch_lease_lost", batch=self.batch_id)
         self._lost = True
         self.halt(0)
+
+
+class _Sent:
+    """An item's request, as its lane and its batch's breaker count it."""
+
+    def __init__(self, lane: Lane, breaker: CircuitBreaker) -> None:
+        self._lane, self._in_lane = lane, lane.requests.begin()
+        self._breaker, self._in_batch = breaker, breaker.begin()
+
+    def ended(self) -> None:
+        self._breaker.ended(self._in_batch)
+
+    def answered(self) -> None:
+        self._lane.answered(self._in_lane)
+        self._breaker.answered(self._in_batch)
+
+    def failed(self, number: int, error: TollhouseError) -> Requests:
+        """Learn that it failed; return the requests whose answers speak against the item."""
+        if error.kind == "rate_limited":
+            self._lane.limited(error.retry_after)
+        else:
+            self._breaker.failed(self._in_batch, number, error)
+        return self._lane.requests if isinstance(error, ProviderFailure) else self._breaker
 
 
 def _first_provider(catalog: Catalog, batch: Batch, model: str) -> str:

@@ -92,6 +92,7 @@ batch_chunks = sa.Table(
     sa.Column("token", text()),
     _count("attempts"),
     sa.Column("suspect", sa.BigInteger),
+    sa.Column("failures", sa.JSON(none_as_null=True)),
     sa.CheckConstraint("state IN ('waiting', 'running', 'done')", name="state"),
     sa.CheckConstraint(
         "(state = 'running') = (token IS NOT NULL AND lease_until IS NOT NULL)", name="lease"

@@ -1,0 +1,204 @@
+"""When an item that failed in passing is tried again, and when it has failed for good.
+
+Every try counts. How long an item waits for the next one depends on whether others are answered:
+
+    tries so far    others are answered    nobody is
+    1               0.5 s                  5 s
+    2               1 s                    30 s
+    3               2 s                    3 min
+    4               4 s                    15 min
+    5               failed                 failed
+
+So an item that always fails is known within seconds beside others, and an outage of a quarter of an
+hour takes no item's last try. An item that failed twice while others were answered is the one to
+blame, and waits for no further answer to anybody.
+
+A 429 says nothing of the item: it has `LIMITED_TRIES`, after 1, 2, 4 seconds and so on up to ten
+minutes, which is about two hours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.errors import TollhouseError
+
+TRIES: Final = 5
+"""How often an item is tried."""
+LIMITED_TRIES: Final = 20
+"""How often an item is tried that gets nothing but 429s."""
+_BLAMED_FROM: Final = 2
+_BESIDE_ANSWERS: Final = (0.5, 1.0, 2.0, 4.0)
+_WITHOUT_ANSWERS: Final = (5.0, 30.0, 180.0, 900.0)
+_LONGEST_LIMITED: Final = 600.0
+LONGEST_WAIT: Final = 900.0
+"""Seconds that an item waits for its next try at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """How an item failed so far."""
+
+    failed: int = 0
+    """Tries that failed, without those that got a 429."""
+    limited: int = 0
+    """Tries that got a 429."""
+    beside_answers: int = 0
+    """Tries that failed and were followed by an answer to another item."""
+    crashes: int = 0
+    """How often the worker ended while the item ran alone."""
+    soonest: float = 0.0
+    """When it is tried again if others are answered; Unix seconds where it is stored."""
+    latest: float = 0.0
+    """When it is tried again if nobody is."""
+
+    @property
+    def are_final(self) -> bool:
+        """Whether the item is not tried again."""
+        return self.failed >= TRIES or self.limited >= LIMITED_TRIES
+
+    @property
+    def are_its_own(self) -> bool:
+        """Whether the item is the one to blame."""
+        return self.beside_answers >= _BLAMED_FROM
+
+    def shifted(self, seconds: float) -> Failures:
+        """Return the same with instants of another clock."""
+        return replace(self, soonest=self.soonest + seconds, latest=self.latest + seconds)
+
+
+class Requests:
+    """Counts requests of some kind, and knows whether any that began lately was answered."""
+
+    def __init__(self) -> None:
+        """Start before the first."""
+        self.begun = 0
+        """The number of the one that began last."""
+        self._answered = 0
+
+    def begin(self) -> int:
+        """Note that a request begins; return its number."""
+        self.begun += 1
+        return self.begun
+
+    def answered(self, request: int) -> None:
+        """Note that a request was answered."""
+        self._answered = max(self._answered, request)
+
+    def any_answered_after(self, request: int) -> bool:
+        """Tell whether a request was answered that began after another one."""
+        return self._answered > request
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """An item that failed; its instants by the monotonic clock."""
+
+    failures: Failures
+    others: Requests
+    """Those whose answers speak against the item."""
+    begun: int
+    """The last of them that had begun when it failed."""
+
+    @property
+    def is_beside_answers(self) -> bool:
+        return self.others.any_answered_after(self.begun)
+
+    @property
+    def counted(self) -> Failures:
+        """The failures, the last one's circumstances included."""
+        beside = self.failures.beside_answers + self.is_beside_answers
+        return replace(self.failures, beside_answers=beside)
+
+    @property
+    def due_at(self) -> float:
+        sooner = self.failures.are_its_own or self.is_beside_answers
+        return self.failures.soonest if sooner else self.failures.latest
+
+
+class Retries:
+    """The items of a chunk that failed in passing and have no result yet."""
+
+    def __init__(self, stored: Mapping[int, Failures], others: Requests, clock: Clock) -> None:
+        """Take up what was stored.
+
+        Args:
+            stored: Failures by the item's number.
+            others: The requests whose answers speak against an item that failed before.
+            clock: The time.
+        """
+        self._clock = clock
+        self._waiting = {
+            number: _Waiting(self._read(failures), others, others.begun)
+            for number, failures in stored.items()
+        }
+
+    def __contains__(self, number: int) -> bool:
+        """Tell whether an item failed before."""
+        return number in self._waiting
+
+    def of(self, number: int) -> Failures:
+        """Return how an item failed so far."""
+        waiting = self._waiting.get(number)
+        return Failures() if waiting is None else waiting.counted
+
+    def failed(self, number: int, error: TollhouseError, others: Requests) -> bool:
+        """Note that a try failed; tell whether it was the last."""
+        failures = after_failure(self.of(number), error, self._clock.monotonic())
+        self._waiting[number] = _Waiting(failures, others, others.begun)
+        return failures.are_final
+
+    def ended(self, number: int) -> None:
+        """Forget an item that has its result."""
+        self._waiting.pop(number, None)
+
+    def next(self, held: Collection[int]) -> tuple[int, float] | None:
+        """Return the item that is due first, and in how many seconds; None where none waits.
+
+        Args:
+            held: Items that are not tried now, due or not.
+        """
+        waiting = ((each.due_at, at) for at, each in self._waiting.items() if at not in held)
+        due_at, number = min(waiting, default=(0.0, -1))
+        return None if number < 0 else (number, max(0.0, due_at - self._clock.monotonic()))
+
+    def stored(self) -> Mapping[int, Failures]:
+        """Return what has to be known when the chunk is taken up again."""
+        offset = self._unix_offset()
+        return {at: each.counted.shifted(offset) for at, each in self._waiting.items()}
+
+    def _read(self, failures: Failures) -> Failures:
+        # The wall clock may have been set back since.
+        last = self._clock.monotonic() + LONGEST_WAIT
+        found = failures.shifted(-self._unix_offset())
+        return replace(found, soonest=min(found.soonest, last), latest=min(found.latest, last))
+
+    def _unix_offset(self) -> float:
+        return self._clock.now().timestamp() - self._clock.monotonic()
+
+
+def after_failure(before: Failures, error: TollhouseError, now: float) -> Failures:
+    """Return an item's failures with one more.
+
+    Args:
+        before: Those so far.
+        error: The last one.
+        now: When it failed, in seconds.
+    """
+    hint = float(error.retry_after or 0)
+    if error.kind == "rate_limited":
+        wait = max(hint, min(2.0**before.limited, _LONGEST_LIMITED))
+        at = now + min(wait, LONGEST_WAIT)
+        return replace(before, limited=before.limited + 1, soonest=at, latest=at)
+    step = min(before.failed, TRIES - 2)
+    return replace(
+        before,
+        failed=before.failed + 1,
+        soonest=now + min(max(hint, _BESIDE_ANSWERS[step]), LONGEST_WAIT),
+        latest=now + min(max(hint, _WITHOUT_ANSWERS[step]), LONGEST_WAIT),
+    )

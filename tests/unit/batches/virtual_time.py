@@ -1,0 +1,58 @@
+"""An event loop whose time passes only while everybody waits, and then at once."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tollhouse.testing.clock import START
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from datetime import datetime
+
+
+class _Selector(selectors.SelectSelector):
+    """Waits for nothing: it moves the time instead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise AssertionError("everybody waits, and nothing will ever happen")
+        self.passed += timeout
+        return super().select(0)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Runs hours in no time; what it runs may use no threads."""
+
+    def __init__(self) -> None:
+        self._waits = _Selector()
+        super().__init__(self._waits)
+
+    def time(self) -> float:
+        return self._waits.passed
+
+
+class VirtualClock:
+    """The time of the running loop; fulfils `kernel.clock.Clock`."""
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+T = TypeVar("T")
+
+
+def run_virtually(scenario: Coroutine[Any, Any, T]) -> T:
+    """Run a scenario; its hours take as long as its work."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(scenario)
