@@ -298,18 +298,24 @@ async def connect(target: Remote | Folder) -> AsyncGenerator[Server]:
         async with _remote(target) as server:
             yield server
         return
-    settings = load_settings(target)
-    control_socket = DataFolder(settings.data_dir).control_socket
+    data_dir = _data_dir(target)
+    control_socket = DataFolder(data_dir).control_socket
     if target.api_key is not None:
-        async with _at_address_of(settings.data_dir, target.api_key) as server:
+        async with _at_address_of(data_dir, target.api_key) as server:
             yield server
         return
     if answers(control_socket):
         async with _over_socket(control_socket) as server:
             yield server
         return
-    async with _in_process(settings) as server:
+    async with _in_process(load_settings(target)) as server:
         yield server
+
+
+def _data_dir(target: Folder) -> Path:
+    from tollhouse.settings.loader import locate
+
+    return locate(config=target.config, env=os.environ, data_dir=target.data_dir)
 
 
 def load_settings(target: Folder, **overrides: object) -> Settings:

@@ -77,6 +77,32 @@ def load(
     raise ConfigError(lines)
 
 
+def locate(
+    *, config: Path | None, env: Mapping[str, str], data_dir: Path | None, cwd: Path | None = None
+) -> Path:
+    """Return the data folder that `load` would find, whatever else may be wrong with the settings.
+
+    Who talks to a server that runs needs no other setting, nor the variables that the file refers
+    to: those of the server's shell may be missing in another one.
+
+    Args:
+        config: The configuration file that the command line names; None to look for one.
+        env: The environment.
+        data_dir: The folder that the command line names.
+        cwd: Where relative paths start; the process's own if None.
+
+    Raises:
+        ConfigError: The path leads nowhere.
+    """
+    here = cwd or Path.cwd()
+    path = config_file(config, env, data_folder(env, data_dir, here), here)
+    try:
+        document = read_document(path, env) if path else Document()
+    except ConfigError:  # told by whoever needs the rest
+        document = Document()
+    return data_folder(env, data_dir, here, _written_folder(document, path))
+
+
 def config_file(
     config: Path | None, env: Mapping[str, str], folder: Path, cwd: Path
 ) -> Path | None:
