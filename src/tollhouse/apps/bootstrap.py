@@ -62,7 +62,7 @@ async def bootstrap(
         identity: Makes the account and the keys.
         accounting: Grants the credits.
         settings: The credits that the account is given, which are no purchase, and whether there
-            is a simulated provider.
+            is any provider but the simulated one.
     """
     account, workspace = await identity.create_account(write, ACCOUNT_NAME)
     await identity.change_account(write, OPERATOR, account.id, intern_programme=True)
@@ -76,8 +76,8 @@ async def bootstrap(
 
 
 def _simulates(settings: Settings) -> bool:
-    kinds = {provider.kind for provider in settings.providers}
-    return not kinds or "simulated" in kinds
+    """Tell whether nothing but simulated models can answer."""
+    return {provider.kind for provider in settings.providers} == {"simulated"}
 
 
 async def new_keys(

@@ -29,9 +29,13 @@ class ProviderCheck(NamedTuple):
 
 
 async def check_providers(settings: Settings) -> Mapping[str, ProviderCheck]:
-    """Ask every provider of the settings for its list of models; return what came of it by slug."""
-    upstream = partial(open_upstream, settings)
-    providers = build_providers(settings.providers, settings.upstream, upstream)
+    """Ask every provider that is no simulated one for its list of models.
+
+    Returns:
+        What came of it, by slug.
+    """
+    real = [each for each in settings.providers if each.kind != "simulated"]
+    providers = build_providers(real, settings.upstream, partial(open_upstream, settings))
     try:
         found = await asyncio.gather(*map(_check, providers.values()))
     finally:

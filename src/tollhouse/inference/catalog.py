@@ -72,21 +72,23 @@ def build_catalog(
 
     Args:
         models: The models of the settings.
-        providers: The providers of the settings by slug; none means that the simulated one is
-            there, so that a first start answers.
+        providers: The providers of the settings by slug.
         now: The instant whose list prices hold.
 
     Raises:
         StartError: A model's price is neither given nor on the price list.
     """
     own = [_model(each, providers, now) for each in models]
-    if not providers:
-        own.extend(simulated.models())
-    for each in providers.values():
-        if each.kind == "simulated":
-            own.extend(simulated.models(each.slug))
+    taken = {each.id for each in own}
+    acted = [
+        model
+        for each in providers.values()
+        if each.kind == "simulated"
+        for model in simulated.models(each.slug)
+        if model.id not in taken
+    ]
     listed = [model for each in providers.values() for model in _listed(each, now)]
-    return Catalog([*listed, *own])
+    return Catalog([*listed, *own, *acted])
 
 
 def _listed(provider: ProviderSettings, now: datetime) -> list[Model]:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 SIMULATED = "simulated"
-"""The provider that is there when no provider is listed."""
+"""Slug, and kind, of the provider that is there unless it is switched off."""
+_OFF = frozenset(("false", "no", "off", "0", "f", "n"))
+"""What pydantic takes for false, in small letters."""
 
 
 class _Named(NamedTuple):
@@ -35,6 +37,16 @@ def agreement_problems(tree: Mapping[str, object]) -> list[Problem]:
     models = list(_named(tree, (), "models", "id"))
     repeated = [each for named in (guardrails, providers, models) for each in _repeated(named)]
     return [*repeated, *_unknown_providers(tree, providers, models)]
+
+
+def adds_simulated(providers: Iterable[tuple[object, object]]) -> bool:
+    """Tell whether the simulated provider joins those that are listed.
+
+    Args:
+        providers: Slug and kind of each that is listed. One of that kind is there already; one that
+            has the slug keeps it.
+    """
+    return all(SIMULATED not in (slug, kind) for slug, kind in providers)
 
 
 def _named(
@@ -63,7 +75,12 @@ def _repeated(entries: list[_Named]) -> Iterator[Problem]:
 def _unknown_providers(
     tree: Mapping[str, object], providers: list[_Named], models: list[_Named]
 ) -> Iterator[Problem]:
-    slugs = {provider.name for provider in providers} if tree.get("providers") else {SIMULATED}
+    slugs = {provider.name for provider in providers}
+    switched_off = str(tree.get("simulated_models", True)).strip().lower() in _OFF
+    if not switched_off and adds_simulated(
+        (each.name, each.entry.get("kind")) for each in providers
+    ):
+        slugs.add(SIMULATED)
     for model in models:
         for endpoint in _named(model.entry, model.location[:-1], "endpoints", "provider"):
             if endpoint.name not in slugs:

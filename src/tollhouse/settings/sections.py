@@ -37,7 +37,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from tollhouse.settings.agreement import agreement_problems
+from tollhouse.settings.agreement import SIMULATED, adds_simulated, agreement_problems
 from tollhouse.settings.fields import (
     ApiKey,
     BaseUrl,
@@ -488,16 +488,32 @@ class Settings(Section):
     guardrails: tuple[GuardrailSettings, ...] = Field(
         default=(), description="The guardrails that policies may name."
     )
+    simulated_models: bool = Field(
+        default=True,
+        description="Whether the simulated provider is there beside those that are listed, with "
+        "its models (simulated/echo and others). They answer without a network and cost what "
+        "/models says of them; no other model ever falls back on them.",
+    )
     providers: tuple[ProviderSettings, ...] = Field(
-        default=(), description="The providers. Without any, the simulated one is there."
+        default=(), validate_default=True, description="The providers."
     )
     models: tuple[ModelSettings, ...] = Field(
         default=(), description="The models of the catalogue."
     )
 
+    @field_validator("providers", mode="after")
+    @classmethod
+    def _with_simulated(
+        cls, value: tuple[ProviderSettings, ...], info: ValidationInfo
+    ) -> tuple[ProviderSettings, ...]:
+        wanted = info.data.get("simulated_models", True)
+        if wanted and adds_simulated((each.slug, each.kind) for each in value):
+            return (*value, ProviderSettings(slug=SIMULATED, kind=SIMULATED, name="Simulated"))
+        return value
+
     @model_validator(mode="after")
     def _names_fit(self) -> Settings:
-        named = self.model_dump(include={"guardrails", "providers", "models"})
+        named = self.model_dump(include={"simulated_models", "guardrails", "providers", "models"})
         problems = agreement_problems(named)
         if problems:
             # One text: pydantic has no way to report several places from here. `load` asks

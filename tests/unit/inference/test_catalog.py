@@ -77,7 +77,7 @@ def test_an_endpoint_has_the_batch_price_factor_of_its_settings() -> None:
 
 def test_models_keep_the_order_of_the_settings() -> None:
     ids = ["acme/z", "acme/a", "acme/y"]
-    assert [each.id for each in catalog(*map(model, ids)).models] == ids
+    assert [each.id for each in catalog(*map(model, ids)).models][:3] == ids
 
 
 def test_a_variant_is_a_model_of_its_own() -> None:
@@ -131,8 +131,20 @@ def test_without_a_provider_the_simulated_models_are_there() -> None:
     assert [endpoint.provider for endpoint in echo.endpoints] == ["simulated"]
 
 
-def test_with_another_provider_the_simulated_models_are_not_there() -> None:
-    assert [each.id for each in catalog(model()).models] == ["acme/large"]
+def test_the_simulated_models_stand_behind_those_of_another_provider() -> None:
+    both = catalog(model())
+    assert both.models[0].id == "acme/large"
+    assert {each.name.partition(":")[0] for each in both.models[1:]} == {"Simulated"}
+
+
+def test_no_other_model_is_served_by_the_simulated_provider() -> None:
+    served = catalog(model()).find("acme/large").endpoints
+    assert [each.provider for each in served] == ["acme"]
+
+
+def test_a_model_of_the_settings_keeps_its_id_from_a_simulated_one() -> None:
+    found = catalog(model("simulated/echo")).find("simulated/echo")
+    assert [each.provider for each in found.endpoints] == ["acme"]
 
 
 def test_a_listed_simulated_provider_brings_its_models() -> None:

@@ -44,9 +44,26 @@ def test_the_simulated_provider_is_there_when_none_is_listed(load_text: Load) ->
     assert settings.models[0].endpoints[0].provider == "simulated"
 
 
-def test_the_simulated_provider_is_not_there_beside_others(problems_of: Problems) -> None:
+@pytest.mark.parametrize("others", ["", "providers: [{slug: a, kind: anthropic}]\n"])
+def test_the_simulated_provider_is_there_beside_others(load_text: Load, others: str) -> None:
     model = MODEL.replace("PROVIDER", "simulated")
-    (problem,) = problems_of(f"providers: [{{slug: a, kind: anthropic}}]\nmodels: [{model}]")
+    providers = load_text(f"{others}models: [{model}]").providers
+    assert (providers[-1].slug, providers[-1].kind) == ("simulated", "simulated")
+
+
+@pytest.mark.parametrize(
+    "configured", ["{slug: simulated, kind: anthropic}", "{slug: pretend, kind: simulated}"]
+)
+def test_what_has_its_name_or_its_kind_stands_for_the_simulated_provider(
+    load_text: Load, configured: str
+) -> None:
+    assert len(load_text(f"providers: [{configured}]").providers) == 1
+
+
+@pytest.mark.parametrize("off", ["false", "'off'", "no", "'0'"])
+def test_the_simulated_provider_can_be_switched_off(problems_of: Problems, off: str) -> None:
+    model = MODEL.replace("PROVIDER", "simulated")
+    (problem,) = problems_of(f"simulated_models: {off}\nmodels: [{model}]")
     assert problem.startswith("models[0].endpoints[0].provider: no provider is called 'simulated'")
 
 

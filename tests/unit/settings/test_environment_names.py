@@ -45,6 +45,7 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_SERVER__KEEP_ALIVE_SECONDS": _seconds,
     "TOLLHOUSE_SERVER__DISCOVER_LOCAL_MODELS": st.booleans(),
     "TOLLHOUSE_SERVER__CORE_DUMPS": st.booleans(),
+    "TOLLHOUSE_SIMULATED_MODELS": st.booleans(),
     "TOLLHOUSE_ACCOUNTING__INITIAL_GRANT": _credits,
     "TOLLHOUSE_ACCOUNTING__JOURNAL_SYNC": st.sampled_from(["group", "always"]),
     "TOLLHOUSE_ACCOUNTING__VERIFY_SECONDS": _pauses,

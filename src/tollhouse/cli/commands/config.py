@@ -118,13 +118,12 @@ def _found(settings: "Settings", file: Path | None) -> dict[str, Any]:
     """Return what the settings amount to, once every price is known."""
     from tollhouse.apps.ground import read_catalog
     from tollhouse.kernel.clock import SystemClock
-    from tollhouse.settings.agreement import SIMULATED
 
     catalog = read_catalog(settings, SystemClock())
     return {
         "config": None if file is None else str(file),
         "data_dir": str(settings.data_dir),
         "database": "sqlite" if settings.database_url is None else "postgresql",
-        "providers": [each.slug for each in settings.providers] or [SIMULATED],
+        "providers": [each.slug for each in settings.providers],
         "models": len(catalog.models),
     }

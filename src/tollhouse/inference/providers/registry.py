@@ -8,8 +8,6 @@ from tollhouse.inference.formats.chat_completions.errors import parse_error_even
 from tollhouse.inference.formats.messages.errors import parse_error
 from tollhouse.inference.providers.http import HttpProvider
 from tollhouse.inference.providers.profiles import server_of
-from tollhouse.inference.providers.simulated.models import SLUG as SIMULATED
-from tollhouse.inference.providers.simulated.provider import NAME as SIMULATED_NAME
 from tollhouse.inference.providers.simulated.provider import SimulatedProvider
 from tollhouse.inference.types import Dialect
 from tollhouse.inference.upstream.port import TimeLimits
@@ -37,9 +35,7 @@ class UpstreamFactory(Protocol):
 def build_providers(
     providers: Sequence[ProviderSettings], limits: UpstreamSettings, upstream: UpstreamFactory
 ) -> Mapping[str, Provider]:
-    """Return the configured providers by slug; the simulated one where there is none."""
-    if not providers:
-        return {SIMULATED: SimulatedProvider(SIMULATED_NAME, "cancel")}
+    """Return the configured providers by slug."""
     return {each.slug: _BY_KIND[each.kind](each, limits, upstream) for each in providers}
 
 

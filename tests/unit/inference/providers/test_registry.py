@@ -24,11 +24,6 @@ def settings(slug: str, kind: str, **fields: Any) -> ProviderSettings:
     return ProviderSettings.model_validate({"slug": slug, "kind": kind} | fields)
 
 
-def test_without_settings_the_simulated_provider_is_there() -> None:
-    built = build_providers([], LIMITS, no_transport)
-    assert [(slug, each.name) for slug, each in built.items()] == [("simulated", "Simulated")]
-
-
 def test_every_provider_is_found_by_its_slug_and_has_its_name() -> None:
     listed = [
         settings("a", "simulated", on_disconnect="drain"),
