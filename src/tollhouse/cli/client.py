@@ -65,14 +65,16 @@ class Streamed:
 class Server:
     """A server that answers control requests."""
 
-    def __init__(self, http: httpx2.AsyncClient, *, remote: bool) -> None:
+    def __init__(self, http: httpx2.AsyncClient, *, remote: bool, place: str = "") -> None:
         """Take an open client whose base URL is the API's.
 
         Args:
             http: The client.
             remote: Whether the server wants a key.
+            place: The server's address, or its data folder.
         """
         self._http = http
+        self.place = place
         self._remote = remote
 
     async def get(self, path: str, **query: object) -> Any:  # noqa: ANN401 - JSON is anything
@@ -305,7 +307,7 @@ async def connect(target: Remote | Folder) -> AsyncGenerator[Server]:
             yield server
         return
     if answers(control_socket):
-        async with _over_socket(control_socket) as server:
+        async with _over_socket(control_socket, str(data_dir)) as server:
             yield server
         return
     async with _in_process(load_settings(target)) as server:
@@ -364,7 +366,7 @@ async def _remote(target: Remote, *, near: bool = False) -> AsyncGenerator[Serve
     async with httpx2.AsyncClient(
         base_url=target.base_url, headers=headers, timeout=_SECONDS, trust_env=not near
     ) as http:
-        yield Server(http, remote=True)
+        yield Server(http, remote=True, place=target.base_url)
 
 
 @asynccontextmanager
@@ -384,11 +386,11 @@ async def _at_address_of(data_dir: Path, api_key: Secret) -> AsyncGenerator[Serv
 
 
 @asynccontextmanager
-async def _over_socket(control_socket: Path) -> AsyncGenerator[Server]:
+async def _over_socket(control_socket: Path, place: str) -> AsyncGenerator[Server]:
     import httpx2
 
     async with _local_client(httpx2.AsyncHTTPTransport(uds=str(control_socket))) as http:
-        yield Server(http, remote=False)
+        yield Server(http, remote=False, place=place)
 
 
 @asynccontextmanager
@@ -402,7 +404,7 @@ async def _in_process(settings: Settings) -> AsyncGenerator[Server]:
         # The two libraries name ASGI's types differently.
         _local_client(httpx2.ASGITransport(app=cast("Any", front))) as http,
     ):
-        yield Server(http, remote=False)
+        yield Server(http, remote=False, place=str(settings.data_dir))
 
 
 def _local_client(transport: httpx2.AsyncBaseTransport) -> httpx2.AsyncClient:

@@ -20,7 +20,8 @@ from typer.core import TyperCommand
 
 from tollhouse.cli import output
 from tollhouse.cli.client import Server, connect
-from tollhouse.cli.options import ApiKey, BaseUrl, Config, DataDir, Json
+from tollhouse.cli.options import Account, ApiKey, BaseUrl, Config, DataDir, Json
+from tollhouse.cli.references import chosen_account
 from tollhouse.cli.target import Flags, Folder, Remote, choose
 from tollhouse.kernel.secret import Secret
 from tollhouse.kernel.start import StartError
@@ -70,10 +71,12 @@ def control_command(
     """
 
     def register(work: Work[P]) -> Work[P]:
-        def command(**given: Any) -> None:  # noqa: ANN401 - as typer passes them
-            _run(work, given, by_key=by_key, alone=alone)
-
         own = list(inspect.signature(work).parameters.values())[1:]
+        in_account = any(each.annotation == Account for each in own)
+
+        def command(**given: Any) -> None:  # noqa: ANN401 - as typer passes them
+            _run(work, given, by_key=by_key, in_account=in_account, alone=alone)
+
         parameters = [_keyword(each) for each in own if each.name not in _COMMON]
         parameters += [
             inspect.Parameter(
@@ -122,6 +125,7 @@ def _run(
     given: dict[str, Any],
     *,
     by_key: bool,
+    in_account: bool,
     alone: Callable[..., output.Shown | None] | None,
 ) -> None:
     _require_text(given)
@@ -138,7 +142,7 @@ def _run(
     target = choose(flags, os.environ, by_key=by_key)
     shown = None if alone is None else alone(**given)
     if shown is None:
-        shown = asyncio.run(_ask(work, target, given))
+        shown = asyncio.run(_ask(work, target, given, in_account=in_account))
     output.show(shown, output.style(as_json=as_json))
     if isinstance(shown, output.Report | output.Written) and shown.exit_code:
         raise typer.Exit(shown.exit_code)
@@ -155,9 +159,15 @@ def _require_text(given: Mapping[str, object]) -> None:
 
 
 async def _ask(
-    work: Callable[..., Awaitable[output.Shown]], target: Remote | Folder, given: dict[str, Any]
+    work: Callable[..., Awaitable[output.Shown]],
+    target: Remote | Folder,
+    given: dict[str, Any],
+    *,
+    in_account: bool,
 ) -> output.Shown:
     async with connect(target) as server:
+        if in_account and not given.get("installation"):
+            given["account"] = await chosen_account(server, given["account"])
         return await work(server, **given)
 
 

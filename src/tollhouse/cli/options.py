@@ -55,10 +55,16 @@ Account = Annotated[
     str | None,
     typer.Option(
         "--account",
-        metavar="ID",
-        help="The account that is meant, where there are several; needs an operator.",
+        metavar="ACCOUNT",
+        help="The account that is meant, by id or name; TOLLHOUSE_ACCOUNT, or what `tollhouse "
+        "accounts use` chose, unless given. Needs an operator.",
     ),
 ]
+OneAccount = Annotated[
+    str | None,
+    typer.Option("--account", metavar="ACCOUNT", help="One account alone, by id or name."),
+]
+"""Where every account is meant unless one is given."""
 
 
 class Switch(StrEnum):

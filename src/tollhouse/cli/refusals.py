@@ -76,7 +76,10 @@ def _message(reply: Any) -> str | None:  # noqa: ANN401 - JSON is anything
 def _advice(status: int, said: str, path: str, remote: bool) -> str:
     noun = path.strip("/").partition("/")[0]
     if status == HTTPStatus.BAD_REQUEST and "account_id" in said:
-        return "Add --account ID; `tollhouse accounts list` shows the accounts."
+        return (
+            "Add --account NAME, or choose one with `tollhouse accounts use NAME`; "
+            "`tollhouse accounts list` shows them."
+        )
     if status == HTTPStatus.NOT_FOUND and noun in _NOUNS:
         return f"`tollhouse {_NOUNS[noun]} list` shows what there is."
     if status == HTTPStatus.PAYMENT_REQUIRED and path.startswith(_ONE_BATCH):

@@ -13,7 +13,7 @@ from tollhouse.kernel.money import parse_credits, parse_limit, parse_signed_cred
 from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 HASH_LENGTH = 64
 SHORTEST_PREFIX = 4
@@ -163,23 +163,6 @@ def is_whole_hash(text: str) -> bool:
     return len(text) == HASH_LENGTH and _HEX.fullmatch(text) is not None
 
 
-def hash_with_prefix(prefix: str, hashes: Iterable[str]) -> str:
-    """Return the one hash that begins like this.
-
-    Raises:
-        StartError: The prefix is too short or no hash's, or fits none or several.
-    """
-    if len(prefix) < SHORTEST_PREFIX or _HEX.fullmatch(prefix) is None:
-        message = (
-            f"{prefix!r} is no hash of a key: give at least its first {SHORTEST_PREFIX} digits, "
-            "as `tollhouse keys list` shows them"
-        )
-        raise StartError(message)
-    found = [each for each in hashes if each.startswith(prefix)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        message = f"{len(found)} keys have a hash that begins with {prefix}: give more of it"
-    else:
-        message = f"no key has a hash that begins with {prefix}: `tollhouse keys list --all`"
-    raise StartError(message)
+def is_hash_prefix(text: str) -> bool:
+    """Tell whether a text is enough of a hash to look for it."""
+    return len(text) >= SHORTEST_PREFIX and _HEX.fullmatch(text) is not None

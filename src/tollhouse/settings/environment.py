@@ -22,6 +22,7 @@ TEST_PREFIX = "TOLLHOUSE_TEST_"
 CONFIG = "TOLLHOUSE_CONFIG"
 DATA_DIR = "TOLLHOUSE_DATA_DIR"
 BASE_URL = "TOLLHOUSE_BASE_URL"
+ACCOUNT = PREFIX + "ACCOUNT"
 API_KEY = "TOLLHOUSE_API_KEY"
 
 _STRUCTURED = frozenset(("guardrails", "providers", "models"))
@@ -47,6 +48,11 @@ OTHER_NAMES: Mapping[str, OtherName] = {
     ),
     API_KEY: OtherName(
         "text", "none", "For the command line: the management key to show to that server."
+    ),
+    ACCOUNT: OtherName(
+        "text",
+        "none",
+        "For the command line: the account that is meant where none is named, by id or name.",
     ),
 }
 

@@ -19,7 +19,7 @@ def envelope(message: object) -> dict[str, object]:
         (402, "Too few credits.", "/batches", True, "Too few credits."),
         (403, "This needs a management key.", "/keys", True, "TOLLHOUSE_API_KEY to such a key"),
         (403, "No inference; use an API key.", "/batches", True, "`tollhouse keys create NAME`"),
-        (400, "Name the account: account_id.", "/keys", False, "Add --account ID"),
+        (400, "Name the account: account_id.", "/keys", False, "Add --account NAME"),
         (400, "slug: taken", "/workspaces", True, "slug: taken."),
         (500, "Internal server error.", "/keys", True, "The server's log says more."),
         (429, "Too often.", "/keys", True, "Too often."),

@@ -7,10 +7,13 @@ import typer
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
+from tollhouse.cli.default_account import remember
 from tollhouse.cli.options import Programme, VaultWrites, switches
-from tollhouse.cli.output import Listing, Record, field
+from tollhouse.cli.output import Column, Listing, Record, field
 from tollhouse.cli.policies import PolicyFile, with_policy
+from tollhouse.cli.references import account_id, chosen_account
 from tollhouse.cli.values import segment
+from tollhouse.kernel.start import StartError
 
 app = noun("accounts", "Accounts: who pays. Each has workspaces, users, keys and credits.")
 
@@ -39,7 +42,7 @@ Exempt = Annotated[
         help="Whether its requests to free models are not limited.",
     ),
 ]
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the account.")]
+Id = Annotated[str, typer.Argument(metavar="ACCOUNT", help="Id or name of the account.")]
 
 
 @control_command(
@@ -66,14 +69,42 @@ async def create(
 @control_command(app, "list", "tollhouse accounts list", "tollhouse accounts list --json")
 async def list_(server: Server) -> Listing:
     """List the accounts, oldest first."""
-    columns = [field("id"), field("name"), field("type"), field("created_at", "created")]
+    chosen = await chosen_account(server, None)
+    columns = [
+        field("id"),
+        field("name"),
+        field("type"),
+        field("created_at", "created"),
+        Column("used", lambda account: "yes" if account["id"] == chosen else None),
+    ]
     return Listing(await server.all_of("/accounts"), columns)
 
 
-@control_command(app, "show", "tollhouse accounts show ID")
+@control_command(app, "use", 'tollhouse accounts use "Acme Ltd"', "tollhouse accounts use --none")
+async def use(
+    server: Server,
+    account: Annotated[
+        str | None, typer.Argument(metavar="ACCOUNT", help="Id or name of the account.")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Choose none any more.")] = False,
+) -> Record:
+    """Choose the account that commands mean which name none, for this user and this server."""
+    if (account is None) is not none:
+        message = "name an account, or give --none"
+        raise StartError(message)
+    if account is None:
+        remember(server.place, None)
+        return Record({"account_id": None})
+    path = f"/accounts/{segment(await account_id(server, account))}"
+    found = (await server.get(path))["data"]
+    remember(server.place, found["id"])
+    return Record({"account_id": found["id"], "name": found["name"]})
+
+
+@control_command(app, "show", "tollhouse accounts show ID", 'tollhouse accounts show "Acme Ltd"')
 async def show(server: Server, account: Id) -> Record:
     """Show an account."""
-    path = f"/accounts/{segment(account)}"
+    path = f"/accounts/{segment(await account_id(server, account))}"
     return Record(await with_policy(server, path, (await server.get(path))["data"], None))
 
 
@@ -98,7 +129,7 @@ async def set_(
     vault_writes: VaultWrites = None,
 ) -> Record:
     """Change what is given of an account; how it pays only as an operator."""
-    path = f"/accounts/{segment(account)}"
+    path = f"/accounts/{segment(await account_id(server, account))}"
     body = changes(name=name, type=pays, free_limits_exempt=exempt)
     body |= switches(programme, vault_writes)
     some({**body, **changes(policy=policy)})

@@ -9,6 +9,7 @@ from tollhouse.cli.client import Server
 from tollhouse.cli.control import control_command
 from tollhouse.cli.options import Account
 from tollhouse.cli.output import Listing, field
+from tollhouse.cli.references import key_hash, workspace_id
 
 app = typer.Typer(rich_markup_mode=None)
 """Without a name: its one command stands beside the nouns."""
@@ -46,10 +47,14 @@ async def activity(
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="HASH", help="One key alone: its whole hash.")
+        str | None,
+        typer.Option("--key", metavar="KEY", help="One key alone: its hash, name or label."),
     ] = None,
     workspace: Annotated[
-        str | None, typer.Option("--workspace", metavar="ID", help="One workspace alone: its id.")
+        str | None,
+        typer.Option(
+            "--workspace", metavar="WORKSPACE", help="One workspace alone: its id, slug or name."
+        ),
     ] = None,
     by: Annotated[
         By | None, typer.Option("--by", help="A row for each key, or for each workspace.")
@@ -61,8 +66,10 @@ async def activity(
         "date": day,
         "from": since,
         "to": until,
-        "api_key_hash": key,
-        "workspace_id": workspace,
+        "api_key_hash": None if key is None else await key_hash(server, key, account),
+        "workspace_id": None
+        if workspace is None
+        else await workspace_id(server, workspace, account),
         "group_by": None if by is None else by.value,
         "account_id": account,
         "limit": MOST_ROWS,

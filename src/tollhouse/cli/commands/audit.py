@@ -38,7 +38,7 @@ Installation = Annotated[
     app,
     "export",
     "tollhouse audit export -o audit.jsonl",
-    "tollhouse audit export --account ID | jq -r .action",
+    "tollhouse audit export --account acme | jq -r .action",
     "tollhouse audit export --installation -o installation.jsonl --force",
 )
 async def export(

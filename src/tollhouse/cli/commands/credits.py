@@ -26,7 +26,7 @@ IdempotencyKey = Annotated[
     app,
     "add",
     "tollhouse credits add 25",
-    "tollhouse credits add 100 --account ID --idempotency-key invoice-17",
+    "tollhouse credits add 100 --account acme --idempotency-key invoice-17",
 )
 async def add(
     server: Server,
@@ -54,7 +54,7 @@ async def add(
     app,
     "grant",
     'tollhouse credits grant 5 --note "for the trial"',
-    "tollhouse credits grant 5 --account ID --idempotency-key trial-3",
+    "tollhouse credits grant 5 --account acme --idempotency-key trial-3",
 )
 async def grant(
     server: Server,
@@ -78,7 +78,7 @@ async def grant(
     app,
     "refund",
     "tollhouse credits refund 25 --idempotency-key refund-17",
-    'tollhouse credits refund 10 --account ID --note "invoice 17"',
+    'tollhouse credits refund 10 --account acme --note "invoice 17"',
 )
 async def refund(
     server: Server,
@@ -105,7 +105,7 @@ async def refund(
     app,
     "adjust",
     'tollhouse credits adjust -0.02 --generation gen-... --note "the provider billed it"',
-    'tollhouse credits adjust 1.5 --note "an outage" --account ID --idempotency-key outage-4',
+    'tollhouse credits adjust 1.5 --note "an outage" --account acme --idempotency-key outage-4',
     dashes=True,
 )
 async def adjust(
@@ -142,7 +142,7 @@ async def adjust(
     )
 
 
-@control_command(app, "show", "tollhouse credits show", "tollhouse credits show --account ID")
+@control_command(app, "show", "tollhouse credits show", "tollhouse credits show --account acme")
 async def show(server: Server, account: Account = None) -> Record:
     """Show what an account was given, what it used and what is left."""
     found = (await server.get("/credits", account_id=account))["data"]

@@ -8,6 +8,7 @@ import typer
 from tollhouse.cli.client import connect
 from tollhouse.cli.control import changes, examples, noun
 from tollhouse.cli.options import Account, Config, DataDir
+from tollhouse.cli.references import chosen_account, workspace_id
 from tollhouse.cli.target import Folder
 
 app = noun(
@@ -64,8 +65,10 @@ def run(
     from tollhouse.cli.egress.run import run_behind_proxy
 
     async def work() -> int:
-        wanted = {"workspace_id": workspace, **changes(account_id=account)}
         async with connect(Folder(data_dir, config)) as server:
+            chosen = await chosen_account(server, account)
+            found = await workspace_id(server, workspace, chosen)
+            wanted = {"workspace_id": found, **changes(account_id=chosen)}
             return await run_behind_proxy(server, wanted, command, gateway=gateway)
 
     raise typer.Exit(asyncio.run(work()))

@@ -3,30 +3,23 @@
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
-from tollhouse.cli.options import Account
+from tollhouse.cli.options import Account, OneAccount
 from tollhouse.cli.output import Column, Item, Listing, Record, field
 from tollhouse.cli.policies import PolicyFile, with_policy
-from tollhouse.cli.values import (
-    credits_text,
-    expiry,
-    hash_with_prefix,
-    is_whole_hash,
-    limit_text,
-    segment,
-)
+from tollhouse.cli.references import all_keys, chosen_account, key_hash, user_id, workspace_id
+from tollhouse.cli.values import credits_text, expiry, limit_text
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.start import StartError
 
 app = noun("keys", "API keys: what programs show to the gateway. A key's text is shown once.")
 
 SHOWN_DIGITS = 12
-WORKSPACE_SLUG = "workspace"
 ISSUED = (
     *("key", "hash", "name", "kind", "operator", "account_id", "workspace_id", "expires_at"),
     *("limit", "limit_reset", "include_byok_in_limit"),
@@ -51,11 +44,12 @@ class Reset(StrEnum):
 Hash = Annotated[
     str,
     typer.Argument(
-        metavar="HASH", help="The key's hash, or the beginning of it that no other has."
+        metavar="KEY", help="The key's hash or the beginning of it, its name, or its label."
     ),
 ]
 Workspace = Annotated[
-    str | None, typer.Option("--workspace", metavar="WORKSPACE", help="Id or slug of a workspace.")
+    str | None,
+    typer.Option("--workspace", metavar="WORKSPACE", help="Id, slug or name of a workspace."),
 ]
 
 Limit = Annotated[
@@ -107,7 +101,8 @@ async def create(
     ] = False,
     workspace: Workspace = None,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="ID", help="The user that it is made for.")
+        str | None,
+        typer.Option("--user", metavar="USER", help="The user that it is made for, by id or name."),
     ] = None,
     expires: Annotated[
         str | None,
@@ -125,8 +120,8 @@ async def create(
         name=name,
         kind=kind.value,
         operator=operator or None,
-        workspace_id=workspace,
-        creator_user_id=user,
+        workspace_id=await _workspace(server, workspace, account),
+        creator_user_id=None if user is None else await user_id(server, user, account),
         expires_at=None if expires is None else expiry(expires, SystemClock().now()),
         **_limits(limit, limit_reset, include_byok),
         account_id=account,
@@ -147,12 +142,12 @@ async def list_(
     account: Account = None,
 ) -> Listing:
     """List the keys of an account, workspace by workspace, newest first."""
-    found = await _keys(server, account, workspace, every=every)
+    found = await all_keys(server, account, workspace, every=every)
     return Listing(found, _columns(SystemClock().now()))
 
 
 @control_command(app, "show", "tollhouse keys show 3fa94c1be0d7")
-async def show(server: Server, key: Hash, account: Account = None) -> Record:
+async def show(server: Server, key: Hash, account: OneAccount = None) -> Record:
     """Show a key, without its text."""
     path = await _path(server, key, account)
     return Record(await with_policy(server, path, (await server.get(path))["data"], None))
@@ -186,10 +181,12 @@ async def set_(
     ] = False,
     include_byok: IncludeByok = None,
     policy: PolicyFile = None,
-    account: Account = None,
+    account: OneAccount = None,
 ) -> Record:
     """Change what is given of a key; in force at once."""
-    body = changes(name=name, disabled=disabled, workspace_id=workspace)
+    chosen = await chosen_account(server, account)
+    moved = await _workspace(server, workspace, chosen)
+    body = changes(name=name, disabled=disabled, workspace_id=moved)
     body |= _limits(limit, limit_reset, include_byok)
     body |= _cleared("limit", body, clear=no_limit)
     body |= _cleared("limit_reset", body, clear=no_limit_reset)
@@ -200,7 +197,7 @@ async def set_(
 
 
 @control_command(app, "delete", "tollhouse keys delete 3fa94c1be0d7")
-async def delete(server: Server, key: Hash, account: Account = None) -> Record:
+async def delete(server: Server, key: Hash, account: OneAccount = None) -> Record:
     """Revoke a key for ever; in force at once."""
     return Record(await server.send("DELETE", await _path(server, key, account)))
 
@@ -223,33 +220,12 @@ def _cleared(name: str, body: Mapping[str, object], *, clear: bool) -> dict[str,
     return {name: None} if clear else {}
 
 
+async def _workspace(server: Server, named: str | None, account: str | None) -> str | None:
+    return None if named is None else await workspace_id(server, named, account)
+
+
 async def _path(server: Server, given: str, account: str | None) -> str:
-    if is_whole_hash(given):
-        return f"/keys/{given}"
-    keys = await _keys(server, account, None, every=True)
-    return f"/keys/{segment(hash_with_prefix(given.lower(), (key['hash'] for key in keys)))}"
-
-
-async def _keys(
-    server: Server, account: str | None, workspace: str | None, *, every: bool
-) -> list[dict[str, Any]]:
-    """Return keys with the slug of their workspace; the API lists one workspace at a time."""
-    if workspace is None:
-        workspaces = await server.all_of("/workspaces", account_id=account)
-    else:
-        path = f"/workspaces/{segment(workspace)}"
-        workspaces = [(await server.get(path, account_id=account))["data"]]
-    found: list[dict[str, Any]] = []
-    for each in workspaces:
-        keys = await server.all_of(
-            "/keys",
-            workspace_id=each["id"],
-            include_disabled=every,
-            include_expired=every,
-            account_id=account,
-        )
-        found += [{**key, WORKSPACE_SLUG: each["slug"]} for key in keys]
-    return found
+    return f"/keys/{await key_hash(server, given, account)}"
 
 
 def _columns(now: datetime) -> list[Column]:
@@ -257,7 +233,7 @@ def _columns(now: datetime) -> list[Column]:
         Column("hash", lambda key: key["hash"], short=lambda text: text[:SHOWN_DIGITS]),
         field("name"),
         Column("kind", kind_of),
-        field(WORKSPACE_SLUG),
+        field("workspace"),
         Column("state", lambda key: state_of(key, now)),
         field("label"),
         Column("usage", lambda key: credits_text(key["usage"])),

@@ -6,8 +6,9 @@ import typer
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import control_command, noun
-from tollhouse.cli.options import Account
+from tollhouse.cli.options import Account, OneAccount
 from tollhouse.cli.output import Column, Item, Listing, Record, Report, field
+from tollhouse.cli.references import account_id
 
 app = noun("ledger", "The ledger: whether the books are right, statements, unknown costs.")
 
@@ -50,7 +51,7 @@ async def verify(server: Server) -> Report:
     "statement",
     "tollhouse ledger statement",
     "tollhouse ledger statement --from 2026-01-01 --to 2026-02-01",
-    "tollhouse ledger statement --detail --account ID --json",
+    "tollhouse ledger statement --detail --account acme --json",
 )
 async def statement(
     server: Server,
@@ -106,14 +107,15 @@ def _about(line: Item) -> str | None:
 
 
 @control_command(
-    app, "unknown", "tollhouse ledger unknown", "tollhouse ledger unknown --account ID --json"
+    app, "unknown", "tollhouse ledger unknown", "tollhouse ledger unknown --account acme --json"
 )
-async def unknown(server: Server, account: Account = None) -> Listing:
+async def unknown(server: Server, account: OneAccount = None) -> Listing:
     """List generations whose cost nobody knows, newest first; of all accounts for an operator.
 
     `tollhouse credits adjust AMOUNT --generation ID --note TEXT` settles one.
     """
-    found = (await server.get("/ledger/unknown", account_id=account))["data"]
+    named = None if account is None else await account_id(server, account)
+    found = (await server.get("/ledger/unknown", account_id=named))["data"]
     columns = [
         field("id"),
         field("created_at", "created"),

@@ -8,11 +8,12 @@ from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.options import Account
 from tollhouse.cli.output import Listing, Record, field
+from tollhouse.cli.references import user_id
 from tollhouse.cli.values import segment
 
 app = noun("users", "Users: the people of an account, who create its keys.")
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the user.")]
+Id = Annotated[str, typer.Argument(metavar="USER", help="Id or name of the user.")]
 
 
 @control_command(
@@ -41,13 +42,14 @@ async def list_(server: Server, account: Account = None) -> Listing:
     return Listing(await server.all_of("/users", account_id=account), columns)
 
 
-@control_command(app, "show", "tollhouse users show ID")
+@control_command(app, "show", "tollhouse users show Ada")
 async def show(server: Server, user: Id, account: Account = None) -> Record:
     """Show a user."""
-    return Record((await server.get(f"/users/{segment(user)}", account_id=account))["data"])
+    path = f"/users/{segment(await user_id(server, user, account))}"
+    return Record((await server.get(path, account_id=account))["data"])
 
 
-@control_command(app, "set", "tollhouse users set ID --email ada@acme.example")
+@control_command(app, "set", "tollhouse users set Ada --email ada@acme.example")
 async def set_(
     server: Server,
     user: Id,
@@ -64,6 +66,6 @@ async def set_(
     body = changes(name=name)
     if email is not None:
         body["email"] = email or None
-    path = f"/users/{segment(user)}"
+    path = f"/users/{segment(await user_id(server, user, account))}"
     changed = await server.send("PATCH", path, some(body), query={"account_id": account})
     return Record(changed["data"])

@@ -9,6 +9,7 @@ from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun
 from tollhouse.cli.options import Account
 from tollhouse.cli.output import Listing, Record, Report, field, one_line
+from tollhouse.cli.references import intern_id, workspace_id
 from tollhouse.cli.values import segment
 
 app = noun(
@@ -31,9 +32,9 @@ Name = Annotated[
 ]
 OfIntern = Annotated[
     str | None,
-    typer.Option("--intern", metavar="ID", help="An intern's own vault, not the workspace's."),
+    typer.Option("--intern", metavar="INTERN", help="An intern's own vault, not the workspace's."),
 ]
-Intern = Annotated[str, typer.Argument(metavar="INTERN", help="The intern's id.")]
+Intern = Annotated[str, typer.Argument(metavar="INTERN", help="Name or id of the intern.")]
 
 
 @control_command(
@@ -41,7 +42,7 @@ Intern = Annotated[str, typer.Argument(metavar="INTERN", help="The intern's id."
     "set",
     "tollhouse vault set github_token --host api.github.com",
     "tollhouse vault set crm_key --host crm.example --host eu.crm.example --value-file crm.txt",
-    "tollhouse vault set crm_key --host crm.example --intern ID --value-file -",
+    "tollhouse vault set crm_key --host crm.example --intern ada --value-file -",
     by_key=True,
     surplus="there is an argument too many. A value is none: other users of the machine could see "
     "it. Type it when asked, pipe it in, or use --value-file.",
@@ -76,7 +77,7 @@ async def set_(
     from tollhouse.cli.vaults.value import read_value
     from tollhouse.cli.vaults.views import secret_report
 
-    path = f"{_vault(intern)}/{segment(name)}"
+    path = f"{await _vault(server, intern)}/{segment(name)}"
     for each in host:
         if doubt := doubt_about(each):
             _warn(f"{each}: {doubt}; binding a secret to a host is trust in it")
@@ -92,25 +93,25 @@ def _warn(text: str) -> None:
 
 
 @control_command(
-    app, "list", "tollhouse vault list", "tollhouse vault list --intern ID --json", by_key=True
+    app, "list", "tollhouse vault list", "tollhouse vault list --intern ada --json", by_key=True
 )
 async def list_(server: Server, intern: OfIntern = None) -> Listing:
     """List the secrets of the workspace, or an intern's own, by name; never a value."""
     from tollhouse.cli.vaults.views import secrets_listing
 
-    return secrets_listing(await server.all_of(_vault(intern)))
+    return secrets_listing(await server.all_of(await _vault(server, intern)))
 
 
 @control_command(
     app,
     "delete",
     "tollhouse vault delete github_token",
-    "tollhouse vault delete crm_key --intern ID",
+    "tollhouse vault delete crm_key --intern ada",
     by_key=True,
 )
 async def delete(server: Server, name: Name, intern: OfIntern = None) -> Record:
     """Delete a secret; no request receives it from then on."""
-    await server.send("DELETE", f"{_vault(intern)}/{segment(name)}")
+    await server.send("DELETE", f"{await _vault(server, intern)}/{segment(name)}")
     return Record({"name": name, "deleted": True})
 
 
@@ -128,11 +129,11 @@ async def copy(
     """
     from tollhouse.cli.vaults.views import secrets_listing
 
-    path = f"{_vault(intern)}/copy"
+    path = f"{await _vault(server, intern)}/copy"
     return secrets_listing((await server.send("POST", path, {"names": names}))["data"])
 
 
-@control_command(app, "effective", "tollhouse vault effective INTERN", by_key=True)
+@control_command(app, "effective", "tollhouse vault effective ada", by_key=True)
 async def effective(server: Server, intern: Intern) -> Listing:
     """List the secrets that an intern's requests receive, one for each name.
 
@@ -140,7 +141,7 @@ async def effective(server: Server, intern: Intern) -> Listing:
     """
     from tollhouse.cli.vaults.views import effective_listing
 
-    return effective_listing(await server.all_of(_effective(intern)))
+    return effective_listing(await server.all_of(await _effective(server, intern)))
 
 
 @control_command(app, "why", "tollhouse vault why INTERN api.github.com", by_key=True)
@@ -152,7 +153,7 @@ async def why(
     """Say of each secret whether an intern's request to a host receives it, and why."""
     from tollhouse.cli.vaults.views import why_listing
 
-    found = await server.all_of(_effective(intern), explain=True, host=host)
+    found = await server.all_of(await _effective(server, intern), explain=True, host=host)
     return why_listing(found, host)
 
 
@@ -160,7 +161,7 @@ async def why(
     app,
     "import",
     "tollhouse vault import old.json --workspace default",
-    "tollhouse vault import - --workspace lab --account ID",
+    "tollhouse vault import - --workspace lab --account acme",
 )
 async def import_(
     server: Server,
@@ -188,7 +189,8 @@ async def import_(
 
     shown = "standard input" if file == "-" else file
     secrets = read_secrets(text_in(file, MOST_IMPORTED_BYTES), shown)
-    body = {"workspace_id": workspace, "secrets": secrets, **changes(account_id=account)}
+    found = await workspace_id(server, workspace, account)
+    body = {"workspace_id": found, "secrets": secrets, **changes(account_id=account)}
     done = (await server.send("POST", "/vault-imports", body))["data"]
     rows = [{"name": name, "result": "imported"} for name in done["imported"]]
     rows += [{"name": name, "result": "kept, it has hosts"} for name in done["kept"]]
@@ -205,9 +207,11 @@ async def rotate_kek(server: Server) -> Record:
     return Record(done["data"])
 
 
-def _vault(intern: str | None) -> str:
-    return "/vault/secrets" if intern is None else f"/vault/interns/{segment(intern)}/secrets"
+async def _vault(server: Server, intern: str | None) -> str:
+    if intern is None:
+        return "/vault/secrets"
+    return f"/vault/interns/{segment(await intern_id(server, intern))}/secrets"
 
 
-def _effective(intern: str) -> str:
-    return f"/vault/interns/{segment(intern)}/effective-secrets"
+async def _effective(server: Server, intern: str) -> str:
+    return f"/vault/interns/{segment(await intern_id(server, intern))}/effective-secrets"

@@ -9,11 +9,14 @@ from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.options import Account, PlainHttp, Programme, VaultWrites, switches
 from tollhouse.cli.output import Listing, Record, field
 from tollhouse.cli.policies import PolicyFile, with_policy
+from tollhouse.cli.references import workspace_id
 from tollhouse.cli.values import segment, slug_of
 
 app = noun("workspaces", "Workspaces: the scopes inside an account that keys belong to.")
 
-Reference = Annotated[str, typer.Argument(metavar="WORKSPACE", help="Id or slug of the workspace.")]
+Reference = Annotated[
+    str, typer.Argument(metavar="WORKSPACE", help="Id, slug or name of the workspace.")
+]
 Description = Annotated[
     str | None, typer.Option(metavar="TEXT", help='What it is for; "" for nothing.')
 ]
@@ -23,7 +26,7 @@ Description = Annotated[
     app,
     "create",
     'tollhouse workspaces create "Data team"',
-    "tollhouse workspaces create Research --slug lab --account ID",
+    "tollhouse workspaces create Research --slug lab --account acme",
 )
 async def create(
     server: Server,
@@ -57,7 +60,7 @@ async def list_(server: Server, account: Account = None) -> Listing:
 @control_command(app, "show", "tollhouse workspaces show default")
 async def show(server: Server, workspace: Reference, account: Account = None) -> Record:
     """Show a workspace."""
-    path = f"/workspaces/{segment(workspace)}"
+    path = f"/workspaces/{segment(await workspace_id(server, workspace, account))}"
     found = await server.get(path, account_id=account)
     return Record(await with_policy(server, path, found["data"], None, account_id=account))
 
@@ -99,7 +102,7 @@ async def set_(
     if default_model is not None:
         body["default_text_model"] = default_model or None
     some({**body, **changes(policy=policy)})
-    path = f"/workspaces/{segment(workspace)}"
+    path = f"/workspaces/{segment(await workspace_id(server, workspace, account))}"
     if body:
         found = await server.send("PATCH", path, body, query={"account_id": account})
     else:
@@ -124,5 +127,5 @@ async def delete(
 ) -> Record:
     """Delete a workspace; its keys have to be deleted before."""
     query = {"confirm_default_workspace_deletion": confirm_default, "account_id": account}
-    path = f"/workspaces/{segment(workspace)}"
+    path = f"/workspaces/{segment(await workspace_id(server, workspace, account))}"
     return Record(await server.send("DELETE", path, query=query))
