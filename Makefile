@@ -95,24 +95,31 @@ clean:  ## remove environments and caches; the data in .tollhouse stays
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 		version=$$("$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 		echo "Python's venv module is missing; install it and repeat:  apt-get install python$$version-venv" >&2; exit 2; }
+	@echo "Setting up, once: this takes one to three minutes."
+	@echo "1/4  uv, which installs the rest, into .uv"
 	@rm -rf .uv
-	"$(PYTHON)" -m venv .uv
-	.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
+	@"$(PYTHON)" -m venv .uv
+	@.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
 	@touch $@
 
 .venv/bin/python: | .uv/.ready
-	$(UV) venv --quiet --clear --python .uv .venv
+	@echo "2/4  an empty environment, .venv"
+	@$(UV) venv --quiet --clear --python .uv .venv
 
 # The dev set holds the run set in the same versions: where it stands, nothing of it is removed.
 .venv/.run: requirements/run.txt pyproject.toml | .venv/bin/python
-	$(UV) pip $(if $(wildcard .venv/.dev),install --requirement,sync) requirements/run.txt $(SYNC_FLAGS) --python .venv
-	$(INSTALL_SELF)
+	@echo "3/4  what the gateway needs: $$(grep -c '^[a-z]' requirements/run.txt) packages"
+	@$(UV) pip $(if $(wildcard .venv/.dev),install --requirement,sync) requirements/run.txt $(SYNC_FLAGS) --python .venv
+	@echo "4/4  the gateway itself"
+	@$(INSTALL_SELF)
 	@.venv/bin/python -m compileall -q src
 	@touch $@
 
 .venv/.dev: requirements/dev.txt pyproject.toml | .venv/bin/python
-	$(UV) pip sync requirements/dev.txt $(SYNC_FLAGS) --python .venv
-	$(INSTALL_SELF)
+	@echo "3/4  what the gateway, its tests and its checks need: $$(grep -c '^[a-z]' requirements/dev.txt) packages"
+	@$(UV) pip sync requirements/dev.txt $(SYNC_FLAGS) --python .venv
+	@echo "4/4  the gateway itself"
+	@$(INSTALL_SELF)
 	@.venv/bin/python -m compileall -q src
 	@touch .venv/.run $@
 
@@ -122,6 +129,7 @@ clean:  ## remove environments and caches; the data in .tollhouse stays
 	@touch $@
 
 .venv-clients/%/.ready: tests/contract/clients/%/requirements.txt | .uv/.ready
-	$(UV) venv --quiet --clear --python .uv .venv-clients/$*
-	$(UV) pip sync $< --quiet --require-hashes --python .venv-clients/$*
+	@echo "The client libraries of $*"
+	@$(UV) venv --quiet --clear --python .uv .venv-clients/$*
+	@$(UV) pip sync $< --quiet --require-hashes --python .venv-clients/$*
 	@touch $@
