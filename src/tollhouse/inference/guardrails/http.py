@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference.guardrails.base import Verdict
 from tollhouse.inference.guardrails.verdicts import read_answer
+from tollhouse.inference.upstream.credentials import Credentials
 from tollhouse.inference.upstream.errors import UpstreamError
 from tollhouse.inference.upstream.port import TimeLimits, UpstreamRequest
 
@@ -51,6 +52,7 @@ class HttpGuardrail:
         )
         self._limits = TimeLimits(seconds, seconds, seconds, seconds, total=seconds)
         self._upstream = upstream
+        self._credentials = Credentials(headers)
 
     async def ask(self, question: bytes) -> Verdict:
         """Return its verdict; see the port."""
@@ -60,7 +62,8 @@ class HttpGuardrail:
             try:
                 if response.status not in _SUCCESS:
                     return Verdict("failed", reason=f"status {response.status}")
-                return read_answer(await response.read(_LARGEST_ANSWER))
+                answer = await response.read(_LARGEST_ANSWER)
+                return read_answer(self._credentials.hidden_in_error(answer))
             finally:
                 await response.close()
         except UpstreamError as error:

@@ -15,6 +15,7 @@ from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.providers.transport import from_transport, unreadable, whole_seconds
 from tollhouse.inference.sse import EventParser, EventTooLarge
 from tollhouse.inference.types import Dialect
+from tollhouse.inference.upstream.credentials import Credentials
 from tollhouse.inference.upstream.errors import UpstreamError
 from tollhouse.inference.upstream.port import TimeLimits, UpstreamRequest
 
@@ -75,6 +76,7 @@ class HttpProvider:
         self._upstream = upstream
         self._limits = limits
         self._largest_reply = largest_reply
+        self._credentials = Credentials(headers)
         common = (
             ("content-type", "application/json"),
             ("accept-encoding", "identity"),
@@ -99,7 +101,8 @@ class HttpProvider:
             body=call.body,
             limits=self._limits,
         )
-        return HttpReply(await self._send(request), self.name, self._largest_reply)
+        response = await self._send(request)
+        return HttpReply(response, self.name, self._largest_reply, self._credentials)
 
     async def check(self) -> None:
         """Ask for its list of models, which costs nothing and usually takes a good key.
@@ -131,7 +134,7 @@ class HttpProvider:
             body = b""
         finally:
             await response.close()
-        said = self._read_error(_error_object(body))
+        said = self._read_error(_error_object(self._credentials.hidden_in_error(body)))
         raise failure(
             self.name,
             response.status,
@@ -160,11 +163,14 @@ def _with(
 class HttpReply:
     """A reply that the server has begun."""
 
-    def __init__(self, response: UpstreamResponse, name: str, largest: int) -> None:
+    def __init__(
+        self, response: UpstreamResponse, name: str, largest: int, credentials: Credentials
+    ) -> None:
         """Take a response with a success status, whose body is unread."""
         self._response = response
         self._name = name
         self._largest = largest
+        self._credentials = credentials
 
     async def whole(self) -> bytes:
         """Return the body of a whole reply.
@@ -173,9 +179,10 @@ class HttpReply:
             ProviderFailure: It did not arrive whole.
         """
         try:
-            return await self._response.read(self._largest)
+            body = await self._response.read(self._largest)
         except UpstreamError as error:
             raise from_transport(error, self._name) from error
+        return self._credentials.hidden_in_reply(body)
 
     async def events(self) -> AsyncIterator[Sequence[bytes]]:
         """Return the data of the events as they arrive.
@@ -187,7 +194,7 @@ class HttpReply:
         try:
             async for piece in self._response.chunks():
                 if events := parser.feed(piece):
-                    yield events
+                    yield [self._credentials.hidden_in_reply(data) for data in events]
         except UpstreamError as error:
             raise from_transport(error, self._name) from error
         except EventTooLarge as error:

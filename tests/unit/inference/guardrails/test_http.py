@@ -98,3 +98,9 @@ async def test_its_connections_end_with_it() -> None:
     upstream = FakeUpstream(FakeResponse())
     await guardrail(upstream).close()
     assert upstream.closed
+
+
+async def test_what_it_found_does_not_show_its_own_credentials() -> None:
+    found = [b'{"allowed": false, "patterns": ["Bearer hush-hush", "hush-hus\\u0068"]}']
+    verdict = await guardrail(FakeUpstream(FakeResponse(pieces=found))).ask(b"{}")
+    assert verdict == Verdict("refused", ("Bearer *********", "*" * 14))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -305,3 +307,94 @@ async def test_a_check_names_the_setting_of_a_key_that_is_refused() -> None:
     with pytest.raises(ProviderFailure) as refused:
         await provider(FakeUpstream(FakeResponse(401))).check()
     assert "providers[acme].api_key" in refused.value.message
+
+
+# Credentials that come back
+
+KEY = "sk-acmekey-north/south+east=west"
+ECHOES = {
+    "as it is": KEY,
+    "with its scheme": f"Authorization: Bearer {KEY}",
+    "in .NET's JSON": KEY.replace("+", "\\u002B"),
+    "in JSON in JSON": json.dumps({"authorization": KEY}).replace("/", "\\/"),
+    "in a URL": quote(KEY, safe=""),
+    "in base64": base64.b64encode(f"Bearer {KEY}".encode()).decode(),
+    "behind much else": "x" * 490 + KEY,
+}
+BEARER = [("authorization", f"Bearer {KEY}")]
+
+
+def shows_key(text: str) -> bool:
+    """Tell whether anything of the key is there, but for its edges in base64."""
+    return any(
+        part in text for part in ("acmekey", "north", "south", "east", "west", *SHOWN_IN_BASE64)
+    )
+
+
+SHOWN_IN_BASE64 = [base64.b64encode(b"." * at + KEY.encode())[8:24].decode() for at in range(3)]
+
+
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_refusal_that_repeats_the_key_does_not_show_it(status: int, echo: str) -> None:
+    error = {"message": f"Invalid request: {echo}", "type": echo, "code": echo}
+    answer = FakeResponse(status, pieces=[json.dumps({"error": error}).encode()])
+    with pytest.raises(ProviderFailure) as caught:
+        await provider(FakeUpstream(answer), headers=BEARER).open(call())
+    assert str(caught.value).startswith("Acme refused the request: Invalid request: ")
+    assert not shows_key(f"{caught.value} {caught.value.metadata}")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("x-api-key", KEY),
+        ("api-key", KEY),
+        ("x-anything", KEY),
+        ("authorization", f"Basic {base64.b64encode(f'me:{KEY}'.encode()).decode()}"),
+    ],
+    ids=lambda header: header[0],
+)
+async def test_a_credential_of_any_header_is_hidden(header: tuple[str, str]) -> None:
+    text = f"what came: {header[1]} {KEY}"
+    answer = FakeResponse(400, pieces=[json.dumps({"error": {"message": text}}).encode()])
+    with pytest.raises(ProviderFailure) as caught:
+        await provider(FakeUpstream(answer), headers=[header]).open(call())
+    assert not shows_key(str(caught.value))
+
+
+async def test_words_in_headers_that_are_no_secrets_stay_in_errors() -> None:
+    text = "anthropic-version 2023-06-01 is not known in eu"
+    headers = [("anthropic-version", "2023-06-01"), ("x-region", "eu")]
+    answer = FakeResponse(400, pieces=[json.dumps({"error": {"message": text}}).encode()])
+    with pytest.raises(ProviderFailure, match=text):
+        await provider(FakeUpstream(answer), headers=headers).open(call())
+
+
+@pytest.mark.parametrize("begun", [b"", replies.chunk({"content": "A"})], ids=["first", "later"])
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
+async def test_an_error_in_a_stream_that_repeats_the_key_does_not_show_it(
+    echo: str, begun: bytes
+) -> None:
+    error = replies.event({"error": {"code": 400, "message": f"Refused: {echo}"}})
+    exchange = world(FakeResponse(pieces=[begun, error]), headers=BEARER).begin(stream=True)
+    end = await outcome(exchange)
+    text = end.decode() if isinstance(end, bytes) else f"{end} {end.metadata}"
+    assert "Refused: " in text
+    assert not shows_key(text)
+
+
+async def test_an_event_and_a_reply_that_repeat_the_key_do_not_show_it() -> None:
+    said = json.dumps({"choices": [{"delta": {"content": f"The key is {KEY}"}}]}).encode()
+    shown = FakeResponse(pieces=[b"data: " + said[:40], said[40:] + b"\n\n"])
+    reply = await provider(FakeUpstream(shown), headers=BEARER).open(call(stream=True))
+    [[event]] = [events async for events in reply.events()]
+    assert event == said.replace(KEY.encode(), b"*" * len(KEY))
+    reply = await provider(FakeUpstream(FakeResponse(pieces=[said])), headers=BEARER).open(call())
+    assert await reply.whole() == event
+
+
+async def test_replies_without_the_key_are_passed_on_byte_by_byte() -> None:
+    said = b'{"choices": [{"delta": {"content": "sk-acme-0123 \\u002b %2B Bearer"}}]}'
+    reply = await provider(FakeUpstream(FakeResponse(pieces=[said])), headers=BEARER).open(call())
+    assert await reply.whole() == said

@@ -1,0 +1,65 @@
+"""Takes the credentials that requests carry out of what is answered to them.
+
+An error of a provider may repeat the headers of the request, and its text is shown to clients. What
+a provider says of a failure is searched whole, in every spelling that `kernel.redaction` knows.
+Replies are searched for the credentials as they are, which costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, Final
+
+from tollhouse.kernel.redaction import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_SHORTEST: Final = 8
+"""Characters of what is hidden in errors: a shorter header is a word, `eu` say."""
+_SHORTEST_IN_REPLIES: Final = 16
+_LARGEST_ERROR: Final = 65_536
+"""Bytes of an error that comes under a success status, or in a stream."""
+_PUBLIC: Final = frozenset({"anthropic-version"})
+_CREDENTIAL: Final = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
+
+
+class Credentials:
+    """Those of one server."""
+
+    def __init__(self, headers: Iterable[tuple[str, str]]) -> None:
+        """Take the headers that are sent there, whichever of them are secret."""
+        found = [(name, part) for name, value in headers for part in _parts(name, value)]
+        self._redactor: Final = Redactor({part for _, part in found})
+        self._keys: Final = {
+            part.encode()
+            for name, part in found
+            if len(part) >= _SHORTEST_IN_REPLIES and _CREDENTIAL.search(name)
+        }
+
+    def hidden_in_error(self, text: bytes) -> bytes:
+        """Return what a server says of a failure, with asterisks in place of credentials."""
+        return self._redactor.mask(text)
+
+    def hidden_in_reply(self, body: bytes) -> bytes:
+        """Return a reply or an event of one; the very same bytes where no credential is in it."""
+        is_error = len(body) <= _LARGEST_ERROR and b'"error"' in body
+        if is_error or any(key in body for key in self._keys):
+            return self._redactor.mask(body)
+        return body
+
+
+def _parts(name: str, value: str) -> Iterator[str]:
+    """Yield what is secret of a header's value: without its scheme, and Basic's password."""
+    scheme, _, rest = value.partition(" ")
+    parts = [rest or scheme]
+    if scheme.lower() == "basic":
+        try:
+            pair = base64.b64decode(rest, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            pair = ""
+        parts += [pair, pair.partition(":")[2]]
+    if name.lower() not in _PUBLIC:
+        yield from (part for part in parts if len(part) >= _SHORTEST)
