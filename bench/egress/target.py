@@ -70,7 +70,11 @@ def write_config(path: Path, upstream: Upstream, hosts: Iterable[str], tunnels: 
             "extra_ca_file": str(upstream.authority),
             "addresses": [f"{host}=127.0.0.1" for host in hosts],
         },
-        "egress": {"max_connections": 2 * tunnels, "bytes_per_minute": _UNLIMITED},
+        "egress": {
+            "allow_ports": [f"{host}:{upstream.port}" for host in hosts],
+            "max_connections": 2 * tunnels,
+            "bytes_per_minute": _UNLIMITED,
+        },
     }
     path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     return path

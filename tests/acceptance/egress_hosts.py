@@ -41,7 +41,8 @@ class Hosts:
         names = ", ".join(f"{name}=127.0.0.1" for name in (BOUND, OTHER))
         lines = [
             *("outbound:", "  allow_networks: [127.0.0.0/8]"),
-            *(f"  extra_ca_file: {self.authority}", f"  addresses: [{names}]", *more),
+            *(f"  extra_ca_file: {self.authority}", f"  addresses: [{names}]"),
+            *("egress:", f"  allow_ports: ['{BOUND}:{self.port}']", *more),
         ]
         return "\n".join(lines) + "\n"
 

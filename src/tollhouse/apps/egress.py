@@ -48,6 +48,7 @@ from tollhouse.vault.egress.messages import (
 )
 from tollhouse.vault.egress.proxy import Proxy
 from tollhouse.vault.egress.remote_keeper import RemoteKeeper
+from tollhouse.vault.egress.targets import connect_target
 from tollhouse.vault.egress.ways import Gateway, Network
 
 if TYPE_CHECKING:
@@ -189,7 +190,8 @@ def _surroundings(begin: Begin, keeper: RemoteKeeper) -> Surroundings:
 
     gateway = Gateway(begin.gateway, [each.encode() for each in begin.routes], dial_ours)
     network = Network(dialer, _trust(begin.authorities))
-    return Surroundings(keeper, network, gateway, frozenset(begin.tunnel_hosts))
+    ports = frozenset(connect_target(each.encode()) for each in begin.allow_ports)
+    return Surroundings(keeper, network, gateway, frozenset(begin.tunnel_hosts), ports)
 
 
 def _trust(more: str | None) -> ssl.SSLContext:

@@ -102,6 +102,7 @@ def build_egressing(
             settings.egress.bytes_per_minute,
         ),
         tunnel_hosts=list(settings.egress.tunnel_hosts),
+        allow_ports=list(settings.egress.allow_ports),
         allow_networks=[str(each) for each in settings.outbound.allow_networks],
         addresses=dict(_pair(each) for each in settings.outbound.addresses),
         authorities=outside.authorities,

@@ -347,8 +347,25 @@ def _host_address(value: str) -> str:
         raise Refusal("must be host=address, for example git.example=10.0.0.5") from None
 
 
+_PORT = re.compile(r"[0-9]{1,5}")
+_LAST_PORT = 65_535
+_NO_HOST_PORT = "must be host:port, for example api.example.com:8443"
+
+
+def _host_port(value: str) -> str:
+    name, _, digits = value.rpartition(":")
+    port = int(digits) if _PORT.fullmatch(digits) else 0
+    if not 1 <= port <= _LAST_PORT:
+        raise Refusal(_NO_HOST_PORT)
+    try:
+        return f"{normal_host(name)}:{port}"
+    except NoHostName:
+        raise Refusal(_NO_HOST_PORT) from None
+
+
 HostName = Annotated[Text, AfterValidator(_host_name)]
 HostAddress = Annotated[Text, AfterValidator(_host_address)]
+HostPort = Annotated[Text, AfterValidator(_host_port)]
 
 
 # --------------------------------------------------------------------------------------- lists

@@ -8,6 +8,7 @@ from tollhouse.settings.fields import (
     Filled,
     HostAddress,
     HostName,
+    HostPort,
     Listed,
     NetworkField,
     Seconds,
@@ -46,6 +47,11 @@ class EgressSettings(Section):
         default=(),
         description="Hosts whose TLS is passed on unread, so that no secret reaches them: for "
         "clients that pin certificates or speak HTTP/2 alone.",
+    )
+    allow_ports: Listed[HostPort] = Field(
+        default=(),
+        description="Ports beside 443 at which a host receives the secrets that are bound to it, "
+        "as host:port.",
     )
     max_connections: Whole = Field(
         default=256, ge=1, description="Connections that one session may hold open."

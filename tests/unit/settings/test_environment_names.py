@@ -92,6 +92,7 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_OUTBOUND__ADDRESSES": _listed(_names.map(lambda name: f"{name}=10.0.0.5")),
     "TOLLHOUSE_EGRESS__USER": _words,
     "TOLLHOUSE_EGRESS__TUNNEL_HOSTS": _listed(_names),
+    "TOLLHOUSE_EGRESS__ALLOW_PORTS": _listed(_names.map(lambda name: f"{name}:8443")),
     "TOLLHOUSE_EGRESS__MAX_CONNECTIONS": _counts,
     "TOLLHOUSE_EGRESS__IDLE_SECONDS": _seconds,
     "TOLLHOUSE_EGRESS__TOTAL_SECONDS": _seconds,

@@ -315,6 +315,15 @@ def test_a_host_pattern_with_more_than_a_host_is_refused(
 
 
 @pytest.mark.parametrize(
+    "place",
+    ["a.example", "a.example:0", "a.example:65536", "'[::1]:443'", "'*.example:443'"],
+)
+def test_a_place_that_is_no_host_and_port_is_refused(problems_of: Problems, place: str) -> None:
+    (problem,) = problems_of(f"egress: {{allow_ports: [{place}]}}")
+    assert problem.startswith("egress.allow_ports[0]: must be host:port")
+
+
+@pytest.mark.parametrize(
     "url", ["mysql://h/d", "postgres://h/d", "/var/db", "postgresql", "'postgresql:h'"]
 )
 def test_a_database_of_another_kind_is_refused(problems_of: Problems, url: str) -> None:

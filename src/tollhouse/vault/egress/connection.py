@@ -56,13 +56,19 @@ class Surroundings:
     """What all connections share."""
 
     def __init__(
-        self, keeper: Keeper, network: Network, gateway: Gateway, tunnel_hosts: frozenset[str]
+        self,
+        keeper: Keeper,
+        network: Network,
+        gateway: Gateway,
+        tunnel_hosts: frozenset[str],
+        allow_ports: frozenset[Target],
     ) -> None:
-        """Take it."""
+        """Take it; `EgressSettings` tells what hosts and ports mean."""
         self.keeper = keeper
         self.network = network
         self.gateway = gateway
         self.tunnel_hosts = tunnel_hosts
+        self.allow_ports = allow_ports
 
 
 class ClientConnection:
@@ -177,7 +183,9 @@ class ClientConnection:
         await self._converse(way, connect=False)
 
     async def _read_tunnel(self, target: Target) -> None:
-        way = HostWay(target, self._around.network, self._around.keeper, self._session.id)
+        around = self._around
+        receives = target.port == HTTPS_PORT or target in around.allow_ports
+        way = HostWay(target, around.network, around.keeper, self._session.id, receives=receives)
         await self._converse(way, connect=True)
 
     async def _converse(self, way: Way, *, connect: bool) -> None:

@@ -55,6 +55,8 @@ class Begin(msgspec.Struct, tag="begin"):
     """Addresses of names that no name server is asked for."""
     authorities: str | None = None
     """Certificates of further authorities, as PEM."""
+    allow_ports: list[str] = []
+    """Where hosts receive secrets beside port 443, as host:port."""
 
 
 class Open(msgspec.Struct, tag="open"):

@@ -87,6 +87,9 @@ UNKNOWN_SECRET: Final = Refusal(
 OTHER_HOST: Final = Refusal(
     403, "other_host", "The secret that the request asks for is bound to other hosts."
 )
+OTHER_PORT: Final = Refusal(
+    403, "other_port", "Secrets go to port 443 of a host, and to ports that the operator allows."
+)
 UNBOUND: Final = Refusal(
     403, "unbound", "The secret that the request asks for is bound to no host: store it again."
 )

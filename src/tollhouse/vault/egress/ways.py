@@ -21,6 +21,7 @@ from tollhouse.vault.egress.refusals import (
     CERTIFICATE,
     DESTINATION,
     NO_ROUTE,
+    OTHER_PORT,
     TLS_FOR_SECRETS,
     UNAVAILABLE,
     UNREACHABLE,
@@ -138,12 +139,23 @@ class HostWay:
 
     default_port = HTTPS_PORT
 
-    def __init__(self, target: Target, network: Network, keeper: Keeper, session: str) -> None:
-        """Take where it leads, and who knows the secrets of the session."""
+    def __init__(
+        self, target: Target, network: Network, keeper: Keeper, session: str, *, receives: bool
+    ) -> None:
+        """Take where it leads, and who knows the secrets of the session.
+
+        Args:
+            target: The host and the port.
+            network: Connects to it.
+            keeper: Knows the secrets.
+            session: Whose they are.
+            receives: Whether secrets go to this port of the host.
+        """
         self.target = target
         self._network = network
         self._keeper = keeper
         self._session = session
+        self._receives = receives
 
     async def prepare(self, asked: Asked) -> Outgoing:
         """Put values in."""
@@ -151,6 +163,8 @@ class HostWay:
         names = names_in(asked.headers)
         if not names:
             return Outgoing(asked.headers)
+        if not self._receives:
+            raise Refused(OTHER_PORT)
         released = await self._keeper.release(self._session, self.target.host, names)
         values = {name: each.value.reveal() for name, each in released.items()}
         encoded = {name: value.encode() for name, value in values.items()}

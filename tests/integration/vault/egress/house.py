@@ -32,6 +32,7 @@ from tollhouse.vault.egress.messages import Limits, Open
 from tollhouse.vault.egress.ports import Grant, Released
 from tollhouse.vault.egress.proxy import Proxy
 from tollhouse.vault.egress.refusals import OTHER_HOST, UNKNOWN_SECRET, Refusal, Refused
+from tollhouse.vault.egress.targets import Target
 from tollhouse.vault.egress.ways import Gateway, Network
 from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
 
@@ -144,6 +145,8 @@ class House:
     plain_http: bool = False
     password: str | None = None
     tunnel_hosts: frozenset[str] = frozenset()
+    allow_ports: frozenset[Target] | None = None
+    """Those at which the hosts of this process listen, unless given."""
     clients: list[Client] = field(default_factory=list)
 
     @property
@@ -178,7 +181,11 @@ class House:
             return await connect_to(numeric(host, port))
 
         gateway = Gateway(("127.0.0.1", self.gateway.port), [ROUTE], dial)
-        around = Surroundings(self.keeper, Network(dialer, trust), gateway, self.tunnel_hosts)
+        ports = self.allow_ports
+        if ports is None:
+            ports = frozenset(Target(host, server.port) for host, server in self.hosts.items())
+        network = Network(dialer, trust)
+        around = Surroundings(self.keeper, network, gateway, self.tunnel_hosts, ports)
         self.proxy = Proxy(around, self.limits, SystemClock())
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(self.path)

@@ -9,6 +9,7 @@ from tollhouse.testing.raw_server import reply, say
 
 ROWS = {
     "wrong host",
+    "wrong port",
     "names disagree",
     "plain http",
     "smuggling",

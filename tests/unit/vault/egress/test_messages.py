@@ -41,7 +41,14 @@ VALUE = Value("token", "gh0_\u00fc\U0001f511\t", "vault", 3)
 TO_PROXY = {
     "begin": Begin(("127.0.0.1", 8080), ["/v1/models"], LIMITS, ["a.com"], ["10.0.0.0/8"]),
     "begin with all": Begin(
-        ("::1", 8080), [], LIMITS, [], [], {"a.com": "10.0.0.5"}, "-----BEGIN CERTIFICATE-----"
+        ("::1", 8080),
+        [],
+        LIMITS,
+        [],
+        [],
+        {"a.com": "10.0.0.5"},
+        "-----BEGIN CERTIFICATE-----",
+        ["a.com:8443"],
     ),
     "close": Close("session"),
     "bound": Bound(1, bound=True),

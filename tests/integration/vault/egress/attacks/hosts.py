@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,6 +28,32 @@ if TYPE_CHECKING:
 
 SUB = f"sub.{API}"
 THIRD = "third.example"
+
+# ----------------------------------------------------------------------------- wrong port
+
+
+def _any_port(patch: pytest.MonkeyPatch) -> None:
+    def receiving(*args: Any, **_: object) -> ways.HostWay:
+        return ways.HostWay(*args, receives=True)
+
+    patch.setattr(connection, "HostWay", receiving)
+
+
+@attack("wrong port", _any_port)
+async def another_port_of_a_host_that_is_bound(house: House) -> None:
+    await house.again(allow_ports=frozenset())
+    client = await house.tunnel()
+    await refused(client, house.head(TOKEN), "other_port")
+    nothing_reached(house.api)
+
+
+@attack("wrong port", _any_port)
+async def a_port_that_is_allowed_for_another_host(house: House) -> None:
+    await house.again(allow_ports=frozenset({targets.Target(OTHER, house.api.port)}))
+    client = await house.tunnel()
+    await refused(client, house.head(TOKEN), "other_port")
+    nothing_reached(house.api)
+
 
 # ----------------------------------------------------------------------------- wrong host
 
