@@ -213,6 +213,7 @@ async def test_the_requests_of_other_models_do_not_count_for_the_flaky_one() -> 
         ({"reasoning": "SECRET"}, "reasoning"),
         ({"reasoning_effort": 7}, "reasoning_effort"),
         ({"stop": [7]}, "stop"),
+        ({"stop": list("abcde")}, "stop"),
         ({"n": 0}, "n"),
         ({"n": 129}, "n"),
         ({"logprobs": 1}, "logprobs"),

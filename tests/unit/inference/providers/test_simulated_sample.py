@@ -90,6 +90,12 @@ def test_a_short_schema_of_a_huge_value_is_cut() -> None:
     assert len(json.dumps(value)) < 100_000
 
 
+def test_a_list_of_names_that_many_values_refer_to_is_cut() -> None:
+    names = of({f"n{number}": {} for number in range(2_000)})
+    schema = of({f"p{number}": {"$ref": "#/$defs/names"} for number in range(300)})
+    assert len(json.dumps(sampled({"$defs": {"names": names}, **schema}))) < 100_000
+
+
 def test_a_schema_nested_without_end_is_cut() -> None:
     schema: dict[str, Any] = {"type": "integer"}
     for _ in range(300):

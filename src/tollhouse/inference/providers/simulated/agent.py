@@ -40,7 +40,7 @@ _LONGEST_RESULT: Final = 2_000
 _STEP: Final = re.compile(
     r"(run with network|run|write|read|fetch|ask|call|say|think|again):[ \t]*(.*)", re.IGNORECASE
 )
-_OPTIONS: Final = re.compile(r"(.*\S)\s*\(([^()]*\|[^()]*)\)")
+_OPTIONS: Final = re.compile(r"(.*\S)\s*\(([^()|]*\|[^()]*)\)")
 _METHOD: Final = re.compile(r"(GET|HEAD|POST|PUT|PATCH|DELETE)\s+(.*)")
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_CHOICES: Final = 128
 MOST_TOP_LOGPROBS: Final = 20
+MOST_STOPS: Final = 4
 _RESULTS: Final = frozenset({"tool", "function"})
 _SHOWN: Final = {
     "image_url": "[image]",
@@ -114,6 +115,7 @@ class _Reasoning(Struct):
     exclude: bool | None = None
 
 
+_Stops = Annotated[list[str], Meta(max_length=MOST_STOPS)]
 _TopLogprobs = Annotated[int, Meta(ge=0, le=MOST_TOP_LOGPROBS)]
 _Choices = Annotated[int, Meta(ge=1, le=MOST_CHOICES)]
 
@@ -123,7 +125,7 @@ _tools = msgspec.json.Decoder(list[_Tool] | None)
 _tool_choice = msgspec.json.Decoder(str | _Choice | None)
 _format = msgspec.json.Decoder(_Format | None)
 _reasoning = msgspec.json.Decoder(_Reasoning | None)
-_stop = msgspec.json.Decoder(str | list[str] | None)
+_stop = msgspec.json.Decoder(str | _Stops | None)
 _limit = msgspec.json.Decoder(int | None)
 _choices = msgspec.json.Decoder(_Choices | None)
 _top_logprobs = msgspec.json.Decoder(_TopLogprobs | None)
@@ -176,7 +178,7 @@ def read_request(body: bytes) -> Request:
     choice = _read(_tool_choice, fields, "tool_choice", "a word or an object that names a tool")
     output = _read(_format, fields, "response_format", "an object with a type")
     schema = output.json_schema if output else None
-    stop = _read(_stop, fields, "stop", "a text or a list of texts")
+    stop = _read(_stop, fields, "stop", f"a text or at most {MOST_STOPS} texts")
     return Request(
         messages=messages,
         digest=sha256(fields["messages"]).hexdigest(),

@@ -81,7 +81,8 @@ class _Sampling:
         if kind == "object":
             properties = _properties(keywords)
             names = [name for name in _items(keywords.get("required")) if isinstance(name, str)]
-            return {name: self.value(properties.get(name), refs, depth) for name in names}
+            most = max(self._left, 0)
+            return {name: self.value(properties.get(name), refs, depth) for name in names[:most]}
         if kind == "array":
             item = self.value(keywords.get("items"), refs, depth)
             return [] if item is None else [item]
