@@ -6,6 +6,7 @@ additions to it (`reasoning`, `reasoning_details`, `cache_control`).
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -46,6 +47,7 @@ SAMPLING: Final = (
 )
 """Parameters whose value travels untouched."""
 
+_RESULTS: Final = frozenset({"tool", "function"})
 AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
@@ -215,25 +217,22 @@ def _given(value: Raw) -> Raw | None:
 
 
 def _turns(messages: list[_Message]) -> tuple[Turn, ...]:
+    """Return a turn for each message, and one for a run of tools' results."""
     turns: list[Turn] = []
-    for index, message in enumerate(messages):
-        at = f"messages[{index}]"
-        if message.role in {"tool", "function"}:
-            result = _result(message, at)
-            if turns and _only_results(turns[-1]):
-                turns[-1] = Turn("user", (*turns[-1].blocks, result))
-            else:
-                turns.append(Turn("user", (result,)))
-        elif message.role == "assistant":
-            turns.append(Turn("assistant", _said(message, at)))
+    placed = ((f"messages[{index}]", message) for index, message in enumerate(messages))
+    for is_result, run in groupby(placed, lambda each: each[1].role in _RESULTS):
+        if is_result:
+            turns.append(Turn("user", tuple(_result(message, at) for at, message in run)))
         else:
-            role = "user" if message.role == "user" else "system"
-            turns.append(Turn(role, _content(message.content, at)))
+            turns += [_turn(message, at) for at, message in run]
     return tuple(turns)
 
 
-def _only_results(turn: Turn) -> bool:
-    return bool(turn.blocks) and all(isinstance(each, ToolResult) for each in turn.blocks)
+def _turn(message: _Message, at: str) -> Turn:
+    if message.role == "assistant":
+        return Turn("assistant", _said(message, at))
+    role = "user" if message.role == "user" else "system"
+    return Turn(role, _content(message.content, at))
 
 
 def _result(message: _Message, at: str) -> ToolResult:

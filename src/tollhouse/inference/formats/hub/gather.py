@@ -23,6 +23,8 @@ from tollhouse.inference.formats.hub.parts import Block, Reasoning, Refusal, Tex
 from tollhouse.inference.formats.hub.reply import Choice, Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tollhouse.accounting.types import Usage
 
 _logprobs: Final = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | None])
@@ -55,15 +57,16 @@ class Gathering:
 
     def reply(self) -> Reply:
         """Return the reply; a choice that did not finish counts as one that failed."""
-        numbers = sorted({choice for choice, _ in self._blocks} | set(self._finished))
+        blocks: dict[int, list[_Block]] = {number: [] for number in self._finished}
+        for (choice, _), block in sorted(self._blocks.items()):
+            blocks.setdefault(choice, []).append(block)
         return Reply(
-            choices=tuple(self._choice(number) for number in numbers),
+            choices=tuple(self._choice(number, own) for number, own in sorted(blocks.items())),
             usage=self.usage,
             upstream_id=self.upstream_id,
         )
 
-    def _choice(self, number: int) -> Choice:
-        own = [block for (choice, _), block in sorted(self._blocks.items()) if choice == number]
+    def _choice(self, number: int, own: Sequence[_Block]) -> Choice:
         end = self._finished.get(number, Finished(number, "error"))
         return Choice(
             blocks=tuple(block.value() for block in own),
@@ -135,6 +138,9 @@ def _joined(pieces: list[msgspec.Raw]) -> msgspec.Raw | None:
     joined: dict[str, list[msgspec.Raw] | None] = {"content": None, "refusal": None}
     for piece in pieces:
         for name, tokens in _logprobs.decode(piece).items():
-            if tokens is not None:
-                joined[name] = [*(joined.get(name) or ()), *tokens]
+            before = joined.get(name)
+            if before is None:
+                joined[name] = tokens
+            else:
+                before += tokens or ()
     return msgspec.Raw(msgspec.json.encode(joined))

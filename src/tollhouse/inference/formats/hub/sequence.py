@@ -10,6 +10,8 @@ begins; what comes for a later block before that is kept back.
 
 from __future__ import annotations
 
+import re
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MARK: Final = re.compile(r"\\(?s:.)?|[\"{}\[\]]")
+"""What opens and closes in JSON; a character that is escaped does neither."""
+_SPACE: Final = " \t\r\n"
 
 
 class BlockSequence:
@@ -38,9 +43,9 @@ class BlockSequence:
     def __init__(self) -> None:
         """Start before the first block."""
         self._open: int | None = None
-        self._arguments: list[str] | None = None
+        self._arguments: _Arguments | None = None
         """Of the open block, if it is a tool call."""
-        self._waiting: dict[int, list[Delta | BlockEnded]] = {}
+        self._waiting = OrderedDict[int, list[Delta | BlockEnded]]()
         self._ended: set[int] = set()
         self._finished = False
 
@@ -73,9 +78,9 @@ class BlockSequence:
         if isinstance(event, BlockEnded):
             return [*self._end(), *self._advance()]
         if isinstance(event, ToolStarted):
-            self._arguments = []
+            self._arguments = _Arguments()
         elif isinstance(event, ToolDelta) and self._arguments is not None:
-            self._arguments.append(event.arguments)
+            self._arguments.add(event.arguments)
         return [event]
 
     def _advance(self) -> list[Event]:
@@ -87,21 +92,15 @@ class BlockSequence:
 
     def _next(self) -> list[Event]:
         written = self._end()
-        block = next(iter(self._waiting))
-        self._open, self._arguments = block, None
-        for event in self._waiting.pop(block):
+        self._open, waiting = self._waiting.popitem(last=False)
+        self._arguments = None
+        for event in waiting:
             # A block's own end is the last that came for it.
             written += self._end() if isinstance(event, BlockEnded) else self._take(event)
         return written
 
     def _is_complete(self) -> bool:
-        if self._open is None or self._arguments is None:
-            return True
-        try:
-            _object.decode("".join(self._arguments))
-        except (msgspec.DecodeError, RecursionError):
-            return False
-        return True
+        return self._open is None or self._arguments is None or self._arguments.are_whole()
 
     def _end(self) -> list[Event]:
         if self._open is None:
@@ -117,6 +116,57 @@ class BlockSequence:
             written += self._next()
         self._finished = True
         return [*written, *self._end(), event]
+
+
+class _Arguments:
+    """A call's arguments as they come; they are looked at once, however often it is asked."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._looked_at = 0
+        """How many of the pieces."""
+        self._depth = 0
+        self._in_text = False
+        self._escape = ""
+        """A backslash at the end of what was looked at."""
+        self._is_object: bool | None = None
+        """None while what began first is open."""
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+
+    def are_whole(self) -> bool:
+        """Tell whether they are a JSON object, with nothing after it."""
+        more = self._escape + "".join(self._pieces[self._looked_at :])
+        self._looked_at = len(self._pieces)
+        if self._is_object is None:
+            if self._close(more):
+                self._is_object = _is_object("".join(self._pieces))
+        elif more.strip(_SPACE):
+            self._is_object = False
+        return bool(self._is_object)
+
+    def _close(self, more: str) -> bool:
+        """Tell whether what began first ends in the text that follows."""
+        self._escape = ""
+        for mark in _MARK.findall(more):
+            if mark == '"':
+                self._in_text = not self._in_text
+            elif mark == "\\":
+                self._escape = mark
+            elif not self._in_text and len(mark) == 1:
+                self._depth += 1 if mark in "{[" else -1
+                if self._depth <= 0:
+                    return True
+        return False
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        _object.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def arguments_object(arguments: str) -> Mapping[str, msgspec.Raw]:

@@ -12,6 +12,7 @@ Source: https://platform.openai.com/docs/api-reference/responses/create#response
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -59,7 +60,7 @@ class _Said(NamedTuple):
     role: Role
     blocks: Sequence[Block]
     joins: bool = False
-    """Whether it goes on with what its role said in the item before."""
+    """Whether it is one turn with its role's items beside it of which that is true as well."""
 
 
 def read_turns(instructions: str | None, given: str | Sequence[Raw]) -> tuple[Turn, ...]:
@@ -83,13 +84,11 @@ def read_turns(instructions: str | None, given: str | Sequence[Raw]) -> tuple[Tu
 
 def _joined(said: Iterable[_Said]) -> list[Turn]:
     turns: list[Turn] = []
-    before: _Said | None = None
-    for each in said:
-        if before and before.joins and each.joins and before.role == each.role:
-            turns[-1] = Turn(each.role, (*turns[-1].blocks, *each.blocks))
+    for (role, joins), run in groupby(said, lambda each: (each.role, each.joins)):
+        if joins:
+            turns.append(Turn(role, tuple(block for each in run for block in each.blocks)))
         else:
-            turns.append(Turn(each.role, tuple(each.blocks)))
-        before = each
+            turns += [Turn(role, tuple(each.blocks)) for each in run]
     return turns
 
 

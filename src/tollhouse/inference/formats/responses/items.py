@@ -67,8 +67,8 @@ class MessageItem:
 
     def __init__(self, id_: str) -> None:
         """Start without a part."""
-        self.item = message_item(id_, [])
         self._parts: list[Object] = []
+        self.item = message_item(id_, self._parts)
         self._is_open = False
         self._tokens: list[Raw] = []
 
@@ -98,7 +98,6 @@ class MessageItem:
         yield "response.content_part.done", {**at, "part": part}
         self._parts.append(part)
         self._tokens, self._is_open = [], False
-        self.item = {**self.item, "content": list(self._parts)}
 
 
 class ReasoningItem:

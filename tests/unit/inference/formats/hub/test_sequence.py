@@ -1,7 +1,8 @@
 from random import Random
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.inference.formats.hub.conversations import calls
@@ -53,6 +54,36 @@ def test_calls_that_come_interleaved_are_told_one_after_the_other() -> None:
         BlockEnded(0, 1),
         END,
     ]
+
+
+JSON_PIECES = st.lists(
+    st.sampled_from(["{", "}", "[", "]", '"', "\\", '\\"', '"a":', "1", ",", " ", "\xa0", "x"])
+    | st.sampled_from(['{"a":"{', '\\\\"}', '{"a":{"b":[1]}}']),
+    max_size=12,
+)
+
+
+@given(JSON_PIECES)
+@example(['{"a":"\\', '"', '}"', "}"])
+@example(["{}", " ", "x", "{}"])
+def test_a_call_is_complete_as_soon_as_its_arguments_are_an_object(pieces: list[str]) -> None:
+    sequence, arguments = BlockSequence(), ""
+    for event in (call(0), call(1)):
+        sequence.feed(event)
+    for piece in pieces:
+        sequence.feed(ToolDelta(0, 0, piece))
+        arguments += piece
+        ended = BlockEnded(0, 0) in sequence.feed(ToolDelta(0, 1, "1"))
+        assert ended == is_object(arguments)
+        if ended:
+            break
+
+
+def is_object(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except msgspec.DecodeError:
+        return False
 
 
 def test_a_call_is_told_at_once_while_no_other_waits_before_it() -> None:

@@ -1,0 +1,332 @@
+"""What a translation takes grows as what is translated does, whatever that is made of.
+
+The work is timed at a size and at eight times that size, in this thread's CPU time. Work that is
+linear takes eight times as long (an exponent of 1), quadratic work 64 times (2). What other
+programs do can only make a measurement longer, so one that seems too long is repeated, and the
+shortest counts.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import re
+import traceback
+from time import thread_time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.inference.formats.large import CHAT, REPLIES, REQUESTS, STREAMS
+from tollhouse.accounting.types import FREE, Charge, CostState, Usage
+from tollhouse.identity.types import AccessPolicy
+from tollhouse.inference import access
+from tollhouse.inference.formats.fields import read_object
+from tollhouse.inference.formats.registry import FORMATS, Arrived
+from tollhouse.inference.providers.simulated.models import Behaviour
+from tollhouse.inference.providers.simulated.reply import chunks, whole
+from tollhouse.inference.providers.simulated.request import NotUnderstood
+from tollhouse.inference.providers.simulated.script import script
+from tollhouse.inference.sse import EventParser, event
+from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
+from tollhouse.inference.weights import demand, rough_demand
+from tollhouse.kernel.errors import Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tollhouse.inference.formats.base import Relay
+
+    Work = Callable[[], object]
+
+TIMES = 8
+MOST = 1.35
+ITEMS = 200
+EVENTS = 100
+RUN = 1_500
+"""Where a step that copies all before it is so quick that few items would not show it."""
+TRIES = 6
+ENDPOINT = Endpoint("acme", "large-2026", FREE)
+IDENTITY = ReplyIdentity("gen-1", "m", "Acme", 1)
+CHARGE = Charge(CostState.UNKNOWN, Usage(), 0, None, None)
+MINIMAL = {
+    "/chat/completions": {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
+    "/responses": {"model": "m", "input": "hi"},
+    "/messages": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
+    "/completions": {"model": "m", "prompt": "hi"},
+}
+DIALECTS = {
+    "chat": Dialect.CHAT,
+    "responses": Dialect.RESPONSES,
+    "messages": Dialect.MESSAGES,
+}
+
+
+@pytest.fixture(params=[1, pytest.param(8, marks=pytest.mark.soak)])
+def dose(request: pytest.FixtureRequest) -> int:
+    """Return how many times as many items there are; what hardly shows with few shows with many."""
+    return request.param
+
+
+def grows(work: Callable[[int], Work], size: int) -> float:
+    """Return the exponent of the time that work takes: 1 where that grows as the size does."""
+    small, large = work(size), work(size * TIMES)
+    quickest = [math.inf, math.inf]
+    exponent = math.inf
+    for _ in range(TRIES):
+        taken = [seconds(each) for each in (small, large)]
+        quickest = [min(pair) for pair in zip(quickest, taken, strict=True)]
+        exponent = math.log(quickest[1] / quickest[0], TIMES)
+        if exponent < MOST:
+            break
+    return exponent
+
+
+def seconds(work: Work) -> float:
+    gc.disable()
+    try:
+        began = thread_time()
+        work()
+        return thread_time() - began
+    finally:
+        gc.enable()
+
+
+def encoded(body: object) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def relays(path: str, body: bytes) -> Iterable[Relay]:
+    return FORMATS[path].read(Arrived(body, {}, b""))[1]
+
+
+def relay_of(path: str, dialect: Dialect) -> Relay:
+    body = encoded(MINIMAL[path])
+    return next(each for each in relays(path, body) if each.dialect is dialect)
+
+
+# Requests
+
+REQUEST_CASES = [(path, shape) for path, shapes in REQUESTS.items() for shape in shapes]
+
+
+def asking(path: str, shape: str, dialect: Dialect) -> Callable[[int], Work]:
+    def of_size(size: int) -> Work:
+        body = encoded(REQUESTS[path][shape](size))
+
+        def work() -> object:
+            relay = next(each for each in relays(path, body) if each.dialect is dialect)
+            return relay.lost(ENDPOINT), relay.ask(ENDPOINT)
+
+        return work
+
+    return of_size
+
+
+def dialects(path: str) -> list[Dialect]:
+    return [relay.dialect for relay in relays(path, encoded(MINIMAL[path]))]
+
+
+@pytest.mark.parametrize(("path", "shape"), REQUEST_CASES)
+def test_a_request_is_put_into_every_dialect_in_linear_time(
+    path: str, shape: str, dose: int
+) -> None:
+    found = {each: grows(asking(path, shape, each), ITEMS * dose) for each in dialects(path)}
+
+    assert max(found.values()) < MOST, found
+
+
+@pytest.mark.parametrize(
+    ("path", "shape", "dialect"),
+    [
+        ("/responses", "function calls", Dialect.CHAT),
+        ("/responses", "outputs", Dialect.MESSAGES),
+    ],
+)
+def test_a_long_run_of_calls_or_results_is_joined_in_linear_time(
+    path: str, shape: str, dialect: Dialect
+) -> None:
+    assert grows(asking(path, shape, dialect), RUN) < MOST
+
+
+@pytest.mark.parametrize(("path", "shape"), REQUEST_CASES)
+def test_a_request_is_weighed_and_searched_in_linear_time(path: str, shape: str, dose: int) -> None:
+    policy = AccessPolicy("key", patterns=("@email", "@credit_card", "@iban", "a*zz"))
+
+    def judging(size: int) -> Work:
+        body = encoded(REQUESTS[path][shape](size))
+        request, _ = FORMATS[path].read(Arrived(body, {}, b""))
+
+        def work() -> object:
+            weighed = demand(request), rough_demand(body)
+            fields = request.fields
+            return weighed, access.texts(fields), access.flagged([policy], body)
+
+        return work
+
+    assert grows(judging, ITEMS * dose) < MOST
+
+
+@pytest.mark.parametrize("says", ["echo", "calls", "script"])
+@pytest.mark.parametrize("shape", CHAT)
+def test_a_simulated_model_answers_in_linear_time(shape: str, says: Any, dose: int) -> None:
+    def answering(size: int) -> Work:
+        body = encoded(CHAT[shape](size))
+
+        def work() -> object:
+            try:
+                said = script(body, Behaviour("", says=says))
+            except NotUnderstood:
+                return None
+            return encoded(whole("m", said)), [encoded(each) for each in chunks("m", said)]
+
+        return work
+
+    assert grows(answering, EVENTS * dose) < MOST
+
+
+# Replies
+
+
+def clients(dialect: Dialect) -> list[str]:
+    return [path for path in MINIMAL if dialect in dialects(path)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [(name, shape) for name, shapes in REPLIES.items() for shape in shapes]
+)
+def test_a_reply_is_put_into_every_format_in_linear_time(name: str, shape: str, dose: int) -> None:
+    def answering(path: str) -> Callable[[int], Work]:
+        def of_size(size: int) -> Work:
+            body = encoded(REPLIES[name][shape](size))
+            relay = relay_of(path, DIALECTS[name])
+            return lambda: relay.whole(body).render(IDENTITY, CHARGE)
+
+        return of_size
+
+    found = {path: grows(answering(path), ITEMS * dose) for path in clients(DIALECTS[name])}
+
+    assert max(found.values()) < MOST, found
+
+
+STREAM_CASES = [(name, shape) for name, shapes in STREAMS.items() for shape in shapes]
+
+
+def streaming(name: str, shape: str, path: str) -> Callable[[int], Work]:
+    def of_size(size: int) -> Work:
+        events = [encoded(each) for each in STREAMS[name][shape](size)]
+        relay = relay_of(path, DIALECTS[name])
+
+        def work() -> object:
+            stream = relay.stream(IDENTITY)
+            said = [stream.feed(each) for each in events]
+            assert stream.complete
+            return said, stream.end(CHARGE)
+
+        return work
+
+    return of_size
+
+
+@pytest.mark.parametrize(("name", "shape"), STREAM_CASES)
+def test_a_stream_is_put_into_every_format_in_linear_time(name: str, shape: str, dose: int) -> None:
+    size = EVENTS * dose
+    found = {path: grows(streaming(name, shape, path), size) for path in clients(DIALECTS[name])}
+
+    assert max(found.values()) < MOST, found
+
+
+@pytest.mark.parametrize(
+    "shape", ["pieces of a call behind a long one", "pieces of two calls in turn"]
+)
+def test_arguments_are_not_read_again_with_every_piece_of_another_call(shape: str) -> None:
+    assert grows(streaming("chat", shape, "/messages"), RUN) < MOST
+
+
+# Bytes
+
+
+def many_events(size: int) -> bytes:
+    return event(b'{"a":"b"}') * size
+
+
+def one_long_event(size: int) -> bytes:
+    return event(b"a" * 40 * size)
+
+
+def an_event_of_many_lines(size: int) -> bytes:
+    return b"data: a\n" * size + b"\n"
+
+
+def lines_without_an_event(size: int) -> bytes:
+    return b": waiting\n" * size
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 1_000_000])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize(
+    "write", [many_events, one_long_event, an_event_of_many_lines, lines_without_an_event]
+)
+def test_events_are_found_in_linear_time_wherever_their_bytes_are_cut(
+    write: Callable[[int], bytes], line_end: bytes, at_once: int, dose: int
+) -> None:
+    def parsing(size: int) -> Work:
+        stream = write(size).replace(b"\n", line_end)
+        pieces = [stream[at : at + at_once] for at in range(0, len(stream), at_once)]
+
+        def work() -> object:
+            parser = EventParser()
+            return [parser.feed(piece) for piece in pieces]
+
+        return work
+
+    assert grows(parsing, ITEMS * dose) < MOST
+
+
+# Depth
+
+
+def deep_bodies(depth: int) -> Iterator[tuple[str, bytes]]:
+    """Yield requests of every shape in which one value after the other is nested deeply."""
+    deep = b"[" * depth + b"]" * depth
+    for path, shapes in REQUESTS.items():
+        for write in shapes.values():
+            body = encoded(write(2))
+            # Each value behind a colon, and each that begins a list.
+            for value in re.finditer(rb'(?<=":)(?:"[^"]*"|[0-9]+)|(?<=:\[)"[^"]*"', body):
+                yield path, body[: value.start()] + deep + body[value.end() :]
+
+
+def deepest() -> int:
+    """Return how deep a value may be for the first that reads it."""
+    return next(depth for depth in range(5_000, 0, -1) if is_read(depth))
+
+
+def is_read(depth: int) -> bool:
+    try:
+        read_object(b'{"a":' + b"[" * depth + b"]" * depth + b"}")
+    except Invalid:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("less", [-4_000, 4, 12, 20, 40, 900])
+def test_a_request_that_is_nested_too_deeply_is_refused_or_passed_on(less: int) -> None:
+    outcomes = {outcome(path, body) for path, body in deep_bodies(max(deepest() - less, 50))}
+
+    assert outcomes <= {"refused", "passed on"}
+
+
+def outcome(path: str, body: bytes) -> str:
+    try:
+        request, asked = FORMATS[path].read(Arrived(body, {}, b""))
+        demand(request)
+        for relay in asked:
+            relay.lost(ENDPOINT)
+            relay.ask(ENDPOINT)
+    except Invalid:
+        return "refused"
+    except RecursionError as error:
+        return f"failed: {traceback.extract_tb(error.__traceback__)[-1]}"
+    return "passed on"
