@@ -1,19 +1,33 @@
-"""At the end of a whole run: no value of a secret is in any file that the run has written."""
+"""At the end of a whole run: no secret is in any file that the run has written, or in an answer.
+
+Answers that hold one are kept in a file, where the search at the end finds them: a run in several
+processes has one end.
+"""
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from tests.acceptance.canaries import PLANTED, Scanner
+import httpx2
+
+from tests.acceptance.canaries import PLANTED, PROVIDER_KEY, Scanner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    import pytest
+
+_SEEN = "/_seen"
+"""Where a stand-in of a provider tells a test what it was sent."""
+_OVERLAP = 128
+"""Bytes of a piece that are searched again with the next."""
 
 
 def leaks_below(folder: Path) -> list[str]:
     """Return the files below a folder, and cells of its databases, that hold a planted value."""
-    scanner = Scanner(PLANTED)
+    scanner = Scanner([*PLANTED, PROVIDER_KEY])
     return sorted(
         {f"{path.relative_to(folder)} ({place})" for path, place in _found(scanner, folder)}
     )
@@ -24,3 +38,34 @@ def _found(scanner: Scanner, folder: Path) -> Iterator[tuple[Path, str]]:
         if path.is_file() and not path.is_symlink():
             for place, _ in scanner.in_file(path):
                 yield path, place
+
+
+def watch_answers(patch: pytest.MonkeyPatch, folder: Path, key: str = PROVIDER_KEY) -> None:
+    """Keep what HTTP clients of this process are answered, where it shows a provider's key."""
+    scanner = Scanner([key])
+    plain, awaited = httpx2.Response.iter_raw, httpx2.Response.aiter_raw
+
+    def look(url: str, seen: bytes) -> bytes:
+        if not url.endswith(_SEEN) and scanner.in_bytes(url, seen):
+            name = f"answer-{sha256(seen).hexdigest()[:12]}"
+            folder.joinpath(name).write_bytes(url.encode() + b"\n" + seen)
+        return seen[-_OVERLAP:]
+
+    def iter_raw(self: httpx2.Response, chunk_size: int | None = None) -> Iterator[bytes]:
+        url = str(self.url)
+        end = look(url, repr(self.headers.raw).encode())
+        for piece in plain(self, chunk_size):
+            end = look(url, end + piece)
+            yield piece
+
+    async def aiter_raw(
+        self: httpx2.Response, chunk_size: int | None = None
+    ) -> AsyncIterator[bytes]:
+        url = str(self.url)
+        end = look(url, repr(self.headers.raw).encode())
+        async for piece in awaited(self, chunk_size):
+            end = look(url, end + piece)
+            yield piece
+
+    patch.setattr(httpx2.Response, "iter_raw", iter_raw)
+    patch.setattr(httpx2.Response, "aiter_raw", aiter_raw)

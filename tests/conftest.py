@@ -7,7 +7,7 @@ import pytest
 import trustme
 from hypothesis import HealthCheck, settings
 
-from tests.canary_watch import leaks_below
+from tests.canary_watch import leaks_below, watch_answers
 from tests.integration.postgresql_databases import PostgresqlDatabases
 from tests.integration.postgresql_server import postgresql_server
 from tests.sandboxes import sandbox_problem, sandboxes_required
@@ -63,6 +63,14 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     trustme.CA().cert_pem.write_to_path(file)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("SSL_CERT_FILE", str(file))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def watched_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep answers that show a provider's key, for the search at the end of the run."""
+    with pytest.MonkeyPatch.context() as patched:
+        watch_answers(patched, tmp_path_factory.mktemp("answers"))
         yield
 
 

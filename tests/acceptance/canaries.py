@@ -60,6 +60,12 @@ PLANTED = [new_canary(at) for at in range(50)]
 its servers and programs have written; tests that prove the scanner use others."""
 
 
+PROVIDER_KEY = new_canary(0, "provider key").partition("/")[0]
+"""What servers of the tests show to stand-ins of providers, from their environment. It has letters
+alone, which is the same in JSON in JSON."""
+PROVIDER_KEY_NAME = "STAND_IN_KEY"
+
+
 _BEGINNINGS = (b"cnry-", b"636e72792d", b"636E72792D", b"Y25yeS", b"Nucnkt", b"jbnJ5L")
 """What every encoding of every canary begins with; few files have any of it."""
 

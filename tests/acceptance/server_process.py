@@ -26,6 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.acceptance.canaries import PROVIDER_KEY, PROVIDER_KEY_NAME
 from tollhouse.storage.migrator import upgrade
 from tollhouse.storage.urls import sqlite_url
 
@@ -218,7 +219,7 @@ def _empty_database() -> bytes:
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return an environment in which a developer's TOLLHOUSE_* and proxies do not stand."""
     kept = {name: os.environ[name] for name in KEPT_FROM_OUR_ENVIRONMENT if name in os.environ}
-    return {**kept, **(more or {})}
+    return {**kept, PROVIDER_KEY_NAME: PROVIDER_KEY, **(more or {})}
 
 
 def heed_ctrl_c() -> None:

@@ -6,9 +6,16 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from tests.acceptance.canaries import PLANTED
-from tests.canary_watch import leaks_below
+import httpx2
+import pytest
+
+from tests.acceptance.canaries import PLANTED, PROVIDER_KEY, Scanner, new_canary
+from tests.canary_watch import leaks_below, watch_answers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
 def test_a_run_that_leaks_is_told_where() -> None:
@@ -26,3 +33,39 @@ def test_a_run_that_leaks_is_told_where() -> None:
             "kept.db (kept.db, a cell)",
             "test_one/server.log (server.log)",
         ]
+
+
+@pytest.mark.parametrize("key", [PLANTED[3], PROVIDER_KEY])
+def test_a_run_that_leaks_a_value_or_a_providers_key_is_seen(key: str) -> None:
+    with TemporaryDirectory() as name:
+        (Path(name) / "server.log").write_text(f"Authorization: Bearer {key}")
+        assert leaks_below(Path(name)) == ["server.log (server.log)"]
+
+
+KEY = new_canary(1, "proof of the watch")
+REPLIES = {
+    "in a body": ([f"{{}} {KEY}".encode()], {}),
+    "in two pieces": ([KEY[:9].encode(), KEY[9:].encode()], {}),
+    "in a header": ([b"{}"], {"x-echo": KEY}),
+}
+
+
+@pytest.mark.parametrize(("pieces", "headers"), REPLIES.values(), ids=REPLIES)
+async def test_an_answer_that_shows_a_providers_key_is_kept(
+    pieces: list[bytes], headers: dict[str, str]
+) -> None:
+    async def awaited() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        watch_answers(patch, Path(name), KEY)
+        httpx2.Response(200, headers=headers, content=iter(pieces), request=REQUEST).read()
+        assert Scanner([KEY]).in_folder(Path(name)) != set()
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        watch_answers(patch, Path(name), KEY)
+        await httpx2.Response(200, headers=headers, content=awaited(), request=REQUEST).aread()
+        assert Scanner([KEY]).in_folder(Path(name)) != set()
+
+
+REQUEST = httpx2.Request("GET", "http://127.0.0.1/v1/models")

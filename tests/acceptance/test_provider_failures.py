@@ -23,6 +23,9 @@ FAILURES = {
     "cutter/overloaded": ("status:503", 503),
     "cutter/our-key-is-wrong": ("status:401", 502),
     "cutter/refused": ("status:400", 400),
+    "cutter/repeats-headers": ("headers:400", 400),
+    "cutter/repeats-headers-of-413": ("headers:413", 413),
+    "cutter/repeats-headers-in-a-reply": ("headers:200", 502),
     "cutter/limited": ("status:429:retry=7", 429),
 }
 

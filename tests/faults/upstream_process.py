@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
+from tests.acceptance.canaries import PROVIDER_KEY_NAME
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
@@ -46,6 +48,7 @@ class UpstreamProcess:
             "    name: Cutter\n"
             "    kind: openai_compatible\n"
             f"    base_url: {self.origin}/v1\n"
+            f"    api_key: ${{{PROVIDER_KEY_NAME}:-nobody's}}\n"
             f"{provider}"
             f"models:\n{entries}{more}"
         )

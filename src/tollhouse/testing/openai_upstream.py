@@ -31,6 +31,7 @@ happens; (c), (r), (m) stand for chat, responses, messages, where a name is not 
     slow-head:<s>         echo after s seconds
     slow-chunks:<ms>      50 pieces with so long a pause after each; 0 is one write for each piece
     drip:<ms>             echo, one byte of the body in each chunk (streamed always)
+    headers:<code>             an error that repeats the headers of the request
     status:<code>[:retry=<s>]  an error in the provider's shape, with Retry-After
     overloaded            (m) 529
     garbage               200, but not JSON
@@ -63,7 +64,7 @@ import json
 import signal
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -96,6 +97,8 @@ _ANTHROPIC_ROUTES: Final = {
 
 def _answer(request: Request) -> Script:
     route = (request.method, request.path.partition("?")[0])
+    if (status := _asked_for_headers(_decoded(request.body))) is not None:
+        return (replies.error(status, f"Invalid request: {json.dumps(request.headers)}"),)
     if route in _MODEL_ROUTES:
         return _MODEL_ROUTES[route](_decoded(request.body))
     if route in _ANTHROPIC_ROUTES:
@@ -103,6 +106,13 @@ def _answer(request: Request) -> Script:
     if route == ("GET", "/v1/models"):
         return (replies.model_list(BEHAVIOURS),)
     return (replies.unknown_url(request.method, request.path),)
+
+
+def _asked_for_headers(body: object) -> int | None:
+    """Return the status of an error that repeats the headers; None where none is asked for."""
+    model = cast("dict[str, object]", body).get("model") if isinstance(body, dict) else None
+    asked, _, status = model.partition(":") if isinstance(model, str) else ("", "", "")
+    return int(status) if asked == "headers" else None
 
 
 def _decoded(body: bytes) -> object:
