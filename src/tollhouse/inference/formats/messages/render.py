@@ -23,6 +23,8 @@ from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.formats.wire import NULL, encoder, raw, well_formed
 
 if TYPE_CHECKING:
+    from msgspec import Raw
+
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.messages.request import MessagesRequest
     from tollhouse.inference.formats.messages.wire import Message
@@ -30,6 +32,15 @@ if TYPE_CHECKING:
 
 _LEFT_OUT: Final = OURS | {"fallbacks", "safeguards", "user"}
 """`user` and `safeguards` are the public gateway's additions, which Anthropic refuses."""
+
+
+_blocks: Final = msgspec.json.Decoder(list[Fields])
+_LEFT_OUT_OF_BLOCKS: Final = frozenset({"citations", "caller", "toolset_name"})
+"""Fields that a block has or has not: Anthropic never sends null in them, some servers do, and
+published clients refuse it.
+
+Source: the response schema of @ai-sdk/anthropic 4, where these are optional and not nullable.
+"""
 
 
 @dataclass(slots=True)
@@ -45,10 +56,26 @@ class WholeReply:
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return the client's body: the provider's fields, with ours in place of its own."""
-        usage = read_fields(self.fields.get("usage", NULL))
-        return encoder.encode(
-            message_fields(identity, self.fields) | {"usage": render_usage(charge, usage)}
-        )
+        ours = {
+            "content": _without_nulls(self.fields["content"]),
+            "usage": render_usage(charge, read_fields(self.fields.get("usage", NULL))),
+        }
+        return encoder.encode(message_fields(identity, self.fields) | ours)
+
+
+def _without_nulls(content: Raw) -> Raw:
+    if b"null" not in bytes(content):
+        return content
+    return raw([block_without_nulls(block) for block in _blocks.decode(content)])
+
+
+def block_without_nulls(block: Fields) -> Fields:
+    """Return a block without the fields in which clients refuse null, where they are null."""
+    return {
+        name: value
+        for name, value in block.items()
+        if value != NULL or name not in _LEFT_OUT_OF_BLOCKS
+    }
 
 
 def message_fields(identity: ReplyIdentity, provider: Fields) -> dict[str, object]:

@@ -70,7 +70,7 @@ def render_reply(reply: Reply, identity: ReplyIdentity, charge: Charge) -> bytes
 def _rendered(block: Block) -> Mapping[str, object] | None:
     if isinstance(block, (Text, Refusal)):
         # Whoever sends it back may not send an empty one.
-        return {"type": "text", "text": block.text, "citations": None} if block.text else None
+        return {"type": "text", "text": block.text} if block.text else None
     if isinstance(block, Reasoning):
         return render_thoughts(block)
     if isinstance(block, ToolCall):

@@ -19,7 +19,7 @@ from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.fields import Fields, fields_decoder
 from tollhouse.inference.formats.messages.errors import error_event
 from tollhouse.inference.formats.messages.order import Order, read_event
-from tollhouse.inference.formats.messages.render import message_fields
+from tollhouse.inference.formats.messages.render import block_without_nulls, message_fields
 from tollhouse.inference.formats.messages.usage import (
     parse_input,
     parse_report,
@@ -35,7 +35,7 @@ from tollhouse.inference.formats.messages.wire import (
     spoken_bytes,
 )
 from tollhouse.inference.formats.tokens import estimated_tokens
-from tollhouse.inference.formats.wire import NULL, well_formed
+from tollhouse.inference.formats.wire import NULL, encoder, raw, well_formed
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
@@ -134,6 +134,8 @@ class MessagesStream:
         for said in (event.content_block, event.delta):
             if said is not None:
                 self._seen_bytes += spoken_bytes(said)
+        if kind == "content_block_start" and b"null" in data:
+            data = _without_nulls(data)
         return named_event(kind, data)
 
     def _begin(self, event: StreamEvent, data: bytes) -> bytes:
@@ -166,3 +168,9 @@ class MessagesStream:
         if self._order.open is None:
             return b""
         return event_of("content_block_stop", {"index": self._order.blocks - 1})
+
+
+def _without_nulls(data: bytes) -> bytes:
+    fields = fields_decoder.decode(data)
+    block = block_without_nulls(fields_decoder.decode(fields["content_block"]))
+    return encoder.encode({**fields, "content_block": raw(block)})

@@ -190,6 +190,6 @@ class MessagesWriter:
 
 
 _EMPTY: Mapping[str, Mapping[str, object]] = {
-    "text": {"type": "text", "text": "", "citations": None},
+    "text": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
 }

@@ -38,7 +38,7 @@ def _said() -> dict[str, ReplyFeature]:
             own={
                 "chat": {"choices.0.message.content": MARK},
                 "responses": {"output.0.content.0.text": MARK, "output_text": MARK},
-                "messages": {"content.0": {"type": "text", "text": MARK, "citations": None}},
+                "messages": {"content.0": {"type": "text", "text": MARK}},
                 "completions": {"choices.0.text": MARK},
             },
             covers=("Reply.choices", "Choice.blocks"),

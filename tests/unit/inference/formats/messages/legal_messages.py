@@ -113,9 +113,16 @@ def _block_start(seen: Seen, event: dict[str, Any]) -> None:
     assert seen.last is None
     assert event["index"] == len(seen.blocks)
     assert isinstance(event["content_block"]["type"], str)
+    if event["content_block"]["type"] in DELTAS:
+        check_block(event["content_block"])
     seen.blocks.append(event["content_block"])
     seen.texts.append({})
     seen.open = True
+
+
+def check_block(block: dict[str, Any]) -> None:
+    """Raise where a block of a known kind has a field that is null: what it lacks is left out."""
+    assert None not in block.values(), block
 
 
 def _block_delta(seen: Seen, event: dict[str, Any]) -> None:

@@ -79,6 +79,13 @@ def test_blocks_and_unknown_events_pass_untouched() -> None:
         assert each in got
 
 
+def test_a_field_that_a_block_may_lack_is_left_out_and_never_null() -> None:
+    block = {"type": "text", "text": "null", "citations": None, "new_field": None}
+    events = [event("content_block_start", index=0, content_block=block), stop(0)]
+    got = relay(b"".join([start(), *events, last(), END]))
+    assert b'"content_block":{"type":"text","text":"null","new_field":null}' in got
+
+
 def test_text_arrives_whole() -> None:
     assert seen(*STREAMS["text"]).text == "Hello, wörld"
 

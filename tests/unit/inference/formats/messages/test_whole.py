@@ -50,6 +50,18 @@ def test_everything_else_is_the_providers() -> None:
     assert got["usage"]["service_tier"] == "standard"
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": "null", "citations": None},
+        {"type": "tool_use", "id": "a", "name": "b", "input": {"c": None}, "caller": None},
+    ],
+)
+def test_a_field_that_a_block_may_lack_is_left_out_and_never_null(block: dict[str, Any]) -> None:
+    (got,) = rendered(content=[block])["content"]
+    assert got == {name: value for name, value in block.items() if value is not None}
+
+
 def test_every_required_field_is_there() -> None:
     bare = json.dumps({"content": []}).encode()
     got = json.loads(MessagesRelay(request()).whole(bare).render(IDENTITY, CHARGE))

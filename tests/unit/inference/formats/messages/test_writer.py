@@ -98,7 +98,7 @@ def test_a_refusal_is_text_and_says_so_at_the_end() -> None:
     assert got.text == "No."
     assert (got.last or {})["delta"]["stop_reason"] == "refusal"
     whole = rendered(Refusal("No."))
-    assert whole["content"] == [{"type": "text", "text": "No.", "citations": None}]
+    assert whole["content"] == [{"type": "text", "text": "No."}]
     assert whole["stop_reason"] == "refusal"
 
 
