@@ -1,7 +1,11 @@
 """What every test may ask for: a clock, identifiers, and a PostgreSQL server that all share."""
 
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trustme
@@ -10,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.canary_watch import leaks_below, watch_answers
 from tests.integration.postgresql_databases import PostgresqlDatabases
 from tests.integration.postgresql_server import postgresql_server
+from tests.reply_check import faults_below
 from tests.sandboxes import sandbox_problem, sandboxes_required
 from tollhouse.settings.environment import TEST_PREFIX
 from tollhouse.storage.urls import parse_database_url
@@ -27,6 +32,24 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.differing_executors],
 )
+
+
+REPLIES = "TOLLHOUSE_TEST_REPLIES"
+"""The folder of the replies that this run's gateways give, for all of its processes."""
+
+
+def pytest_configure() -> None:
+    """Name the folder in which `reply_tee` keeps replies, before other processes begin."""
+    if REPLIES not in os.environ:
+        os.environ[REPLIES] = tempfile.mkdtemp(prefix="tollhouse-replies-")
+
+
+def pytest_collection_finish() -> None:
+    """Keep what gateways of this process reply, if its tests have loaded one."""
+    if "tollhouse.api.hot_routes" in sys.modules:
+        from tests.reply_tee import install  # noqa: PLC0415 - it loads a gateway
+
+        install()
 
 
 def pytest_report_header() -> str | None:
@@ -75,15 +98,22 @@ def watched_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run that has left a secret's value in a file, also where every test passed."""
+    """Fail a run that has left a secret's value in a file, or got a reply that clients refuse."""
     if hasattr(session.config, "workerinput"):
         return  # the process that started this one looks at everything
+    replies = Path(os.environ.pop(REPLIES))
+    faults = faults_below(replies)
+    shutil.rmtree(replies)
     factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
     leaks = leaks_below(factory.getbasetemp())
-    if leaks:
-        told = session.config.pluginmanager.getplugin("terminalreporter")
-        told.write_line("\n  ".join(["\nvalues of secrets were written to:", *leaks]))
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    told = session.config.pluginmanager.getplugin("terminalreporter")
+    for problem, found in (
+        ("values of secrets were written to:", leaks),
+        ("published clients refuse replies:", faults),
+    ):
+        if found:
+            told.write_line("\n  ".join([f"\n{problem}", *found]))
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

@@ -31,7 +31,9 @@ from tollhouse.storage.migrator import upgrade
 from tollhouse.storage.urls import sqlite_url
 
 TOLLHOUSE = Path(sys.executable).with_name("tollhouse")
-KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG")
+HEARD = (sys.executable, "-P", str(Path(__file__).parents[1] / "reply_tee.py"))
+"""`tollhouse`, whose replies are kept and checked at the end of the run."""
+KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "TOLLHOUSE_TEST_REPLIES")
 DATABASE_URL = "TOLLHOUSE_DATABASE_URL"
 START_SECONDS = 30.0
 STOP_SECONDS = 40.0
@@ -169,7 +171,7 @@ def start_server(
     config: str | None = None,
     env: Mapping[str, str] | None = None,
     args: Sequence[str] = (),
-    program: Sequence[str] = (str(TOLLHOUSE),),
+    program: Sequence[str] = HEARD,
 ) -> ServerProcess:
     """Start a server on a free port and return once it serves.
 

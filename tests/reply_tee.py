@@ -1,0 +1,97 @@
+"""Keeps every reply of the tests' gateways to a request for inference, for official parsers.
+
+    gateway ──> tee ──> client
+                 └──> FOLDER/<process>, a line for each reply unlike the ones before
+
+    install()                                      in this process
+    python tests/reply_tee.py serve --json ...     `tollhouse serve`
+
+The folder stands in the environment; without it nothing is kept. `reply_check` has what was kept
+read by the libraries whose formats they are, at the end of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tollhouse.api.asgi import SINK
+from tollhouse.api.hot_routes import Inference
+from tollhouse.api.policy import api_path
+from tollhouse.cli.main import main
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tollhouse.api.asgi import Message, Receive, Scope, Send
+
+FOLDER: Final = "TOLLHOUSE_TEST_REPLIES"
+_CHANGING: Final = re.compile(rb"[0-9]+|gen-[\w-]+")
+"""What differs between replies that are alike: counts, times and names."""
+
+
+class Replies:
+    """The file of one process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / str(os.getpid())
+        self._known: set[int] = set()
+
+    def keep(self, path: str, data: bytes, *, streams: bool) -> None:
+        alike = hash((path, _CHANGING.sub(b"0", data)))
+        if alike in self._known:
+            return
+        self._known.add(alike)
+        line = json.dumps({"path": path, "streams": streams, "body": data.decode()})
+        with self._file.open("a", encoding="utf-8") as lines:
+            lines.write(line + "\n")
+
+
+def install() -> None:
+    """Keep what the gateways of this process reply, where the environment names a folder."""
+    folder = os.environ.get(FOLDER)
+    if folder is None:
+        return
+    replies = Replies(Path(folder))
+    answer = Inference.__call__
+
+    async def heard(
+        route: Inference, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        given: list[bytes] = []
+        kinds: list[bytes] = []
+        sink = scope.get(SINK)
+
+        async def give(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kinds.extend(value for name, value in message["headers"] if name == b"content-type")
+            else:
+                given.append(message.get("body", b""))
+            await send(message)
+
+        def pour(data: bytes) -> Any:
+            given.append(data)
+            return sink(data)
+
+        if sink is not None:
+            scope[SINK] = pour
+        try:
+            await answer(route, scope, headers, receive, give)
+        finally:
+            if data := b"".join(given):
+                path = api_path(scope["path"]) or ""
+                replies.keep(
+                    path.removeprefix("/"), data, streams=kinds[0].startswith(b"text/event-stream")
+                )
+
+    Inference.__call__ = heard
+
+
+if __name__ == "__main__":
+    install()
+    sys.argv[0] = "tollhouse"
+    sys.exit(main())
