@@ -297,7 +297,7 @@ class Generation:
             async for events in self._events:
                 await self._pass_on(events, stream)
                 if stream.done:
-                    return
+                    break
         except Unreadable as error:
             raise self._unreadable() from error
         except ErrorEvent as error:

@@ -52,5 +52,7 @@ def _events(body: str) -> Iterator[str]:
     *blocks, _ = body.split("\n\n")
     for block in blocks:
         lines = [each.removeprefix("data: ") for each in block.split("\n") if each[:5] == "data:"]
-        if lines and lines != ["[DONE]"]:
+        if lines == ["[DONE]"]:
+            return
+        if lines:
             yield "\n".join(lines)

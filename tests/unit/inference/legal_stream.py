@@ -36,10 +36,9 @@ def checked(stream: bytes) -> Seen:
     *events, rest = stream.split(b"\n\n")
     assert rest == b"", "something follows the last event"
     assert all(event.startswith(b"data: ") and b"\n" not in event for event in events)
-    *events, done = [event.removeprefix(b"data: ") for event in events]
-    assert done == b"[DONE]"
-    assert b"[DONE]" not in events
+    events, behind = until_done([event.removeprefix(b"data: ") for event in events])
     *chunks, last = [json.loads(event) for event in events]
+    assert behind == ([{"error": last["error"]}] if "error" in last else [])
     for chunk in [*chunks, last]:
         _check_chunk(chunk)
         for field in ("id", "created", "model", "provider"):
@@ -50,6 +49,12 @@ def checked(stream: bytes) -> Seen:
         assert "error" not in chunk
     _check_last(last)
     return Seen(chunks, last)
+
+
+def until_done(events: list[bytes]) -> tuple[list[bytes], list[Any]]:
+    """Return the events before `[DONE]`, and what those behind it say."""
+    done = events.index(b"[DONE]")
+    return events[:done], [json.loads(event) for event in events[done + 1 :]]
 
 
 def _check_chunk(chunk: dict[str, Any]) -> None:
@@ -66,13 +71,15 @@ def _check_chunk(chunk: dict[str, Any]) -> None:
 
 def _check_last(last: dict[str, Any]) -> None:
     if "error" in last:
+        assert next(iter(last)) == "error"
         assert "usage" not in last
         assert type(last["error"]["code"]) is int
         assert isinstance(last["error"]["message"], str)
         assert isinstance(last["error"]["metadata"]["error_type"], str)
         assert [choice["finish_reason"] for choice in last["choices"]] == ["error"]
         return
-    assert last["choices"] == []
+    silent = {"index": 0, "delta": {}, "finish_reason": None, "logprobs": None}
+    assert last["choices"] in ([], [silent])
     usage = last["usage"]
     assert all(type(usage[f"{name}_tokens"]) is int for name in ("prompt", "completion", "total"))
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]

@@ -40,7 +40,7 @@ FEATURES = {
 
 
 def data_of(raw) -> list[str]:
-    """Return the data of a raw stream's events; asserts that `[DONE]` is the last."""
+    """Return the data of a raw stream's events; asserts that `[DONE]` is the last of a whole one."""
     lines = raw.http_response.read().decode().split("\n")
     *data, done = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
     assert done == "[DONE]", done

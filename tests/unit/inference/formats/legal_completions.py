@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from tests.unit.inference.legal_stream import until_done
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -40,9 +42,9 @@ def checked(stream: bytes) -> Seen:
     *events, end = stream.split(b"\n\n")
     assert end == b"", "something follows the last event"
     assert all(event.startswith(b"data: ") and b"\n" not in event for event in events)
-    *data, done = [event.removeprefix(b"data: ") for event in events]
-    assert done == b"[DONE]"
+    data, behind = until_done([event.removeprefix(b"data: ") for event in events])
     chunks = [json.loads(each) for each in data]
+    assert behind == ([{"error": chunks[-1]["error"]}] if "error" in chunks[-1] else [])
     assert all(chunk["object"] == "text_completion" for chunk in chunks)
     assert len({(chunk["id"], chunk["model"]) for chunk in chunks}) == 1
     assert not any("error" in chunk or "usage" in chunk for chunk in chunks[:-1])

@@ -25,9 +25,7 @@ from tests.unit.inference.generation.worlds import COST, CUT, USAGE, world
 from tests.unit.inference.legal_stream import checked
 from tollhouse.accounting.types import CostState, Price
 from tollhouse.kernel.envelope import status_of
-from tollhouse.kernel.errors import (
-    NotFound,
-)
+from tollhouse.kernel.errors import NotFound, ProviderUnavailable
 
 # A reply that goes well
 
@@ -156,6 +154,17 @@ async def test_an_unknown_model_is_refused_and_nothing_runs() -> None:
 
 
 # Money
+
+
+@pytest.mark.parametrize("events", [[], [replies.event({})], [replies.USAGE_CHUNK]])
+async def test_a_stream_of_nothing_but_its_end_is_an_error_and_costs_nothing(
+    events: list[bytes],
+) -> None:
+    w = world(FakeReply([*events, replies.DONE]))
+    with pytest.raises(ProviderUnavailable, match="invalid response"):
+        await received(w.begin(stream=True))
+    [record] = w.books.booked
+    assert (record.finish_reason, record.charge.cost_nano) == ("error", 0)
 
 
 @pytest.mark.parametrize("stream", [False, True])

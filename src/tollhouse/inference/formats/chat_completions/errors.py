@@ -1,9 +1,13 @@
 """Errors in the chat format: ours in mid-stream, and a provider's.
 
-Before the stream an error is the common envelope; after the 200 went out it is this chunk, and
-the stream ends after it.
+Before the stream an error is the common envelope. After the 200 went out it is the last chunk, and
+stands once more alone behind `[DONE]`:
 
-Source: the public gateway's streaming reference, "errors during streaming".
+    {"error", "id", ..., "choices": [{"finish_reason": "error"}]}  [DONE]  {"error"}
+
+Source: the public gateway's streaming reference, "errors during streaming", for the chunk. Its own
+clients and OpenAI's read no further than `[DONE]`. The `openai` provider of Vercel's AI SDK sees no
+error beside `choices`, and reads on. go-openai takes an event for an error that begins with it.
 """
 
 from __future__ import annotations
@@ -13,9 +17,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tollhouse.inference.formats.base import ErrorEvent
+from tollhouse.inference.formats.chat_completions.wire import DONE
+from tollhouse.inference.formats.wire import encoder
+from tollhouse.inference.sse import event
 from tollhouse.kernel.envelope import error_object
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
@@ -42,17 +51,27 @@ def parse_error_event(data: msgspec.Raw | bytes) -> ErrorEvent:
     return ErrorEvent(code[:_LONGEST_CODE] if isinstance(code, str) else code, error.message)
 
 
-def error_chunk(error: TollhouseError, reply: ReplyIdentity) -> dict[str, object]:
-    """Return the chunk that tells a client in mid-stream what went wrong."""
+def failed_stream(error: TollhouseError, chunk: Mapping[str, object]) -> bytes:
+    """Return the end of a stream that broke.
+
+    Args:
+        error: What went wrong.
+        chunk: The last chunk, without the error.
+    """
     shown = error_object(error)
     shown["metadata"] = {"error_type": error.code, **error.metadata}
+    ends = (encoder.encode({"error": shown, **chunk}), DONE, encoder.encode({"error": shown}))
+    return b"".join(map(event, ends))
+
+
+def failed_chunk(reply: ReplyIdentity) -> Mapping[str, object]:
+    """Return the last chunk of a stream that broke, without the error."""
     return {
         "id": reply.id,
         "object": "chat.completion.chunk",
         "created": reply.created,
         "model": reply.model,
         "provider": reply.provider,
-        "error": shown,
         "choices": [
             {
                 "index": 0,

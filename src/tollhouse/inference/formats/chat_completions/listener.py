@@ -49,7 +49,7 @@ class ChatListener:
 
     def writer(self, identity: ReplyIdentity) -> ChatWriter:
         """Begin to write a stream."""
-        return ChatWriter(identity)
+        return ChatWriter(self._request.fields, identity)
 
 
 def _choice(choice: Choice) -> dict[str, object]:

@@ -15,9 +15,8 @@ from msgspec import Raw, Struct
 from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
 from tollhouse.inference.formats.chat_completions.reasoning import Detail, parse_details
-from tollhouse.inference.formats.chat_completions.stream import DONE
 from tollhouse.inference.formats.chat_completions.usage import parse_usage
-from tollhouse.inference.formats.chat_completions.wire import normal_finish_reason
+from tollhouse.inference.formats.chat_completions.wire import DONE, normal_finish_reason
 from tollhouse.inference.formats.hub.events import (
     Event,
     Finished,
@@ -180,9 +179,11 @@ class ChatReader:
 
     @property
     def complete(self) -> bool:
-        """Whether every choice that began has finished."""
+        """Whether every choice that began has finished; after `[DONE]`: something was said."""
         choices = self._choices.values()
-        return self.done or (bool(choices) and all(each.finished for each in choices))
+        if self.done:
+            return any(each.has_spoken for each in choices)
+        return bool(choices) and all(each.finished for each in choices)
 
     def feed(self, data: bytes) -> Sequence[Event]:
         """Take the data of an event; return what it says."""
@@ -213,9 +214,15 @@ class _ChoiceReader:
         self.finished = False
         self._index = index
         self._blocks = 0
+        """How many have begun."""
         self._kind: type[Event] | None = None
         self._calls: dict[int, int] = {}
         self._ids: dict[int, str] = {}
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether anything of it can be shown, and be it its end."""
+        return self.finished or self._blocks > 0
 
     def read(self, choice: _Choice) -> Iterator[Event]:
         if choice.delta is not None and not (self.finished and choice.delta.says_nothing):

@@ -6,6 +6,8 @@
 
 One block of ours is one detail, or two where it has both a readable and an encrypted part.
 
+`reasoning` has the same as plain text.
+
 Source: the public gateway's reference of reasoning tokens, "preserving reasoning".
 """
 
@@ -16,9 +18,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tollhouse.inference.formats.hub.parts import Reasoning
+from tollhouse.inference.formats.wire import NULL, raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from tollhouse.inference.formats.fields import Fields
+
+_text = msgspec.json.Decoder(str | None)
 
 
 class Detail(msgspec.Struct):
@@ -70,6 +77,24 @@ def render_details(blocks: Iterable[Reasoning]) -> list[dict[str, object]]:
     """Return the details of blocks."""
     found = [detail for block in blocks for detail in _details(block)]
     return [{**detail, "index": index} for index, detail in enumerate(found)]
+
+
+def spread_reasoning(said: Fields) -> Fields:
+    """Return a message, or what a chunk adds, with its thoughts where all clients look for them.
+
+    Many servers have them in `reasoning_content`, which stays, or in `reasoning` alone.
+
+    Raises:
+        msgspec.DecodeError: They are no text.
+    """
+    thought = _text.decode(said.get("reasoning", NULL))
+    thought = thought or _text.decode(said.get("reasoning_content", NULL))
+    if not thought:
+        return said
+    spread = {**said, "reasoning": raw(thought)}
+    if said.get("reasoning_details", NULL) == NULL:
+        spread["reasoning_details"] = raw(render_details([Reasoning(thought)]))
+    return spread
 
 
 def _details(block: Reasoning) -> Iterator[dict[str, object]]:

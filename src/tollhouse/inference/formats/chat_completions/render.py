@@ -10,6 +10,7 @@ import msgspec
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
+from tollhouse.inference.formats.chat_completions.reasoning import spread_reasoning
 from tollhouse.inference.formats.chat_completions.usage import (
     message_bytes,
     parse_usage,
@@ -173,8 +174,7 @@ def _seen(choices: list[Fields], request: ChatRequest) -> Usage:
 def _choice(choice: Fields, index: int, *, hides: bool) -> Fields:
     native = choice.get("finish_reason", NULL)
     message = fields_decoder.decode(choice["message"])
-    if hides:
-        message = without_reasoning(message)
+    message = (without_reasoning if hides else spread_reasoning)(message)
     message.setdefault("role", raw("assistant"))
     message.setdefault("content", NULL)
     message.setdefault("refusal", NULL)

@@ -17,14 +17,22 @@ import msgspec
 
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.base import Unreadable
-from tollhouse.inference.formats.chat_completions.errors import error_chunk, parse_error_event
+from tollhouse.inference.formats.chat_completions.errors import (
+    failed_chunk,
+    failed_stream,
+    parse_error_event,
+)
+from tollhouse.inference.formats.chat_completions.reasoning import spread_reasoning
 from tollhouse.inference.formats.chat_completions.render import without_reasoning
 from tollhouse.inference.formats.chat_completions.usage import (
+    asks_for_usage,
     parse_usage,
     render_usage,
     spoken_bytes,
 )
 from tollhouse.inference.formats.chat_completions.wire import (
+    DONE,
+    SILENT_CHOICE,
     choices_decoder,
     chunk_choices_decoder,
     normal_finish_reason,
@@ -42,9 +50,8 @@ if TYPE_CHECKING:
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
-DONE = b"[DONE]"
 _NO_CHOICES = msgspec.Raw(b"[]")
-_NO_DELTA = msgspec.Raw(b"{}")
+_SILENT_CHOICE = raw([SILENT_CHOICE])
 _OBJECT = msgspec.Raw(b'"chat.completion.chunk"')
 _text = msgspec.json.Decoder(str | None)
 
@@ -61,7 +68,7 @@ class ChatStream:
         self.native_finish_reason: str | None = None
         self.upstream_id: str | None = None
         self._identity = identity
-        self._request_size = request.size
+        self._request = request
         self._hides_reasoning = not request.shows_reasoning
         self._seen_bytes = 0
         self._unfinished: set[int] = set()
@@ -76,14 +83,16 @@ class ChatStream:
 
     @property
     def complete(self) -> bool:
-        """Whether every choice finished, so that a clean end without `[DONE]` is an end too."""
-        return self.done or (self.finish_reason is not None and not self._unfinished)
+        """Whether every choice finished; after `[DONE]` it is enough that something was said."""
+        if self.finish_reason is not None and not self._unfinished:
+            return True
+        return self.done and (self.finish_reason is not None or self._seen_bytes > 0)
 
     @property
     def seen(self) -> Usage:
         """The tokens that passed by, estimated from their bytes."""
         return Usage(
-            input_tokens=estimated_tokens(self._request_size),
+            input_tokens=estimated_tokens(self._request.size),
             output_tokens=estimated_tokens(self._seen_bytes),
         )
 
@@ -110,15 +119,15 @@ class ChatStream:
         self._ending.come()
         fields: dict[str, object] = {
             **self._ours,
-            "choices": _NO_CHOICES,
+            "choices": _NO_CHOICES if asks_for_usage(self._request.fields) else _SILENT_CHOICE,
             "usage": render_usage(charge, is_byok=False),
         }
         return event(encoder.encode(fields)) + event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke: the error, then `[DONE]`."""
+        """Return the end of a stream that broke."""
         self._ending.come()
-        return event(encoder.encode(error_chunk(error, self._identity))) + event(DONE)
+        return failed_stream(error, failed_chunk(self._identity))
 
     def _chunk(self, fields: Fields) -> bytes:
         if fields.get("error", NULL) != NULL:
@@ -140,10 +149,10 @@ class ChatStream:
         fields |= self._ours
         if self._hides_reasoning or not all(map(_passes, choices)):
             whole = enumerate(choices_decoder.decode(given))
-            patched = [_patched(choice, position) for position, choice in whole]
-            if self._hides_reasoning:
-                patched = [_without_reasoning(choice) for choice in patched]
-            fields["choices"] = raw(patched)
+            hides = self._hides_reasoning
+            fields["choices"] = raw(
+                [_patched(choice, place, hides_reasoning=hides) for place, choice in whole]
+            )
         return event(encoder.encode(fields))
 
     def _follow(self, choice: ChunkChoice, position: int) -> None:
@@ -160,20 +169,21 @@ class ChatStream:
 
 def _passes(choice: ChunkChoice) -> bool:
     """Tell whether a choice needs no change: its required fields are there, and it goes on."""
-    return choice.finish_reason is None and choice.index is not None and choice.delta is not None
+    return (
+        choice.finish_reason is None
+        and choice.index is not None
+        and choice.delta is not None
+        and not choice.delta.lacks_reasoning
+    )
 
 
-def _without_reasoning(choice: Fields) -> Fields:
-    delta = fields_decoder.decode(choice["delta"])
-    return {**choice, "delta": raw(without_reasoning(delta))}
-
-
-def _patched(choice: Fields, position: int) -> Fields:
+def _patched(choice: Fields, position: int, *, hides_reasoning: bool) -> Fields:
     native = choice.get("finish_reason", NULL)
     if choice.get("index", NULL) == NULL:
         choice["index"] = raw(position)
-    if choice.get("delta", NULL) == NULL:
-        choice["delta"] = _NO_DELTA
+    given = choice.get("delta", NULL)
+    delta = {} if given == NULL else fields_decoder.decode(given)
+    choice["delta"] = raw((without_reasoning if hides_reasoning else spread_reasoning)(delta))
     choice["finish_reason"] = raw(normal_finish_reason(_text.decode(native)))
     choice.setdefault("native_finish_reason", native)
     return choice

@@ -19,6 +19,7 @@ from tollhouse.inference.formats.wire import NULL
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.chat_completions.wire import Delta, ProviderUsage
+    from tollhouse.inference.formats.fields import Fields
 
 
 def spoken_bytes(delta: Delta) -> int:
@@ -95,6 +96,34 @@ def _disjoint(reported: ProviderUsage) -> Usage | None:
     )
     counts = (reported.prompt_tokens, read, written, usage.output_tokens, reasoning)
     return usage if min(counts) >= 0 and max(counts) <= MOST_TOKENS else None
+
+
+class _Options(msgspec.Struct):
+    include_usage: bool | None = None
+    include: bool | None = None
+
+
+_options = msgspec.json.Decoder(_Options | None)
+
+
+def asks_for_usage(fields: Fields) -> bool:
+    """Tell whether a request wants its stream to end with the usage, in a chunk without choices.
+
+    It gets the usage in any case. Whoever has not asked reads the first choice of every chunk.
+
+    Args:
+        fields: The request's `stream_options.include_usage` is OpenAI's question, `usage.include`
+            the public gateway's.
+    """
+    return any(map(_is_asked, (fields.get("stream_options", NULL), fields.get("usage", NULL))))
+
+
+def _is_asked(given: msgspec.Raw) -> bool:
+    try:
+        options = _options.decode(given)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return options is not None and bool(options.include_usage or options.include)
 
 
 def render_usage(charge: Charge, *, is_byok: bool) -> dict[str, object]:

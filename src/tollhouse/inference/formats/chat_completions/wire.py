@@ -6,7 +6,7 @@ Source: https://platform.openai.com/docs/api-reference/chat and the public gatew
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -14,6 +14,11 @@ from msgspec import UNSET, Raw, UnsetType
 from tollhouse.inference.formats.fields import Fields
 from tollhouse.inference.formats.wire import NULL
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DONE: Final = b"[DONE]"
+"""The data of a stream's last event."""
 FINISH_REASONS: Final = {
     "stop": "stop",
     "length": "length",
@@ -64,6 +69,13 @@ class Delta(msgspec.Struct):
     refusal: str | None = None
     tool_calls: Raw = NULL
     """Never `Raw | None`: to the decoder that is null and nothing else."""
+    reasoning_details: Raw = NULL
+
+    @property
+    def lacks_reasoning(self) -> bool:
+        """Whether what the model thought is not in both fields where clients look for it."""
+        thought = self.reasoning or self.reasoning_content
+        return bool(thought) and (not self.reasoning or self.reasoning_details == NULL)
 
 
 class CalledFunction(msgspec.Struct):
@@ -87,6 +99,13 @@ class ChunkChoice(msgspec.Struct):
     finish_reason: str | UnsetType | None = UNSET
 
 
+SILENT_CHOICE: Final[Mapping[str, object]] = {
+    "index": 0,
+    "delta": {},
+    "finish_reason": None,
+    "logprobs": None,
+}
+"""The choice of a chunk that says nothing."""
 choices_decoder: Final = msgspec.json.Decoder(list[Fields])
 chunk_choices_decoder: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
 message_decoder: Final = msgspec.json.Decoder(Delta)

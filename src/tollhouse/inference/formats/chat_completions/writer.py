@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tollhouse.inference.formats.base import Unreadable
-from tollhouse.inference.formats.chat_completions.errors import error_chunk
-from tollhouse.inference.formats.chat_completions.stream import DONE
-from tollhouse.inference.formats.chat_completions.usage import render_usage
+from tollhouse.inference.formats.chat_completions.errors import failed_chunk, failed_stream
+from tollhouse.inference.formats.chat_completions.usage import asks_for_usage, render_usage
+from tollhouse.inference.formats.chat_completions.wire import DONE, SILENT_CHOICE
 from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.hub.events import (
     BlockEnded,
@@ -34,7 +34,10 @@ from tollhouse.inference.formats.wire import on_one_line
 from tollhouse.inference.sse import event as sse_event
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.fields import Fields
     from tollhouse.inference.formats.hub.events import Delta
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
@@ -46,8 +49,14 @@ _encode = msgspec.json.Encoder().encode
 class ChatWriter:
     """Fulfils `formats.hub.ports.Writer`."""
 
-    def __init__(self, identity: ReplyIdentity) -> None:
-        """Start before the first chunk."""
+    def __init__(self, request: Fields, identity: ReplyIdentity) -> None:
+        """Start before the first chunk.
+
+        Args:
+            request: The client's fields, which say what its last chunk looks like.
+            identity: The reply's.
+        """
+        self._request = request
         self._identity = identity
         self._choices: dict[int, _Choice] = {}
         self._ending = Ending("chat")
@@ -68,14 +77,15 @@ class ChatWriter:
     def end(self, charge: Charge) -> bytes:
         """Return the usage and `[DONE]`."""
         self._ending.come()
-        return self._chunk([], usage=render_usage(charge, is_byok=False)) + sse_event(DONE)
+        choices = [] if asks_for_usage(self._request) else [SILENT_CHOICE]
+        return self._chunk(choices, usage=render_usage(charge, is_byok=False)) + sse_event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the error and `[DONE]`."""
+        """Return the end of a stream that broke."""
         self._ending.come()
-        return sse_event(_encode(error_chunk(error, self._identity))) + sse_event(DONE)
+        return failed_stream(error, failed_chunk(self._identity))
 
-    def _chunk(self, choices: list[dict[str, object]], **more: object) -> bytes:
+    def _chunk(self, choices: Sequence[Mapping[str, object]], **more: object) -> bytes:
         identity = self._identity
         fields: dict[str, object] = {
             "id": identity.id,

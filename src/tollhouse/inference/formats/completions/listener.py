@@ -90,7 +90,7 @@ class CompletionsListener:
 
     def writer(self, identity: ReplyIdentity) -> CompletionsWriter:
         """Begin to write a stream."""
-        return CompletionsWriter(identity)
+        return CompletionsWriter(self._request.fields, identity)
 
 
 def _said(choice: Choice) -> str:

@@ -10,10 +10,9 @@ import msgspec
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
-from tollhouse.inference.formats.chat_completions.stream import DONE
 from tollhouse.inference.formats.chat_completions.usage import parse_usage, render_usage
-from tollhouse.inference.formats.chat_completions.wire import normal_finish_reason
-from tollhouse.inference.formats.completions.writer import failed
+from tollhouse.inference.formats.chat_completions.wire import DONE, normal_finish_reason
+from tollhouse.inference.formats.completions.writer import failed, last_choices
 from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.fields import OURS, Fields, fields_decoder
 from tollhouse.inference.formats.tokens import estimated_tokens
@@ -88,7 +87,7 @@ class CompletionsRelay:
 
     def stream(self, identity: ReplyIdentity) -> CompletionsStream:
         """Begin to relay a stream."""
-        return CompletionsStream(identity, self._request.size)
+        return CompletionsStream(identity, self._request)
 
 
 @dataclass(slots=True)
@@ -115,14 +114,14 @@ class WholeCompletion:
 class CompletionsStream:
     """Fulfils `formats.base.Stream`."""
 
-    def __init__(self, identity: ReplyIdentity, request_size: int) -> None:
+    def __init__(self, identity: ReplyIdentity, request: CompletionsRequest) -> None:
         """Start before the first chunk."""
         self.done = False
         self.reported: Usage | None = None
         self.native_finish_reason: str | None = None
         self.upstream_id: str | None = None
         self._identity = identity
-        self._request_size = request_size
+        self._request = request
         self._seen_bytes = 0
         self._unfinished: set[int] = set()
         self._ending = Ending("completions")
@@ -134,13 +133,15 @@ class CompletionsStream:
 
     @property
     def complete(self) -> bool:
-        """Whether every choice finished."""
-        return self.done or (self.native_finish_reason is not None and not self._unfinished)
+        """Whether every choice finished; after `[DONE]` it is enough that something was said."""
+        if self.native_finish_reason and not self._unfinished:
+            return True
+        return self.done and (self.native_finish_reason is not None or self._seen_bytes > 0)
 
     @property
     def seen(self) -> Usage:
         """The tokens that passed by, estimated from their bytes."""
-        return _estimate(self._request_size, self._seen_bytes)
+        return _estimate(self._request.size, self._seen_bytes)
 
     def feed(self, data: bytes) -> bytes:
         """Take the data of one of the provider's events; return what the client gets of it."""
@@ -160,11 +161,12 @@ class CompletionsStream:
         """Return the usage and `[DONE]`."""
         self._ending.come()
         usage = render_usage(charge, is_byok=False)
-        last: dict[str, object] = {**_ours(self._identity), "choices": [], "usage": usage}
+        choices = last_choices(self._request.fields)
+        last: dict[str, object] = {**_ours(self._identity), "choices": choices, "usage": usage}
         return sse_event(encoder.encode(last)) + sse_event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the error and `[DONE]`."""
+        """Return the end of a stream that broke."""
         self._ending.come()
         return failed(error, self._identity)
 

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tollhouse.inference.formats.base import Unreadable
-from tollhouse.inference.formats.chat_completions.stream import DONE
-from tollhouse.inference.formats.chat_completions.usage import render_usage
+from tollhouse.inference.formats.chat_completions.errors import failed_stream
+from tollhouse.inference.formats.chat_completions.usage import asks_for_usage, render_usage
+from tollhouse.inference.formats.chat_completions.wire import DONE
 from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.hub.events import Event, Finished, RefusalDelta, TextDelta
 from tollhouse.inference.sse import event as sse_event
-from tollhouse.kernel.envelope import error_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.fields import Fields
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
@@ -33,8 +34,14 @@ _encode = msgspec.json.Encoder().encode
 class CompletionsWriter:
     """Fulfils `formats.hub.ports.Writer`."""
 
-    def __init__(self, identity: ReplyIdentity) -> None:
-        """Start before the first chunk."""
+    def __init__(self, request: Fields, identity: ReplyIdentity) -> None:
+        """Start before the first chunk.
+
+        Args:
+            request: The client's fields, which say what its last chunk looks like.
+            identity: The reply's.
+        """
+        self._request = request
         self._identity = identity
         self._finished: set[int] = set()
         self._ending = Ending("completions")
@@ -62,10 +69,11 @@ class CompletionsWriter:
         """Return the usage and `[DONE]`."""
         self._ending.come()
         usage = render_usage(charge, is_byok=False)
-        return sse_event(completion(self._identity, [], usage=usage)) + sse_event(DONE)
+        choices = last_choices(self._request)
+        return sse_event(completion(self._identity, choices, usage=usage)) + sse_event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the error and `[DONE]`."""
+        """Return the end of a stream that broke."""
         self._ending.come()
         return failed(error, self._identity)
 
@@ -74,7 +82,11 @@ def completion(
     identity: ReplyIdentity, choices: Sequence[dict[str, object]], **more: object
 ) -> bytes:
     """Return a completion, or a chunk of one."""
-    fields: dict[str, object] = {
+    return _encode(_completion(identity, choices) | more)
+
+
+def _completion(identity: ReplyIdentity, choices: Sequence[dict[str, object]]) -> dict[str, object]:
+    return {
         "id": identity.id,
         "object": "text_completion",
         "created": identity.created,
@@ -82,7 +94,6 @@ def completion(
         "provider": identity.provider,
         "choices": choices,
     }
-    return _encode(fields | more)
 
 
 def render_text(index: int, text: str, finish_reason: str | None) -> dict[str, object]:
@@ -90,9 +101,11 @@ def render_text(index: int, text: str, finish_reason: str | None) -> dict[str, o
     return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": None}
 
 
+def last_choices(request: Fields) -> Sequence[dict[str, object]]:
+    """Return the choices of the chunk with the usage."""
+    return [] if asks_for_usage(request) else [render_text(0, "", None)]
+
+
 def failed(error: TollhouseError, identity: ReplyIdentity) -> bytes:
     """Return the end of a stream that broke."""
-    shown = error_object(error)
-    shown["metadata"] = {"error_type": error.code, **error.metadata}
-    chunk = completion(identity, [render_text(0, "", "error")], error=shown)
-    return sse_event(chunk) + sse_event(DONE)
+    return failed_stream(error, _completion(identity, [render_text(0, "", "error")]))

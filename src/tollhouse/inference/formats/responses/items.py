@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec import structs
-
 from tollhouse.inference.formats.hub.events import (
     ReasoningDelta,
     RefusalDelta,
@@ -103,10 +101,16 @@ class MessageItem:
 class ReasoningItem:
     """What the model thought, or a summary of it."""
 
-    def __init__(self, id_: str) -> None:
-        """Start without a text."""
-        self.item = reasoning_item(Reasoning(), id_)
+    def __init__(self, id_: str, *, summarizes: bool) -> None:
+        """Start without a text.
+
+        Args:
+            id_: The item's.
+            summarizes: Whether all thoughts are shown as a summary.
+        """
+        self.item = reasoning_item(Reasoning(), id_, is_summary=False)
         self._id = id_
+        self._summarizes = summarizes
         self._names: _Names | None = None
 
     def take(self, delta: Delta) -> Iterable[Wire]:
@@ -114,7 +118,8 @@ class ReasoningItem:
         if not isinstance(delta, ReasoningDelta):
             return
         if self._names is None:
-            names = self._names = _SUMMARY if delta.is_summary else _THOUGHTS
+            is_summary = delta.is_summary or self._summarizes
+            names = self._names = _SUMMARY if is_summary else _THOUGHTS
             yield f"{names.part}.added", {names.position: 0, "part": self._part("")}
         yield f"{self._names.text}.delta", {self._names.position: 0, "delta": delta.text}
 
@@ -126,8 +131,7 @@ class ReasoningItem:
             yield f"{names.text}.done", {names.position: 0, "text": block.text}
             yield f"{names.part}.done", {names.position: 0, "part": self._part(block.text)}
         # The first word decides what the client was told that this is.
-        whole = structs.replace(block, is_summary=names is _SUMMARY)
-        self.item = reasoning_item(whole, self._id)
+        self.item = reasoning_item(block, self._id, is_summary=names is _SUMMARY)
 
     def _part(self, text: str) -> Object:
         return reasoning_part(text, is_summary=self._names is _SUMMARY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tollhouse.inference.formats.responses.output import OutputOptions
 from tollhouse.inference.formats.responses.prompt import read_prompt
 from tollhouse.inference.formats.responses.render import render_reply
 from tollhouse.inference.formats.responses.writer import ResponsesWriter
@@ -29,8 +30,12 @@ class ResponsesListener:
         return read_prompt(self._request)
 
     @property
-    def _freeform(self) -> frozenset[str]:
-        return frozenset(tool.name for tool in self._prompt.tools if tool.freeform)
+    def _options(self) -> OutputOptions:
+        thinking = self._prompt.thinking
+        return OutputOptions(
+            frozenset(tool.name for tool in self._prompt.tools if tool.freeform),
+            summarizes=thinking is not None and thinking.summary not in {None, "none"},
+        )
 
     def parse(self) -> Prompt:
         """Return what the request asks.
@@ -42,8 +47,8 @@ class ResponsesListener:
 
     def render(self, reply: Reply, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return a whole reply's body."""
-        return render_reply(reply, self._request, identity, charge, self._freeform)
+        return render_reply(reply, self._request, identity, charge, self._options)
 
     def writer(self, identity: ReplyIdentity) -> ResponsesWriter:
         """Begin to write a stream."""
-        return ResponsesWriter(self._request, identity, self._freeform)
+        return ResponsesWriter(self._request, identity, self._options)

@@ -9,6 +9,7 @@ Source: https://platform.openai.com/docs/api-reference/responses/object#response
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,16 @@ _freeform = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Decoder(str)
 
 
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What a request says of how its output looks."""
+
+    freeform: Collection[str] = frozenset()
+    """The names of the tools that take a text."""
+    summarizes: bool = False
+    """Whether all reasoning is shown as a summary: whoever asks for one shows nothing else."""
+
+
 def item_id(identity: ReplyIdentity, kind: str, position: int) -> str:
     """Return an item's id, made of the reply's: the same reply has the same ids."""
     return f"{_PREFIXES[kind]}_{identity.id}_{position}"
@@ -46,7 +57,7 @@ def item_id(identity: ReplyIdentity, kind: str, position: int) -> str:
 def render_items(
     blocks: Iterable[Block],
     identity: ReplyIdentity,
-    freeform: Collection[str],
+    options: OutputOptions,
     *,
     logprobs: Raw | None = None,
     complete: bool = True,
@@ -56,7 +67,7 @@ def render_items(
     Args:
         blocks: What the model said.
         identity: The reply's.
-        freeform: The names of the tools that take a text.
+        options: What the request says of it.
         logprobs: The chat format's object, of all texts; shown with the first of them.
         complete: Whether the model came to its end; if not, the last item did not.
     """
@@ -72,7 +83,7 @@ def render_items(
             continue
         for block in run:
             if isinstance(block, (Reasoning, ToolCall)):
-                items.append(_item(block, identity, len(items), freeform))
+                items.append(_item(block, identity, len(items), options))
     if items and not complete:
         items[-1]["status"] = "incomplete"
     return items
@@ -83,12 +94,13 @@ def _is_spoken(block: Block) -> bool:
 
 
 def _item(
-    block: Reasoning | ToolCall, identity: ReplyIdentity, position: int, freeform: Collection[str]
+    block: Reasoning | ToolCall, identity: ReplyIdentity, position: int, options: OutputOptions
 ) -> Object:
     if isinstance(block, Reasoning):
         native = block.id if block.format == OPENAI else None
-        return reasoning_item(block, native or item_id(identity, "reasoning", position))
-    kind = call_kind(block.name, freeform)
+        id_ = native or item_id(identity, "reasoning", position)
+        return reasoning_item(block, id_, is_summary=block.is_summary or options.summarizes)
+    kind = call_kind(block.name, options.freeform)
     return call_item(block, kind, item_id(identity, kind, position))
 
 
@@ -143,19 +155,24 @@ def freeform_input(arguments: str) -> str:
         return arguments
 
 
-def reasoning_item(block: Reasoning, id_: str) -> Object:
+def reasoning_item(block: Reasoning, id_: str, *, is_summary: bool) -> Object:
     """Return thoughts, or their summary, with what proves them.
 
     OpenAI's proof is shown as it is, under the id that it belongs to. Any other block is packed
     whole, for whoever sends the item back may leave out its text.
+
+    Args:
+        block: The thoughts.
+        id_: The item's.
+        is_summary: Whether the client is told that the text is a summary.
     """
-    parts = [reasoning_part(block.text, is_summary=block.is_summary)] if block.text else []
+    parts = [reasoning_part(block.text, is_summary=is_summary)] if block.text else []
     return {
         "id": id_,
         "type": "reasoning",
         "status": "completed",
-        "summary": parts if block.is_summary else [],
-        **({} if block.is_summary or not parts else {"content": parts}),
+        "summary": parts if is_summary else [],
+        **({} if is_summary or not parts else {"content": parts}),
         "encrypted_content": _proof(block, id_),
     }
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference.formats.hub.parts import Text
 from tollhouse.inference.formats.responses.errors import failed_response
-from tollhouse.inference.formats.responses.output import Object, render_items
+from tollhouse.inference.formats.responses.output import Object, OutputOptions, render_items
 from tollhouse.inference.formats.responses.response import blank_response
 from tollhouse.inference.formats.responses.usage import render_usage
 from tollhouse.inference.formats.wire import encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.hub.reply import FinishReason, Reply
@@ -31,14 +31,14 @@ def render_reply(
     request: ResponsesRequest,
     identity: ReplyIdentity,
     charge: Charge,
-    freeform: Collection[str],
+    options: OutputOptions,
 ) -> bytes:
     """Return the client's body: the first choice, for the format has no others."""
     choice = reply.choices[0]
     items = render_items(
         choice.blocks,
         identity,
-        freeform,
+        options,
         logprobs=choice.logprobs,
         complete=choice.finish_reason not in INCOMPLETE,
     )

@@ -40,13 +40,13 @@ from tollhouse.inference.formats.responses.wire import LAST, Numbering
 from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.hub.events import Delta, Event
     from tollhouse.inference.formats.hub.reply import FinishReason
     from tollhouse.inference.formats.responses.items import OpenItem, Wire
-    from tollhouse.inference.formats.responses.output import Object
+    from tollhouse.inference.formats.responses.output import Object, OutputOptions
     from tollhouse.inference.formats.responses.request import ResponsesRequest
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
@@ -56,17 +56,20 @@ class ResponsesWriter:
     """Fulfils `formats.hub.ports.Writer`."""
 
     def __init__(
-        self, request: ResponsesRequest, identity: ReplyIdentity, freeform: Collection[str]
+        self,
+        request: ResponsesRequest,
+        identity: ReplyIdentity,
+        options: OutputOptions,
     ) -> None:
         """Start before the first event.
 
         Args:
             request: Shown in the response.
             identity: The reply's.
-            freeform: The names of the tools that take a text.
+            options: What the request says of its output.
         """
         self._identity = identity
-        self._freeform = freeform
+        self._options = options
         self._blank = blank_response(request, identity)
         self._numbering = Numbering()
         self._sequence = BlockSequence()
@@ -152,12 +155,11 @@ class ResponsesWriter:
     def _new_item(self, event: Delta) -> OpenItem:
         position = len(self._output)
         if isinstance(event, ToolStarted):
-            kind = call_kind(event.name, self._freeform)
+            kind = call_kind(event.name, self._options.freeform)
             return CallItem(item_id(self._identity, kind, position), kind, event)
         if isinstance(event, (ReasoningDelta, ReasoningProof)):
-            return ReasoningItem(
-                _native_id(event) or item_id(self._identity, "reasoning", position)
-            )
+            id_ = _native_id(event) or item_id(self._identity, "reasoning", position)
+            return ReasoningItem(id_, summarizes=self._options.summarizes)
         return MessageItem(item_id(self._identity, "message", position))
 
     def _item(self) -> OpenItem:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.unit.inference import replies
 from tests.unit.inference.legal_stream import Seen, checked
-from tests.unit.inference.replies import DONE, ROLE, STREAMS, USAGE, USAGE_CHUNK, chunk
+from tests.unit.inference.replies import DONE, ROLE, STREAMS, USAGE, USAGE_CHUNK, chunk, event
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.chat_completions.errors import ErrorEvent
@@ -25,6 +25,7 @@ from tollhouse.kernel.errors import Bug, ProviderUnavailable
 REQUEST = parse_request(b'{"model":"acme/large","messages":[{"role":"user","content":"hello"}]}')
 IDENTITY = ReplyIdentity(id="gen-1", model="acme/large", provider="Acme", created=1700000000)
 PRICE = BEHAVIOURS["echo"].price
+SILENT = {"index": 0, "delta": {}, "finish_reason": None, "logprobs": None}
 CUT = ProviderUnavailable("Acme closed the connection.", provider_name="Acme", ambiguous=True)
 
 
@@ -104,6 +105,27 @@ def test_usage_comes_once_at_the_end_and_is_priced() -> None:
     assert usage["cost"] == 0.0000354
 
 
+@pytest.mark.parametrize(
+    ("asked", "choices"),
+    [
+        ({}, [SILENT]),
+        ({"stream_options": {"include_usage": False}}, [SILENT]),
+        ({"stream_options": None, "usage": "x"}, [SILENT]),
+        ({"stream_options": {"include_usage": True}}, []),
+        ({"usage": {"include": True}}, []),
+    ],
+)
+def test_the_usage_comes_without_a_choice_only_to_whoever_asked(
+    asked: dict[str, Any], choices: list[Any]
+) -> None:
+    """OpenAI's clients know such a chunk, and others read the first choice of every chunk."""
+    request = parse_request(json.dumps({"model": "a", "messages": [{}], **asked}).encode())
+    stream = ChatStream(IDENTITY, request)
+    out = stream.feed(chunk({}, "stop").removeprefix(b"data: "))
+    last = checked(out + stream.end(charge(stream))).last
+    assert (last["choices"], last["usage"]["total_tokens"] > 0) == (choices, True)
+
+
 def test_the_last_of_several_usages_holds() -> None:
     assert fed(STREAMS["usage twice"]).reported == Usage(
         input_tokens=15, cache_read_tokens=4, output_tokens=10, reasoning_tokens=3
@@ -124,6 +146,35 @@ def test_without_usage_the_cost_is_null() -> None:
 def test_an_explicit_usage_of_zero_costs_exactly_nothing() -> None:
     zero = {"prompt_tokens": 0, "completion_tokens": 0}
     assert seen(chunk({}, "stop"), chunk(None, usage=zero), DONE).last["usage"]["cost"] == 0.0
+
+
+THOUGHT = {"type": "reasoning.text", "text": "Hm", "signature": None, "id": None, "format": None}
+SPREAD = {"reasoning": "Hm", "reasoning_details": [{**THOUGHT, "index": 0}]}
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_what_the_model_thought_stands_wherever_clients_look_for_it(field: str) -> None:
+    said = {"role": "assistant", "content": None, field: "Hm"}
+    (streamed,) = seen(chunk(said), chunk({}, "stop"), DONE).chunks[0]["choices"]
+    assert streamed["delta"] == {**said, **SPREAD}
+    body = json.dumps(replies.whole(choices=[replies.choice(None, **{field: "Hm"})])).encode()
+    whole = json.loads(parse_whole(body, REQUEST).render(IDENTITY, charge(new_stream())))
+    message = whole["choices"][0]["message"]
+    assert {name: message[name] for name in (*SPREAD, field)} == {field: "Hm", **SPREAD}
+
+
+def test_details_of_reasoning_are_the_providers_where_it_has_any() -> None:
+    details = [{"type": "reasoning.encrypted", "data": "abc"}]
+    said = chunk({"reasoning_content": "Hm", "reasoning_details": details})
+    delta = seen(said, chunk({}, "stop"), DONE).chunks[0]["choices"][0]["delta"]
+    assert delta["reasoning_details"] == details
+    assert delta["reasoning"] == "Hm"
+
+
+def test_an_event_whose_reasoning_lacks_nothing_keeps_its_bytes() -> None:
+    choices = b'[ {"index":0,"delta":{"reasoning":"\\u0041","reasoning_details":[ ]}} ]'
+    choices = choices.replace(b"}} ]", b'},"finish_reason":null} ]')
+    assert b'"choices":' + choices in new_stream().feed(b'{"choices":%s}' % choices)
 
 
 def test_a_null_fingerprint_is_left_out() -> None:
@@ -217,7 +268,12 @@ def test_a_stream_cannot_be_ended_twice() -> None:
         ([], False),
         ([chunk(ROLE)], False),
         ([chunk(ROLE), chunk({}, "stop")], True),
-        ([chunk(ROLE), DONE], True),
+        ([DONE], False),
+        ([event({}), DONE], False),
+        ([chunk(None), USAGE_CHUNK, DONE], False),
+        ([chunk(ROLE), DONE], False),
+        ([chunk(ROLE), chunk({"content": "a"}), DONE], True),
+        ([chunk({}, "stop"), DONE], True),
         ([USAGE_CHUNK], False),
         ([chunk(ROLE), chunk(ROLE, index=1), chunk({}, "stop")], False),
         ([chunk(ROLE), chunk(ROLE, index=1), chunk({}, "stop"), chunk({}, "stop", index=1)], True),

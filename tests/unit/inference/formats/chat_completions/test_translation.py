@@ -408,3 +408,25 @@ def test_no_more_stop_texts_are_sent_than_the_dialect_takes() -> None:
 def test_a_document_by_its_address_is_refused_and_not_forgotten() -> None:
     with pytest.raises(Invalid, match="send its bytes"):
         asked(Turn("user", (Document(url="https://a.example/a.pdf"),)))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "complete"),
+    [
+        ([], False),
+        ([{}], False),
+        ([{"choices": []}], False),
+        ([{"choices": [{"delta": {"role": "assistant", "content": ""}}]}], False),
+        ([{"choices": [{"delta": {"content": "a"}}]}], True),
+        ([{"choices": [{"delta": {}, "finish_reason": "stop"}]}], True),
+    ],
+)
+def test_after_done_a_stream_is_complete_if_anything_was_said(
+    chunks: list[dict[str, Any]],
+    complete: bool,  # noqa: FBT001
+) -> None:
+    reader = SPEAKER.reader()
+    for each in chunks:
+        reader.feed(json.dumps(each).encode())
+    reader.feed(b"[DONE]")
+    assert reader.complete is complete

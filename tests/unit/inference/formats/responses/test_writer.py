@@ -11,6 +11,8 @@ from tests.unit.inference.formats.responses.worlds import (
     IDENTITY,
     LISTENER,
     charge,
+    reply,
+    request,
     written,
 )
 from tollhouse.inference.formats.base import Unreadable
@@ -29,6 +31,7 @@ from tollhouse.inference.formats.hub.events import (
 )
 from tollhouse.inference.formats.hub.parts import Reasoning
 from tollhouse.inference.formats.hub.reasoning import ANTHROPIC, OPENAI, unpack
+from tollhouse.inference.formats.responses.listener import ResponsesListener
 from tollhouse.inference.formats.wire import raw
 from tollhouse.kernel.errors import Bug, Invalid
 
@@ -261,3 +264,21 @@ def test_a_bugs_text_is_never_shown() -> None:
     broken = LISTENER.writer(IDENTITY).fail(Bug("secret"))
     assert b"secret" not in broken
     assert json.loads(broken.split(b"data: ")[-2])["response"]["error"]["code"] == "server_error"
+
+
+@pytest.mark.parametrize("summary", ["auto", "concise", "detailed", "none", None])
+def test_thoughts_are_shown_as_a_summary_where_one_is_asked_for(summary: str | None) -> None:
+    listener = ResponsesListener(request(reasoning={"summary": summary}))
+    thought = Reasoning("Hm", signature="s", format=ANTHROPIC)
+    told = (ReasoningDelta(0, 0, "Hm"), ReasoningProof(0, 0, signature="s", format=ANTHROPIC), STOP)
+    streamed = checked(written(*told, listener=listener))
+    whole = json.loads(listener.render(reply(thought), IDENTITY, charge()))
+    asked = summary not in {"none", None}
+    assert ("reasoning_summary_text.delta" in streamed.types) is asked
+    for item in (streamed.response["output"][0], whole["output"][0]):
+        shown = item["summary"] if asked else item["content"]
+        kind = "summary_text" if asked else "reasoning_text"
+        assert shown == [{"type": kind, "text": "Hm"}]
+        assert bool(item["summary"]) is asked
+        # What comes back from the client is what the model thought.
+        assert unpack(item["encrypted_content"]) == thought
