@@ -309,6 +309,6 @@ class Completions:
     def _reply(self, choices: list[dict[str, Any]], usage: dict[str, Any]) -> Reply:
         return Reply(
             text="".join(choice["text"] for choice in choices),
-            end=choices[-1]["finish_reason"],
+            end=next(each["finish_reason"] for each in choices if each["finish_reason"]),
             tokens=usage["completion_tokens"],
         )

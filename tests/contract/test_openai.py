@@ -34,9 +34,12 @@ def test_a_streamed_chat_is_what_the_model_said(client: dict[str, Any]) -> None:
     assert client["streamed"]["finish_reasons"] == ["stop"]
 
 
-def test_the_last_chunk_is_the_usage_alone(client: dict[str, Any]) -> None:
-    assert client["streamed"]["last_has_choices"] is False
-    assert client["streamed"]["completion_tokens"] == 3
+def test_the_last_chunk_has_the_usage_and_no_choice_if_that_was_asked_for(
+    seen: dict[str, Any],
+) -> None:
+    unasked, asked = seen["sync"]["streamed"], seen["async"]["streamed"]
+    assert (unasked["completion_tokens"], asked["completion_tokens"]) == (3, 3)
+    assert (unasked["last_has_choices"], asked["last_has_choices"]) == (True, False)
 
 
 @pytest.mark.parametrize("kind", ["whole", "streamed"])

@@ -27,12 +27,14 @@ from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.health import Health
 from tollhouse.inference.providers.base import ProviderCall
+from tollhouse.inference.providers.context_length import too_long
 from tollhouse.inference.providers.failures import failure, status_of_word
 from tollhouse.inference.types import ReplyIdentity
 from tollhouse.inference.weights import count_images
 from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.envelope import STATUS, status_of
 from tollhouse.kernel.errors import (
+    CONTEXT_LENGTH_EXCEEDED,
     Bug,
     Invalid,
     ProviderFailure,
@@ -209,7 +211,7 @@ class Generation:
                 return reply
         if unsayable is not None and not failures:
             raise unsayable
-        raise self._with_excerpt(routing.last_word(failures))
+        raise self._explained(routing.last_word(failures))
 
     def _warn(self, error: ProviderFailure) -> None:
         """Log a provider's failure; a text that may repeat the request is left out."""
@@ -237,9 +239,14 @@ class Generation:
                 call.subject, call.request, call.relays[0].dialect, self._exchange.generation_id
             )
 
-    def _with_excerpt(self, error: ProviderFailure) -> ProviderFailure:
+    def _explained(self, error: ProviderFailure) -> ProviderFailure:
+        """Return a provider's failure with what only the request and its model tell of it."""
+        request = self._call.request
         if isinstance(error, ProviderModerated):
-            error.metadata["flagged_input"] = access.excerpt(self._call.request.fields)
+            error.metadata["flagged_input"] = access.excerpt(request.fields)
+        if error.code == CONTEXT_LENGTH_EXCEEDED and self._way is not None:
+            estimate = estimated_tokens(request.size)
+            error.message = too_long(error.message, estimate, self._way.model.context_length)
         return error
 
     async def _admitted(self, ways: Sequence[Way]) -> Sequence[Way]:
@@ -342,7 +349,7 @@ class Generation:
         status = status_of_word(event.code) or STATUS["upstream"]
         error = failure(self._attempts[-1].provider, status, code=event.code, message=event.message)
         error.ambiguous = True
-        return error
+        return self._explained(error)
 
     # The end
 
@@ -383,7 +390,7 @@ class Generation:
         return _CLIENT_GONE if error is self._client_gone else status_of(error)
 
     def _answer(self, charge: Charge, error: TollhouseError | None) -> None:
-        if error is not None and self._exchange.begun:
+        if error is not None and (self._exchange.begun or self._is_streamed(error)):
             stream = self._stream or self._unbegun_stream()
             self._exchange.finish(stream.fail(error))
         elif error is not None:
@@ -393,8 +400,13 @@ class Generation:
         elif self._whole is not None and self._identity is not None:
             self._exchange.finish(self._whole.render(self._identity, charge))
 
+    def _is_streamed(self, error: TollhouseError) -> bool:
+        """Tell whether clients look for an error in their stream, although it has not begun."""
+        request = self._call.request
+        return request.stream and error.code in request.streamed_errors
+
     def _unbegun_stream(self) -> Stream:
-        """Return a stream that says nothing but its error: only keep-alives were written."""
+        """Return a stream that says nothing but its error."""
         identity = self._identity or ReplyIdentity(
             id=self._exchange.generation_id,
             model=self._models[0].id,

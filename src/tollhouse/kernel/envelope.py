@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.kernel.errors import Bug
+from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, Bug
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +55,10 @@ def error_object(error: TollhouseError) -> dict[str, object]:
             "metadata": {"error_type": error.code, **error.metadata},
         }
     shown: dict[str, object] = {"code": status, "message": error.message}
+    if error.code == CONTEXT_LENGTH_EXCEEDED:
+        # OpenAI's `code` is this word. Here it is a number, so the word stands where OpenAI's
+        # clients look next.
+        shown["type"] = error.code
     if error.metadata:
         shown["metadata"] = error.metadata
     return shown

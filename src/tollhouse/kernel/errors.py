@@ -65,6 +65,8 @@ Kind = Literal[
 ]
 
 
+CONTEXT_LENGTH_EXCEEDED: Final = "context_length_exceeded"
+"""The code of a request that is longer than its model's context."""
 E = TypeVar("E", bound=BaseException)
 
 

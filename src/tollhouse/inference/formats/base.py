@@ -185,6 +185,11 @@ class ClientRequest(Protocol):
         ...
 
     @property
+    def streamed_errors(self) -> Collection[str]:
+        """The codes of errors that a stream says, not a status, even where nothing came before."""
+        ...
+
+    @property
     def answer_counts(self) -> Sequence[str]:
         """The fields that say how many answers are written."""
         ...

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tollhouse.inference.providers.refusals import MODERATION_CODES, classify
+from tollhouse.inference.providers.refusals import MODERATION_CODES, classify, is_refusal
+from tollhouse.kernel.envelope import STATUS
 from tollhouse.kernel.errors import (
     ProviderFailure,
     ProviderModerated,
@@ -67,7 +68,9 @@ def status_of_word(code: str | int | None) -> int | None:
     Source: https://docs.anthropic.com/en/api/errors and
     https://platform.openai.com/docs/api-reference/responses-streaming/response/failed
     """
-    return code if isinstance(code, int) else _BY_WORD.get(code or "")
+    if isinstance(code, int):
+        return code
+    return _BY_WORD.get(code or "") or (STATUS["invalid"] if is_refusal(code) else None)
 
 
 def failure(  # noqa: PLR0913 - what a provider may say of it

@@ -66,7 +66,11 @@ MODERATION_CODES: Final = frozenset(
 _BY_STATUS: Final[dict[int, RefusalType]] = {413: "payload_too_large", 422: "unprocessable"}
 _BY_WORDS: Final[tuple[tuple[re.Pattern[str], RefusalType], ...]] = (
     (
-        re.compile(r"context (length|window)|prompt is too long|too many tokens", re.IGNORECASE),
+        re.compile(
+            r"context (length|window|limit)|prompt is too long|too many tokens"
+            r"|input token count.{0,40}exceeds",
+            re.IGNORECASE,
+        ),
         "context_length_exceeded",
     ),
     (
@@ -81,6 +85,11 @@ _BY_WORDS: Final[tuple[tuple[re.Pattern[str], RefusalType], ...]] = (
     (re.compile(r"image.{0,60}(exceeds|too large)", re.IGNORECASE), "image_too_large"),
     (re.compile(r"could not process image|invalid image", re.IGNORECASE), "invalid_image"),
 )
+
+
+def is_refusal(code: str | None) -> bool:
+    """Tell whether a provider's code says that the request is wrong, whatever its status."""
+    return code is not None and code.lower() in (_BY_CODE.keys() | MODERATION_CODES)
 
 
 def classify(status: int, code: str | int | None, message: str | None) -> RefusalType:

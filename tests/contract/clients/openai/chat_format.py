@@ -40,7 +40,7 @@ FEATURES = {
 
 
 def data_of(raw) -> list[str]:
-    """Return the data of a raw stream's events; asserts that `[DONE]` is the last of a whole one."""
+    """Return the data of a raw stream's events; asserts that `[DONE]` is its last."""
     lines = raw.http_response.read().decode().split("\n")
     *data, done = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
     assert done == "[DONE]", done
@@ -133,8 +133,9 @@ class TextCompletions:
         data = data_of(self.completions.with_raw_response.create(**fields, stream=True))
         chunks = [Completion.model_validate(unfinished(json.loads(each))) for each in data]
         choices = [choice for chunk in chunks for choice in chunk.choices]
-        choices[-1].text = "".join(choice.text for choice in choices)
-        return chunks[-1].model_copy(update={"choices": [choices[-1]]})
+        end = next((each for each in choices if each.finish_reason != "stop"), choices[-1])
+        end.text = "".join(choice.text for choice in choices)
+        return chunks[-1].model_copy(update={"choices": [end]})
 
     def said(self, reply) -> dict:
         (choice,) = reply.choices

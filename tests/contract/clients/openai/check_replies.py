@@ -2,7 +2,8 @@
 
 Two things are the public gateway's and not OpenAI's: the finish reason `error`, and a chunk with an
 `error`, on which the library raises before it reads the rest. A completion that goes on has no
-finish reason, whatever its type says. Environment: as `replies`.
+finish reason, whatever its type says. A response that failed as its context was full says so in
+a code that OpenAI's service has and the type has not. Environment: as `replies`.
 """
 
 import json
@@ -29,6 +30,14 @@ def check(model, text: str) -> None:
     model.model_validate_json(json.dumps(fields), strict=True)
 
 
+def response_event(text: str) -> None:
+    fields = json.loads(text)
+    error = (fields.get("response") or {}).get("error") or {}
+    if error.get("code") == "context_length_exceeded":
+        error["code"] = "invalid_prompt"
+    EVENT.validate_json(json.dumps(fields), strict=True)
+
+
 def embeddings(text: str) -> None:
     fields = json.loads(text)
     for each in fields["data"]:
@@ -48,7 +57,7 @@ check_replies(
         "embeddings": Parser(embeddings, embeddings),
         "responses": Parser(
             lambda text: Response.model_validate_json(text, strict=True),
-            lambda text: EVENT.validate_json(text, strict=True),
+            response_event,
         ),
     }
 )

@@ -86,7 +86,8 @@ class Chat:
         with self.send(**fields, stream=True) as stream:
             chunks = [plain(chunk) for chunk in stream]
         deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
-        reasons = [choice.get("finish_reason") for c in chunks for choice in c["choices"]]
+        given = [choice.get("finish_reason") for c in chunks for choice in c["choices"]]
+        reasons = [reason for reason in given if reason]
         message = {"role": "assistant", **texts_of(deltas)}
         if calls := calls_of(deltas):
             message["tool_calls"] = calls

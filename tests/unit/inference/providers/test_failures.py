@@ -1,6 +1,8 @@
+from typing import Any
+
 import pytest
 
-from tollhouse.inference.providers.failures import failure
+from tollhouse.inference.providers.failures import failure, status_of_word
 from tollhouse.kernel.envelope import envelope, status_of
 
 SECRET = "Your organization org-123 has run out of money"
@@ -92,6 +94,7 @@ def test_the_providers_own_code_goes_before_its_status() -> None:
         (400, "context_length_exceeded", None, "context_length_exceeded", 400),
         (400, "invalid_request_error", "prompt is too long: 9 > 8", "context_length_exceeded", 400),
         (400, None, "This model's maximum context length is 8", "context_length_exceeded", 400),
+        (400, None, "The input token count (9) exceeds it", "context_length_exceeded", 400),
         (400, None, "max_tokens: 9 > 8, which is the maximum", "max_tokens_exceeded", 400),
         (400, "string_above_max_length", None, "string_too_long", 400),
         (400, "invalid_image_format", None, "unsupported_image_format", 400),
@@ -121,3 +124,27 @@ def test_what_moderation_flags_is_forbidden_and_says_why(code: str) -> None:
     assert status_of(error) == 403
     assert error.metadata["reasons"] == [code]
     assert error.metadata["provider_name"] == "Acme"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (429, 429),
+        ("context_length_exceeded", 400),
+        ("invalid_image_url", 400),
+        ("content_filter", 400),
+        ("overloaded_error", 529),
+        ("request_too_large", 413),
+        ("server_error", None),
+        (None, None),
+    ],
+)
+def test_a_word_in_mid_stream_stands_for_a_status(code: str | int | None, status: Any) -> None:
+    assert status_of_word(code) == status
+
+
+def test_a_full_context_has_openais_word_beside_the_number() -> None:
+    error = failure("Acme", 400, code="context_length_exceeded", message="Too long.")
+    shown = envelope(error)["error"]
+    assert (shown["code"], shown["type"]) == (400, "context_length_exceeded")
+    assert "type" not in envelope(failure("Acme", 400))["error"]

@@ -16,6 +16,7 @@ class ChatRequest:
     api_type = "completions"
     output_limits = ("max_completion_tokens", "max_tokens")
     answer_counts = ("n",)
+    streamed_errors = ()
 
     model: str
     stream: bool

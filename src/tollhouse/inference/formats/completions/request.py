@@ -24,6 +24,7 @@ class CompletionsRequest:
     api_type = "completions"
     output_limits = ("max_tokens",)
     answer_counts = ("n", "best_of")
+    streamed_errors = ()
 
     model: str
     stream: bool

@@ -21,6 +21,7 @@ class EmbeddingsRequest:
     api_type = "embeddings"
     output_limits = ()
     answer_counts = ()
+    streamed_errors = ()
 
     model: str
     encoding: Encoding

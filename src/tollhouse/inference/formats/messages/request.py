@@ -38,6 +38,7 @@ class MessagesRequest:
     api_type = "completions"
     output_limits = ("max_tokens",)
     answer_counts = ()
+    streamed_errors = ()
 
     model: str
     stream: bool

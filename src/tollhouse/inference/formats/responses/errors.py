@@ -17,6 +17,7 @@ from tollhouse.inference.formats.base import ErrorEvent
 from tollhouse.inference.formats.wire import NULL
 from tollhouse.kernel import envelope as common
 from tollhouse.kernel.envelope import error_object
+from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, ProviderRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,12 +25,32 @@ if TYPE_CHECKING:
     from tollhouse.kernel.errors import TollhouseError
 
 _CODES: Final[Mapping[str, str]] = {
-    "context_length_exceeded": "invalid_prompt",
+    CONTEXT_LENGTH_EXCEEDED: CONTEXT_LENGTH_EXCEEDED,
     "invalid_request": "invalid_prompt",
     "rate_limit_exceeded": "rate_limit_exceeded",
     "content_policy_violation": "image_content_policy_violation",
 }
 _OTHERS: Final = "server_error"
+_KEPT: Final = frozenset(
+    {
+        "invalid_prompt",
+        "invalid_image",
+        "invalid_image_format",
+        "invalid_base64_image",
+        "invalid_image_url",
+        "invalid_image_mode",
+        "image_too_large",
+        "image_too_small",
+        "image_parse_error",
+        "image_content_policy_violation",
+        "image_file_too_large",
+        "image_file_not_found",
+        "unsupported_image_media_type",
+        "empty_image_file",
+        "failed_to_download_image",
+    }
+)
+"""Codes of OpenAI's for a refusal, which a client gets as the provider gave them."""
 _LONGEST_CODE: Final = 100
 
 
@@ -62,7 +83,7 @@ def envelope(error: TollhouseError, request_id: str | None = None) -> dict[str, 
 
 
 def failed_response(
-    response: Mapping[str, object], error_type: str, message: object
+    response: Mapping[str, object], error_type: str, message: object, code: str | None = None
 ) -> dict[str, object]:
     """Return a response that failed.
 
@@ -70,18 +91,21 @@ def failed_response(
         response: The response as far as it came.
         error_type: The wire's name of the error.
         message: What the client may read.
+        code: The format's; unless given, the one that the error has in this format.
     """
     return {
         **response,
         "status": "failed",
-        "error": {"code": _CODES.get(error_type, _OTHERS), "message": message},
+        "error": {"code": code or _CODES.get(error_type, _OTHERS), "message": message},
         "error_type": error_type,
     }
 
 
 def broken_response(response: Mapping[str, object], error: TollhouseError) -> dict[str, object]:
     """Return the response of a stream that an error ended; a bug's text stays inside."""
-    return failed_response(response, error.code, error_object(error)["message"])
+    given = error.provider_code if isinstance(error, ProviderRefused) else None
+    code = given if isinstance(given, str) and given in _KEPT else None
+    return failed_response(response, error.code, error_object(error)["message"], code)
 
 
 def read_failure(data: bytes) -> ErrorEvent:

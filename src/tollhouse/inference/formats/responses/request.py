@@ -21,7 +21,7 @@ from tollhouse.inference.formats.fields import (
     read_object,
 )
 from tollhouse.inference.formats.wire import NULL
-from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, Invalid
 
 _input = msgspec.json.Decoder(str | list[msgspec.Raw])
 _NO_STATE: Final = {
@@ -38,6 +38,8 @@ class ResponsesRequest:
     api_type = "completions"
     output_limits = ("max_output_tokens",)
     answer_counts = ()
+    streamed_errors = (CONTEXT_LENGTH_EXCEEDED,)
+    """Codex knows a full context by `response.failed` alone, as OpenAI tells it."""
 
     model: str
     stream: bool

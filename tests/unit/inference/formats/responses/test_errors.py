@@ -8,7 +8,13 @@ from tollhouse.inference.formats.responses.errors import (
     parse_error,
     read_failure,
 )
-from tollhouse.kernel.errors import Bug, Invalid, ProviderRateLimited, TollhouseError
+from tollhouse.kernel.errors import (
+    Bug,
+    Invalid,
+    ProviderRateLimited,
+    ProviderRefused,
+    TollhouseError,
+)
 
 
 def test_before_the_stream_an_error_has_a_number_for_its_code() -> None:
@@ -67,3 +73,20 @@ def test_whatever_a_provider_calls_an_error_is_one(data: bytes, said: tuple[Any,
 )
 def test_an_event_may_fail_in_itself_or_in_its_response(data: bytes, code: str | None) -> None:
     assert read_failure(data).code == code
+
+
+@pytest.mark.parametrize(
+    ("given", "error_type", "shown"),
+    [
+        ("context_length_exceeded", "context_length_exceeded", "context_length_exceeded"),
+        ("invalid_request_error", "context_length_exceeded", "context_length_exceeded"),
+        ("invalid_prompt", "invalid_prompt", "invalid_prompt"),
+        ("image_too_large", "image_too_large", "image_too_large"),
+        ("no_word_of_openais", "invalid_request", "invalid_prompt"),
+    ],
+)
+def test_a_refusal_keeps_openais_code(given: str, error_type: str, shown: str) -> None:
+    refused = ProviderRefused(
+        "A refused it.", provider_name="A", provider_code=given, error_type=error_type
+    )
+    assert broken_response({}, refused)["error"] == {"code": shown, "message": "A refused it."}

@@ -1,0 +1,62 @@
+"""A prompt that is longer than its model's context, in the words of each format."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.inference import replies
+from tests.unit.inference.fakes import FakeReply, call, received
+from tests.unit.inference.formats.responses import legal_responses
+from tests.unit.inference.generation.worlds import world
+from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.chat_completions.speaker import ChatSpeaker
+from tollhouse.inference.formats.hub.relay import Translation
+from tollhouse.inference.formats.responses.listener import ResponsesListener
+from tollhouse.inference.formats.responses.request import parse_request as parse_responses
+from tollhouse.inference.providers.failures import failure
+from tollhouse.kernel.errors import ProviderRefused
+
+if TYPE_CHECKING:
+    from tests.unit.inference.fakes import World
+    from tollhouse.inference.exchange import Exchange
+
+WORDS = "prompt is too long: 9 tokens > 8 maximum"
+REFUSED = failure("Acme", 400, message="maximum context length is 8 tokens, you requested 9")
+IN_STREAM = replies.event({"error": {"code": "context_length_exceeded", "message": WORDS}})
+
+
+def ask_responses(w: World, *, stream: bool) -> Exchange:
+    body = {"model": "acme/large", "input": "hi", "stream": stream}
+    request = parse_responses(json.dumps(body).encode())
+    chat = call(parse_request(b'{"model":"acme/large","messages":[{}]}'))
+    relay: Any = Translation(request, ResponsesListener(request), ChatSpeaker())
+    return w.pipeline.begin(replace(chat, request=request, relays=(relay,)))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chat_is_refused_in_words_that_clients_look_for(stream: bool) -> None:  # noqa: FBT001
+    with pytest.raises(ProviderRefused) as refused:
+        await received(world(REFUSED).begin(stream=stream))
+    assert refused.value.message.startswith(WORDS)
+
+
+async def test_a_chat_that_streams_says_them_as_well() -> None:
+    w = world(FakeReply([replies.chunk(replies.ROLE), IN_STREAM]))
+    assert WORDS in (await received(w.begin(stream=True))).decode()
+
+
+async def test_a_whole_response_is_refused() -> None:
+    with pytest.raises(ProviderRefused):
+        await received(ask_responses(world(REFUSED), stream=False))
+
+
+@pytest.mark.parametrize("reply", [REFUSED, FakeReply([IN_STREAM])])
+async def test_a_streamed_response_has_failed_with_openais_code(reply: Any) -> None:
+    """Codex looks for it there alone, also where the provider refused before it streamed."""
+    told = legal_responses.checked(await received(ask_responses(world(reply), stream=True)))
+    assert told.response["error"]["code"] == "context_length_exceeded"
+    assert told.response["error"]["message"].startswith(WORDS)
