@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.inference.formats.fields import Fields
+from tollhouse.inference.formats.hub.parts import Text, Turn
 from tollhouse.inference.formats.messages.models import traits
 from tollhouse.inference.formats.messages.thinking import (
     Plan,
@@ -23,7 +24,7 @@ from tollhouse.inference.formats.messages.wire import DEFAULT_MAX_TOKENS
 from tollhouse.inference.formats.wire import encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tollhouse.inference.formats.hub.prompt import Prompt, Tool
     from tollhouse.inference.types import Endpoint
@@ -38,6 +39,9 @@ _ONE_TEXT: Final[Mapping[str, object]] = {
     "properties": {"input": {"type": "string"}},
     "required": ["input"],
 }
+_ANY_OBJECT: Final = (
+    "Answer with one valid JSON object and nothing else: no text around it and no code fence."
+)
 _number: Final = msgspec.json.Decoder(float)
 _word: Final = msgspec.json.Decoder(str)
 _schema: Final = msgspec.json.Decoder(Fields)
@@ -49,7 +53,7 @@ def render_body(prompt: Prompt, endpoint: Endpoint) -> bytes:
     Raises:
         Invalid: Something that must not be left out (a recording) cannot be said.
     """
-    system, messages = render_turns(prompt.turns)
+    system, messages = render_turns(_turns(prompt))
     plan = _plan(prompt, endpoint)
     fields: dict[str, object] = {
         "model": endpoint.model,
@@ -69,6 +73,13 @@ def render_body(prompt: Prompt, endpoint: Endpoint) -> bytes:
     said |= _sampling(prompt, endpoint, thinks=plan.thinking is not None)
     refused = endpoint.profile.refuses
     return encoder.encode({name: value for name, value in said.items() if name not in refused})
+
+
+def _turns(prompt: Prompt) -> Sequence[Turn]:
+    """Return the turns; the dialect has no mode for any JSON object, so the model is told."""
+    if prompt.output is None or prompt.output.schema is not None:
+        return prompt.turns
+    return (*prompt.turns, Turn("system", (Text(_ANY_OBJECT),)))
 
 
 def _plan(prompt: Prompt, endpoint: Endpoint) -> Plan:

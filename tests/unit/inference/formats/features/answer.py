@@ -7,6 +7,10 @@ from typing import Any
 from tests.unit.inference.formats.features.feature import MARK, Body, Places, RequestFeature, in_all
 from tests.unit.inference.formats.features.words import ALL, SCHEMA, fields
 
+ANY_OBJECT = (
+    "Answer with one valid JSON object and nothing else: no text around it and no code fence."
+)
+
 
 def _answer() -> dict[str, RequestFeature]:
     def schema(**more: Any) -> dict[str, Body]:
@@ -68,6 +72,7 @@ def _answer() -> dict[str, RequestFeature]:
                 "chat": {"response_format": {"type": "json_object"}},
                 "responses": {"text.format": {"type": "json_object"}},
             },
+            other={"messages": {"system.0.text": ANY_OBJECT}},
             parameter="output",
         ),
         "answer in another format (`grammar`)": RequestFeature(

@@ -311,7 +311,10 @@ def test_without_tools_nothing_is_chosen() -> None:
 def test_json_is_asked_for_by_its_schema() -> None:
     got = asked(output=JsonOutput(raw({"a": 1}), name="n"))
     assert got["output_config"] == {"format": {"type": "json_schema", "schema": {"a": 1}}}
-    assert "output_config" not in asked(output=JsonOutput())
+    any_object = asked(output=JsonOutput())
+    assert "output_config" not in any_object
+    (told,) = any_object["system"]
+    assert "JSON object" in told["text"]
 
 
 # Thinking
