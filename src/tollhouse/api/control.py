@@ -15,8 +15,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from tollhouse.api.errors import error_response
+from tollhouse.api.not_offered import not_offered
+from tollhouse.api.policy import below
 from tollhouse.api.reasons import with_reason
 from tollhouse.api.validation import invalid_request
+from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.kernel.errors import Bug, Invalid, MethodNotAllowed, NotFound, TollhouseError
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 TITLE: Final = "Tollhouse"
 API_VERSION: Final = "1.0.0"
+_ANTHROPICS: Final = "anthropic-version"
+"""The header that every client of Anthropic's sends: it reads errors in the shape of messages."""
 _NOT_FOUND = 404
 _METHOD_NOT_ALLOWED = 405
 
@@ -93,7 +98,11 @@ def _answer_errors(app: FastAPI, routes: Sequence[APIRoute]) -> None:
 
 
 def _response(request: Request, error: TollhouseError) -> Response:
-    status, headers, body = error_response(with_reason(error, request.url.path))
+    path = request.url.path
+    shown = None
+    if below(path, ("/messages",)) or _ANTHROPICS in request.headers:
+        shown = FORMATS["/messages"].refuse(error, None)
+    status, headers, body = error_response(with_reason(error, path), shown)
     response = Response(body, status)
     response.raw_headers.extend(headers)
     return response
@@ -103,7 +112,7 @@ def _from_framework(
     error: HTTPException, request: Request, routes: Sequence[APIRoute]
 ) -> TollhouseError:
     if error.status_code == _NOT_FOUND:
-        return NotFound("No such route.")
+        return NotFound(not_offered(request.url.path) or "No such route.")
     if error.status_code == _METHOD_NOT_ALLOWED:
         allowed = allowed_methods(routes, request.url.path)
         message = f"{request.method} is not allowed here; use {' or '.join(allowed)}."

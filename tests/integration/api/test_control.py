@@ -56,6 +56,23 @@ async def test_an_unknown_path(client: Client) -> None:
         assert message(await client.get(path), 404) == "No such route."
 
 
+async def test_an_endpoint_that_is_not_offered_says_what_to_use(client: Client) -> None:
+    assert "Send documents" in message(await client.post("/files"), 404)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [("/messages/batches", {}), ("/files", {"anthropic-version": "2023-06-01"})],
+)
+async def test_a_client_of_anthropics_gets_its_own_envelope(
+    client: Client, path: str, headers: dict[str, str]
+) -> None:
+    told = await client.get(path, headers=headers)
+    assert told.status_code == 404
+    assert told.json()["error"]["type"] == "not_found_error"
+    assert "is not offered here" in told.json()["error"]["message"]
+
+
 async def test_a_path_with_a_slash_at_its_end_is_not_redirected(client: Client) -> None:
     message(await client.post("/things/", json={"name": "x"}), 404)
 
