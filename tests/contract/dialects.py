@@ -36,7 +36,7 @@ ERRORS = (
     *("error status:400", "error status:401", "error status:429:retry-7", "error status:500"),
     *("error status:503", "error status:529", "error error-in-stream"),
 )
-ANTHROPIC = ("beta", "bearer", "count")
+ANTHROPIC = ("beta", "bearer", "count", "models")
 FEATURES = (*SAID, *ERRORS, *ANTHROPIC, "vectors")
 
 TEXT_ONLY = {"text", "refusal", "stop", "length", *ERRORS}

@@ -13,6 +13,7 @@ import pytest
 from tests.contract.clients import cells as told
 from tests.contract.dialects import (
     ANTHROPIC,
+    BEHAVIOURS,
     CELLS,
     ERRORS,
     PRICE_IN,
@@ -346,3 +347,13 @@ def test_every_rule_leaves_cells_out_that_no_other_rule_does(reason: str) -> Non
     others = [leaves_out for name, leaves_out in RULES.items() if name != reason]
     left = [cell for cell in PRODUCT if RULES[reason](*cell)]
     assert [cell for cell in left if not any(leaves_out(*cell) for leaves_out in others)]
+
+
+@pytest.mark.parametrize("cell", of({"models"}))
+def test_anthropics_library_reads_the_catalogue(formats: Formats, cell: Cell) -> None:
+    dialect = cell[1]
+    assert formats.seen(cell) == {
+        "one": [f"{dialect}/echo", "model", 200_000],
+        "page": [5, True],
+        "all": len(BEHAVIOURS),
+    }

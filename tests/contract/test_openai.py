@@ -68,6 +68,18 @@ def test_the_streaming_helper_accumulates_the_reply(seen: dict[str, Any]) -> Non
     assert seen["sync"]["helper_content"] == "one two three"
 
 
+def test_a_model_can_be_looked_up(gateway: Gateway, seen: dict[str, Any]) -> None:
+    model = seen["sync"]["model"]
+    assert (model["id"], model["object"]) == (gateway.model, "model")
+    assert model["owned_by"] == gateway.model.partition("/")[0]
+
+
+def test_an_endpoint_that_is_not_offered_says_what_to_use(seen: dict[str, Any]) -> None:
+    refused = seen["sync"]["no_files"]
+    assert (refused["class"], refused["status"]) == ("NotFoundError", 404)
+    assert "/v1/batches" in refused["body"]["message"]
+
+
 def test_the_catalogue_can_be_listed(gateway: Gateway, seen: dict[str, Any]) -> None:
     assert gateway.model in seen["sync"]["models"]
 

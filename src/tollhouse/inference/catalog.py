@@ -30,6 +30,11 @@ class Catalog:
     def __init__(self, models: Iterable[Model]) -> None:
         """Take the models; a later one with the same id wins."""
         self._models: Mapping[str, Model] = {model.id: model for model in models}
+        self._aliases: dict[str, Model] = {}
+        self._by_slug: dict[str, list[Model]] = {}
+        for model in self._models.values():
+            self._aliases |= dict.fromkeys(model.aliases, model)
+            self._by_slug.setdefault(model.slug, []).append(model)
 
     @property
     def models(self) -> Sequence[Model]:
@@ -37,15 +42,19 @@ class Catalog:
         return tuple(self._models.values())
 
     def find(self, model_id: str) -> Model:
-        """Return a model by its id.
+        """Return a model by its id, an alias, or its id without the author.
 
         Raises:
-            NotFound: There is none; the message names the nearest.
+            NotFound: There is none, and the message names the nearest, or several have the name
+                that was given without an author, and it names them.
         """
-        model = self._models.get(model_id)
-        if model is None:
-            raise self._unknown(model_id)
-        return model
+        model = self._models.get(model_id) or self._aliases.get(model_id)
+        if model is not None:
+            return model
+        namesakes = self._by_slug.get(model_id, [])
+        if len(namesakes) == 1:
+            return namesakes[0]
+        raise self._ambiguous(model_id, namesakes) if namesakes else self._unknown(model_id)
 
     def wanted(self, first: str, further: Iterable[str]) -> Sequence[Model]:
         """Return the models that a request names, each once, in its order.
@@ -53,7 +62,15 @@ class Catalog:
         Raises:
             NotFound: One of them is not there.
         """
-        return [self.find(each) for each in dict.fromkeys((first, *further))]
+        models = map(self.find, (first, *further))
+        return list({model.id: model for model in models}.values())
+
+    def _ambiguous(self, name: str, models: Sequence[Model]) -> NotFound:
+        ids = [model.id for model in models[:_MOST_NAMED]]
+        more = f" and {len(models) - len(ids)} more" if len(models) > len(ids) else ""
+        return NotFound(
+            f"{name!r} is the name of several models: {', '.join(ids)}{more}. Add the author."
+        )
 
     def _unknown(self, model_id: str) -> NotFound:
         shown = model_id if len(model_id) <= _LONGEST_ID else model_id[:_LONGEST_ID] + "..."
@@ -63,6 +80,7 @@ class Catalog:
 
 
 _LONGEST_ID = 200
+_MOST_NAMED = 10
 
 
 def build_catalog(
@@ -144,6 +162,7 @@ def _model(
             _endpoint(settings, each, providers[each.provider], now) for each in settings.endpoints
         ),
         requests_per_minute=settings.requests_per_minute,
+        aliases=settings.aliases,
     )
 
 

@@ -88,6 +88,18 @@ class Model:
     """In the order in which they are tried."""
     requests_per_minute: int | None = None
     """Of one account; None for what holds for all models of its kind."""
+    aliases: tuple[str, ...] = ()
+    """Other names by which requests may name it."""
+
+    @property
+    def author(self) -> str:
+        """Its id's part before the slash."""
+        return self.id.partition("/")[0]
+
+    @property
+    def slug(self) -> str:
+        """Its id without the author."""
+        return self.id.partition("/")[2]
 
     @property
     def is_free_variant(self) -> bool:

@@ -35,7 +35,8 @@ def agreement_problems(tree: Mapping[str, object]) -> list[Problem]:
     guardrails = list(_named(tree, (), "guardrails", "slug"))
     providers = list(_named(tree, (), "providers", "slug"))
     models = list(_named(tree, (), "models", "id"))
-    repeated = [each for named in (guardrails, providers, models) for each in _repeated(named)]
+    names = [*models, *(alias for model in models for alias in _aliases(model))]
+    repeated = [each for named in (guardrails, providers, names) for each in _repeated(named)]
     return [*repeated, *_unknown_providers(tree, providers, models)]
 
 
@@ -61,6 +62,13 @@ def _named(
             name = fields.get(name_field)
             if isinstance(name, str):
                 yield _Named((*above, list_name, position, name_field), name, fields)
+
+
+def _aliases(model: _Named) -> Iterator[_Named]:
+    aliases = model.entry.get("aliases")
+    for position, alias in enumerate(cast("Iterable[object]", aliases or ())):
+        if isinstance(alias, str):
+            yield _Named((*model.location[:-1], "aliases", position), alias, {})
 
 
 def _repeated(entries: list[_Named]) -> Iterator[Problem]:

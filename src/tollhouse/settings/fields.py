@@ -48,6 +48,7 @@ _HOST_PATTERN = re.compile(r"[A-Za-z0-9_.*?\[\]!-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+", re.IGNORECASE)
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
 _MODEL_ID = re.compile(r"[A-Za-z0-9~._:@+-]+/[A-Za-z0-9~._:@+-]+")
+_MODEL_ALIAS = re.compile(r"[A-Za-z0-9~._:@+-]+(/[A-Za-z0-9~._:@+-]+)?")
 _TRANSPORT_HEADERS = frozenset(
     ("connection", "content-length", "expect", "host", "transfer-encoding", "upgrade")
 )
@@ -198,6 +199,12 @@ def _model_id(value: str) -> str:
     return value
 
 
+def _model_alias(value: str) -> str:
+    if not _MODEL_ALIAS.fullmatch(value):
+        raise Refusal("must be a name of letters, digits and ~ . _ : @ + -, with one / or none")
+    return value
+
+
 def _host(value: str) -> str:
     if not value or re.search(r"[\s/]", value):
         raise Refusal("must be an address or a host name, for example 127.0.0.1")
@@ -247,6 +254,7 @@ Lowered = Annotated[T, BeforeValidator(_lower)]
 
 Slug = Annotated[Text, Field(max_length=64), AfterValidator(_slug)]
 ModelId = Annotated[Text, Field(max_length=256), AfterValidator(_model_id)]
+ModelAlias = Annotated[Text, Field(max_length=256), AfterValidator(_model_alias)]
 Folder = Annotated[
     Path,
     PlainValidator(_folder),

@@ -52,6 +52,7 @@ from tollhouse.settings.fields import (
     HostPattern,
     Listed,
     Lowered,
+    ModelAlias,
     ModelId,
     NetworkField,
     Origin,
@@ -439,6 +440,11 @@ class ModelSettings(Section):
 
     id: ModelId = Field(
         description="The name that clients send: author/slug, with :variant where wanted."
+    )
+    aliases: Listed[ModelAlias] = Field(
+        default=(),
+        description="Other names that clients may send, such as gpt-4o. A name without an author "
+        "is found without one as well, where only one model's id ends with it.",
     )
     name: Filled | None = Field(
         default=None, description="The name that users see; the id unless given."

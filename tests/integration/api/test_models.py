@@ -1,6 +1,7 @@
 """`/models`, `/model/{author}/{slug}` and `/providers`: readable without a key."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -118,6 +119,9 @@ class TestList:
         assert reply.status_code == 200
         assert reply.json()["data"][0] == {
             "id": "acme/large",
+            "object": "model",
+            "owned_by": "acme",
+            "aliases": [],
             "canonical_slug": "acme/large",
             "name": "Acme: Large",
             "description": "The large one.",
@@ -195,7 +199,8 @@ class TestList:
     async def test_shows_nothing_behind_the_end(self, client: Client) -> None:
         reply = await client.get("/models", params={"offset": 2})
 
-        assert reply.json() == {"data": [], "total_count": 2, "links": {"next": None}}
+        rest = {"total_count": 2, "links": {"next": None}}
+        assert reply.json() == {"object": "list", "data": [], **rest}
 
     async def test_refuses_a_wrong_part(self, client: Client) -> None:
         for query in ({"limit": 0}, {"limit": 1001}, {"limit": "all"}, {"offset": -1}):
@@ -276,3 +281,71 @@ async def test_lists_the_providers(client: Client) -> None:
             {"name": "Backup", "slug": "backup", **nothing},
         ]
     }
+
+
+# In the shapes of other clients
+
+ANTHROPICS = {"anthropic-version": "2023-06-01"}
+
+
+async def test_a_model_is_shown_as_openai_does(client: Client) -> None:
+    shown = (await client.get("/models/acme/large")).json()
+    openais = {name: shown[name] for name in ("id", "object", "created", "owned_by")}
+    assert openais == {"id": "acme/large", "object": "model", "created": 0, "owned_by": "acme"}
+    listed = (await client.get("/models")).json()
+    assert listed["object"] == "list"
+    assert shown == listed["data"][0]
+
+
+@pytest.mark.parametrize("name", ["acme%2Flarge", "large", "gpt-4o"])
+async def test_a_model_is_shown_by_whatever_name_it_can_be_asked_for(name: str) -> None:
+    async for client in client_of(replace(LARGE, aliases=("gpt-4o",)), SMALL):
+        shown = (await client.get(f"/models/{name}")).json()
+        assert (shown["id"], shown["aliases"]) == ("acme/large", ["gpt-4o"])
+
+
+async def test_a_model_that_is_not_there_is_a_404_in_each_shape(client: Client) -> None:
+    openais = await client.get("/models/acme/larg")
+    anthropics = await client.get("/models/acme/larg", headers=ANTHROPICS)
+    assert (openais.status_code, anthropics.status_code) == (404, 404)
+    assert openais.json()["error"]["code"] == 404
+    assert anthropics.json()["type"] == "error"
+    assert anthropics.json()["error"]["type"] == "not_found_error"
+
+
+async def test_a_model_is_shown_as_anthropic_does(client: Client) -> None:
+    shown = (await client.get("/models/acme/large", headers=ANTHROPICS)).json()
+    assert shown == {
+        "type": "model",
+        "id": "acme/large",
+        "display_name": "Acme: Large",
+        "created_at": "1970-01-01T00:00:00Z",
+        "lifecycle": "active",
+        "max_input_tokens": 128_000,
+        "max_tokens": 16_000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "last", "more"),
+    [
+        ({}, 0, 19, True),
+        ({"limit": 1000}, 0, 999, True),
+        ({"limit": 1000, "after_id": "acme/m999"}, 1000, 1199, False),
+        ({"limit": 5, "after_id": "acme/m9"}, 10, 14, True),
+        ({"limit": 5, "before_id": "acme/m9"}, 4, 8, True),
+        ({"limit": 5, "before_id": "acme/m3"}, 0, 2, False),
+    ],
+)
+async def test_models_are_listed_as_anthropic_does(
+    crowded: Client, query: dict[str, Any], first: int, last: int, *, more: bool
+) -> None:
+    page = (await crowded.get("/models", params=query, headers=ANTHROPICS)).json()
+    assert (page["first_id"], page["last_id"]) == (f"acme/m{first}", f"acme/m{last}")
+    assert (len(page["data"]), page["has_more"]) == (last - first + 1, more)
+
+
+async def test_behind_the_last_model_there_is_an_empty_list(client: Client) -> None:
+    query = {"after_id": "acme/small:free"}
+    page = (await client.get("/models", params=query, headers=ANTHROPICS)).json()
+    assert page == {"data": [], "has_more": False, "first_id": None, "last_id": None}

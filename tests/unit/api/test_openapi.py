@@ -29,6 +29,7 @@ OPEN = {
     "get_model",
     "list_model_endpoints",
     "list_providers",
+    "retrieve_model",
 }
 OPERATIONS = {
     "/accounts": {"get", "post"},
@@ -54,6 +55,7 @@ OPERATIONS = {
     "/models": {"get"},
     "/models/count": {"get"},
     "/models/{author}/{slug}/endpoints": {"get"},
+    "/models/{name}": {"get"},
     "/providers": {"get"},
     "/responses": {"post"},
     "/users": {"get", "post"},

@@ -153,6 +153,40 @@ def test_a_listed_simulated_provider_brings_its_models() -> None:
     assert listed.find("simulated/echo").endpoints[0].provider == "pretend"
 
 
+# Other names
+
+
+def test_a_model_is_found_by_an_alias() -> None:
+    found = catalog(model(aliases=["gpt-4o", "other/name"]), model("acme/gpt-4o"))
+    assert found.find("gpt-4o").id == found.find("other/name").id == "acme/large"
+    assert found.find("acme/gpt-4o").id == "acme/gpt-4o"
+
+
+def test_a_model_is_found_without_its_author_where_that_is_clear() -> None:
+    found = catalog(model(), model("other/large:free"))
+    assert found.find("large").id == "acme/large"
+    assert found.find("large:free").id == "other/large:free"
+
+
+def test_a_name_of_several_models_names_them() -> None:
+    error = unknown("large", catalog(model(), model("other/large"), model("acme/small")))
+    assert status_of(error) == 404
+    assert error.message == (
+        "'large' is the name of several models: acme/large, other/large. Add the author."
+    )
+
+
+def test_not_every_model_of_a_name_is_named() -> None:
+    error = unknown("m", catalog(*(model(f"a{number}/m") for number in range(12))))
+    assert error.message.endswith("a9/m and 2 more. Add the author.")
+
+
+def test_a_model_that_is_named_twice_is_wanted_once() -> None:
+    found = catalog(model(aliases=["gpt-4o"]), model("acme/small"))
+    wanted = found.wanted("gpt-4o", ["acme/small", "acme/large", "large"])
+    assert [each.id for each in wanted] == ["acme/large", "acme/small"]
+
+
 # What is not there
 
 

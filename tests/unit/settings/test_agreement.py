@@ -31,6 +31,29 @@ def test_a_model_id_is_taken_once(problems_of: Problems) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        ("[c]", "[c]", "models[1].aliases[0]: 'c' is taken already, by models[0].aliases[0]"),
+        ("[c, c]", "[]", "models[0].aliases[1]: 'c' is taken already, by models[0].aliases[0]"),
+        ("[x/y]", "[]", "models[0].aliases[0]: 'x/y' is taken already, by models[1].id"),
+    ],
+)
+def test_an_alias_is_no_other_models_name(
+    problems_of: Problems, first: str, second: str, problem: str
+) -> None:
+    one = MODEL.replace("PROVIDER", "simulated")[:-1] + f", aliases: {first}}}"
+    two = one.replace("a/b", "x/y").replace(first, second)
+    assert problems_of(f"models: [{one}, {two}]") == [problem]
+
+
+@pytest.mark.parametrize("alias", ["a b", "a/b/c", "/a", "'a/'", "''"])
+def test_an_alias_is_a_name_that_a_model_can_have(problems_of: Problems, alias: str) -> None:
+    model = MODEL.replace("PROVIDER", "simulated")[:-1] + f", aliases: [{alias}]}}"
+    (problem,) = problems_of(f"models: [{model}]")
+    assert problem.startswith("models[0].aliases[0]: ")
+
+
 def test_an_endpoint_names_a_provider_that_exists(problems_of: Problems) -> None:
     providers = "[{slug: acme, kind: anthropic}, {slug: other, kind: simulated}]"
     text = f"providers: {providers}\nmodels: [{MODEL.replace('PROVIDER', 'acmee')}]"

@@ -6,7 +6,7 @@ this gateway has no value for are null.
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -124,6 +124,12 @@ class ModelReply(Reply):
 
     id: str
     """What requests name it by."""
+    object: Literal["model"] = "model"
+    """Always model."""
+    owned_by: str
+    """The author: the id's part before the slash."""
+    aliases: Sequence[str]
+    """Other names that requests may use."""
     canonical_slug: str
     """The same as id."""
     name: str
@@ -168,6 +174,8 @@ class NextLink(Reply):
 class ModelsPage(Reply):
     """Part of the list of models, or all of it."""
 
+    object: Literal["list"] = "list"
+    """Always list."""
     data: list[ModelReply]
     """In the order of the settings."""
     total_count: int
@@ -300,6 +308,8 @@ def model_reply(model: Model) -> ModelReply:
         architecture=architecture(model),
         supported_parameters=parameters(model),
         id=model.id,
+        owned_by=model.author,
+        aliases=model.aliases,
         canonical_slug=model.id,
         name=model.name,
         description=model.description,

@@ -6,10 +6,17 @@ Source: the public gateway's catalogue operations.
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Header, Path, Query
+from pydantic import Field
 
 from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.endpoints.anthropic_models import (
+    AnthropicModel,
+    AnthropicModelsPage,
+    AnthropicModelsQuery,
+    anthropic_model,
+    anthropic_page,
+)
 from tollhouse.inference.endpoints.model_wire import (
     CountData,
     CountReply,
@@ -28,10 +35,15 @@ from tollhouse.kernel.wire import MOST_SKIPPED, Reply, refusals
 
 _DEFAULT_LIMIT = 500
 Author = Annotated[str, Path(description="The id's part before the slash.")]
+ModelName = Annotated[str, Path(description="The model's id, or an alias.")]
+AnthropicVersion = Annotated[
+    str | None,
+    Header(description="Sent by Anthropic's clients: the answer then has Anthropic's shape."),
+]
 Slug = Annotated[str, Path(description="The id's part behind the slash, with its variant.")]
 
 
-class ModelsQuery(BaseModel):
+class ModelsQuery(AnthropicModelsQuery):
     """Which part of the list is wanted; all of it where neither is given."""
 
     offset: int | None = Field(default=None, ge=0, le=MOST_SKIPPED, description="How many to skip.")
@@ -88,13 +100,23 @@ class Models:
         routes.get(
             "/models/{author}/{slug}/endpoints", tags=["Models"], responses=refusals(404, 500)
         )(self.list_model_endpoints)
+        # Behind the two above, whose paths it would take: an id has a slash.
+        routes.get("/models/{name:path}", tags=["Models"], responses=refusals(404, 500))(
+            self.retrieve_model
+        )
         routes.get("/model/{author}/{slug}", tags=["Models"], responses=refusals(404, 500))(
             self.get_model
         )
         routes.get("/providers", tags=["Models"], responses=refusals(500))(self.list_providers)
 
-    async def list_models(self, query: Annotated[ModelsQuery, Query()]) -> ModelsPage:
+    async def list_models(
+        self,
+        query: Annotated[ModelsQuery, Query()],
+        anthropic_version: AnthropicVersion = None,
+    ) -> ModelsPage | AnthropicModelsPage:
         """List the models of the catalogue. No key is needed."""
+        if anthropic_version is not None:
+            return anthropic_page(self._catalog.models, query, query.limit)
         every = tuple(self._replies.values())
         if query.offset is None and query.limit is None:
             shown, following = every, None
@@ -109,6 +131,13 @@ class Models:
     async def get_model(self, author: Author, slug: Slug) -> OneModel:
         """Show a model."""
         return OneModel(data=self._replies[self._find(author, slug).id])
+
+    async def retrieve_model(
+        self, name: ModelName, anthropic_version: AnthropicVersion = None
+    ) -> ModelReply | AnthropicModel:
+        """Show a model, in the shape of OpenAI's or Anthropic's clients."""
+        model = self._catalog.find(name)
+        return self._replies[model.id] if anthropic_version is None else anthropic_model(model)
 
     async def list_model_endpoints(self, author: Author, slug: Slug) -> EndpointsReply:
         """List who serves a model."""

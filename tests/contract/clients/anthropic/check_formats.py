@@ -172,6 +172,16 @@ def count(_spoken, dialect, _feature) -> dict:
     }
 
 
+def models(_spoken, dialect, _feature) -> dict:
+    shown = shared.models.retrieve(f"{dialect}/echo")
+    page = shared.models.list(limit=5)
+    return {
+        "one": [shown.id, shown.type, shown.max_input_tokens],
+        "page": [len(page.data), page.has_more],
+        "all": sum(1 for model in page if model.id.startswith(f"{dialect}/")),
+    }
+
+
 def error(spoken, dialect, feature) -> dict:
     """Return the library's exception, whole and streamed."""
     fields = spoken.fields(f"{dialect}/{feature.removeprefix('error ')}", "text")
@@ -205,5 +215,5 @@ nobody = anthropic.Anthropic(**OPTIONS, api_key="nobody")
 with shared, nobody:
     run(
         {"anthropic messages": Messages(shared)},
-        {"beta": beta, "bearer": bearer, "count": count, "error": error},
+        {"beta": beta, "bearer": bearer, "count": count, "models": models, "error": error},
     )

@@ -85,6 +85,8 @@ def synchronous() -> dict:
                 )
             ),
             "models": [model.id for model in client.models.list()],
+            "model": client.models.retrieve(MODEL).to_dict(),
+            "no_files": refusal(client.files.list),
             "no_input": refusal(lambda: client.embeddings.create(model=EMBEDDING_MODEL, input=[])),
             "unknown_model": refusal(lambda: chat.create(model="no/such", messages=MESSAGES)),
             "wrong_key": refusal(
