@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_each_step_of_a_first_setup_is_told_before_it_is_done() -> None:
     done = subprocess.run(
-        ["make", "--dry-run", "--always-make", "setup"],  # noqa: S607 - as a person types it
+        ["make", "--dry-run", "--always-make", "setup"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -173,7 +173,9 @@ def _without_payloads(body: bytes) -> tuple[bytes, int]:
     count = at = 0
     while (found := _PAYLOAD.search(body, at)) is not None:
         start = found.end()
-        end = body.index(b'"', start)
+        end = body.find(b'"', start)
+        if end < 0:  # no JSON: it ends amid the payload
+            break
         is_text = body.find(b" ", start, end) >= 0
         kept.append(body[at : end if is_text else start])
         count += not is_text

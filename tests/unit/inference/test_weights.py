@@ -343,3 +343,9 @@ class TestRough:
         asked = rough_demand(body)
         assert asked == Demand(asked.input_tokens, None, 0)
         assert asked.input_tokens > 0
+
+    def test_of_a_body_that_ends_amid_a_picture_is_its_text(self) -> None:
+        cut = b'{"type": "image_url", "image_url": {"url": "data:image/png;base64,' + b"A" * 100
+        asked = rough_demand(cut)
+        assert asked == Demand(asked.input_tokens, None, 0)
+        assert asked.input_tokens >= 100
