@@ -127,7 +127,16 @@ class Till:
         subjects = [await self._authenticator.authenticate(self._key) for _ in numbers]
         clock.done("authenticate")
         calls = [
-            Call(self._request, self._relays, NO_PREFERENCES, each, Attribution(), now, 0.0)
+            Call(
+                self._request,
+                self._relays,
+                NO_PREFERENCES,
+                each,
+                Attribution(),
+                now,
+                0.0,
+                lambda _: (self._request, self._relays),
+            )
             for each in subjects
         ]
         clock.done("(call)")

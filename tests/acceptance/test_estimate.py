@@ -30,6 +30,10 @@ models:
       - {provider: simulated, model: echo, pricing: {prompt: "0.000001", completion: "0.000002"}}
       - {provider: keeper, model: echo, pricing: {prompt: "0.00001", completion: "0", request: "1"}}
       - {provider: simulated, model: embedding, dialects: [embeddings], pricing: free}
+  - id: acme/dear
+    context_length: 8192
+    endpoints:
+      - {provider: simulated, model: echo, pricing: {prompt: "0.001", completion: "0.001"}}
   - id: acme/tired
     context_length: 8192
     endpoints:
@@ -91,10 +95,10 @@ def test_the_hold_is_what_the_request_then_holds(payers: Payers, limit: int | No
     assert before["refusal"] is None
     with payer.asking(**given):
         during = limits(estimate_of(payer, CHAT, content))
-    for name in ("service_in_flight_budget", "service_credits"):
-        assert limits(before)[name]["held"] == 0
-        assert during[name]["held"] == before["hold"]["credits"]
-    assert during["service_key_limit"]["held"] == before["hold"]["key_limit"]
+    holds = {"in_flight_budget": "credits", "credits": "balance", "key_limit": "key_limit"}
+    for name, held in holds.items():
+        assert limits(before)[f"service_{name}"]["held"] == 0
+        assert during[f"service_{name}"]["held"] == before["hold"][held]
 
 
 @pytest.mark.parametrize("limit", [None, 30], ids=["open ended", "limited"])
@@ -178,6 +182,25 @@ def test_every_limit_has_a_verdict(payers: Payers) -> None:
     }
     assert (free["free-models-per-day"]["limit"], free["free-models-per-min"]["limit"]) == (50, 20)
     assert free["free-models-per-day"]["resets_at"].endswith("T00:00:00.000Z")
+
+
+def test_what_the_balance_cannot_cover_does_not_fit_and_is_refused(payers: Payers) -> None:
+    payer = payers.new("4", kind="purchase")
+    told = estimated(payer, "acme/dear", max_tokens=100_000)
+    assert limits(told)["service_credits"]["fits"] is False
+    assert told["refusal"]["status"] == 402
+    assert told["refusal"]["metadata"]["reason"] == "weight_exceeds_credits"
+    assert payer.ask("acme/dear", max_tokens=100_000).status_code == 402
+
+
+def test_a_request_that_will_be_limited_says_how_much(payers: Payers) -> None:
+    payer = payers.new("100", limit="0.05")
+    told = estimated(payer, "acme/dear")
+    reply = payer.ask("acme/dear")
+    assert told["max_tokens"] == int(reply.headers["x-max-tokens"])
+    assert told["endpoints"][0]["output_tokens"] == told["max_tokens"]
+    assert told["endpoints"][0]["cost_estimate"] <= 0.05
+    assert estimated(payers.new("100"), ECHO)["max_tokens"] is None
 
 
 # Who would be asked

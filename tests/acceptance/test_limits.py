@@ -30,6 +30,10 @@ models:
     context_length: 8192
     endpoints:
       - {provider: simulated, model: echo, pricing: {prompt: "0", completion: "0", request: "1"}}
+  - id: acme/dear
+    context_length: 8192
+    endpoints:
+      - {provider: simulated, model: echo, pricing: {prompt: "0.0001", completion: "0.001"}}
   - id: acme/fast:free
     context_length: 8192
     requests_per_minute: 1000
@@ -83,6 +87,12 @@ def refused(reply: httpx2.Response, reason: str, source: str) -> dict[str, Any]:
     return shown
 
 
+def used(payers: Payers, payer: Payer) -> float:
+    """Return what an account was charged."""
+    data = payers.manage("GET", f"/credits?account_id={payer.account_id}")["data"]
+    return float(data["total_usage"])
+
+
 # 402
 
 
@@ -90,7 +100,7 @@ def refused(reply: httpx2.Response, reason: str, source: str) -> dict[str, Any]:
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_402_looks_the_same_in_every_format(payers: Payers, form: str, *, stream: bool) -> None:
     payer = payers.new("1")
-    reply = payer.ask(ECHO, form, max_tokens=1_000_000, stream=stream)
+    reply = payer.ask(ECHO, form, max_tokens=300_000, stream=stream)
     shown = refused(reply, "weight_exceeds_budget", "service_credits")
     assert [each["limit_source"] for each in shown["limits"]] == [
         "service_credits",
@@ -136,15 +146,22 @@ def test_an_account_without_credits_is_told_to_add_some(payers: Payers) -> None:
 
 def test_a_negative_balance_refuses_free_models_on_the_wire(payers: Payers) -> None:
     payer = payers.new("0.5")
-    assert payer.ask("acme/fee").status_code == 200
+    payers.manage(
+        "POST",
+        "/credits",
+        amount="-1",
+        kind="adjustment",
+        note="Paid twice.",
+        account_id=payer.account_id,
+    )
     reply = payer.ask(FREE)
     refused(reply, "negative_balance", "service_credits")
     assert "retry-after" not in reply.headers
 
 
 def test_a_used_up_key_limit_names_itself_and_its_reset(payers: Payers) -> None:
-    payer = payers.new("100", limit="0.000001", limit_reset="daily")
-    assert payer.ask(ECHO).status_code == 200
+    payer = payers.new("100", limit="1", limit_reset="daily")
+    assert payer.ask("acme/fee").status_code == 200
     reply = payer.ask(ECHO)
     shown = refused(reply, "key_limit_exhausted", "service_key_limit")
     assert shown["limits"][0]["limit_source"] == "service_key_limit"
@@ -160,11 +177,67 @@ def test_a_request_too_heavy_for_its_key_is_not_told_to_wait(payers: Payers) -> 
 
 
 def test_a_key_limit_that_others_hold_says_when_to_come_again(payers: Payers) -> None:
-    payer = payers.new("100", limit="1")
+    payer = payers.new("100", limit="0.2")
     with payer.asking():
         reply = payer.ask(ECHO, max_tokens=5)
     refused(reply, "key_limit_held", "service_key_limit")
     assert reply.headers["retry-after"] == "5"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_prompt_that_a_key_cannot_pay_for_is_refused(payers: Payers, form: str) -> None:
+    payer = payers.new("100", limit="0.000000001")
+    refused(payer.ask(ECHO, form), "weight_exceeds_key_limit", "service_key_limit")
+    assert payer.get("/key")["usage"] == 0
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_without_a_limit_of_output_a_reply_is_as_long_as_its_key_can_pay_for(
+    payers: Payers, form: str, *, stream: bool
+) -> None:
+    payer = payers.new("100", limit="0.1")
+    said = " ".join(["word"] * 150)
+    told = {"input": said} if form == "/responses" else {"prompt": said}
+    if form in {"/chat/completions", "/messages"}:
+        told = {"messages": [{"role": "user", "content": said}]}
+    reply = payer.post(form, {"model": "acme/dear", "stream": stream, **told})
+    assert reply.status_code == 200, reply.text
+    allowed = int(reply.headers["x-max-tokens"])
+    record = payer.get("/generation", id=reply.headers["x-generation-id"])
+    assert record["tokens_completion"] == allowed < 150
+    assert record["finish_reason"] == "length"
+    assert 0 < payer.get("/key")["usage"] <= 0.1
+
+
+def test_a_reply_that_its_key_can_pay_for_is_not_limited(payers: Payers) -> None:
+    reply = payers.new("100", limit="1").ask(ECHO)
+    assert reply.status_code == 200
+    assert "x-max-tokens" not in reply.headers
+
+
+@pytest.mark.parametrize("model", ["acme/dear", "acme/fee"])
+def test_what_the_balance_cannot_cover_is_refused(payers: Payers, model: str) -> None:
+    payer = payers.new("0.9", kind="purchase")
+    reply = payer.ask(model, max_tokens=100_000)
+    refused(reply, "weight_exceeds_credits", "service_credits")
+    assert "retry-after" not in reply.headers
+    assert used(payers, payer) == 0
+
+
+def test_a_balance_that_others_hold_says_when_to_come_again(payers: Payers) -> None:
+    # A subscription has no in-flight budget, which would refuse before.
+    payer = payers.new("0.2", type="subscription")
+    with payer.asking():
+        reply = payer.ask(ECHO, max_tokens=5)
+    refused(reply, "credits_held", "service_credits")
+    assert reply.headers["retry-after"] == "5"
+
+
+def test_who_pays_afterwards_is_asked_for_no_balance(payers: Payers) -> None:
+    payer = payers.new(type="invoice")
+    assert payer.ask("acme/fee").status_code == 200
+    assert used(payers, payer) == 1
 
 
 # 429

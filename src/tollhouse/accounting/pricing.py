@@ -5,6 +5,7 @@
     charge   = cost, unless the no-charge rule holds or the usage is not known
     estimate = what the tokens of a reply may cost, before there is one
     most     = what the whole of it may cost, without a cap
+    affordable = how many tokens of output an amount pays for
     estimate_many = what the whole of many requests may cost together
 
 The provider's cost and the customer's charge are two figures: a reply that failed costs the
@@ -124,6 +125,25 @@ def most(input_tokens: int, output_tokens: int, images: int, price: Price) -> in
         for rates in every
     )
     return tokens + besides
+
+
+def affordable(nano: int, input_tokens: int, images: int, price: Price) -> int | None:
+    """Return how many tokens of output an amount pays for, beside the rest of a request.
+
+    Args:
+        nano: The amount, in nano-credits.
+        input_tokens: As estimated.
+        images: How many it holds.
+        price: The price of the endpoint that is asked.
+
+    Returns:
+        Tokens, rounded down, 0 or more; None where output costs nothing.
+    """
+    reachable = _reachable(price, input_tokens)
+    rate = max(Fraction(max(each.completion, each.reasoning), each.per_nano) for each in reachable)
+    if not rate:
+        return None
+    return max(0, int((nano - most(input_tokens, 0, images, price)) / rate))
 
 
 def estimate_many(  # noqa: PLR0913 - each is a total of its own

@@ -63,7 +63,8 @@ _CLIENT_GONE = 499
 _CONTROL = "tollhouse.control"
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _EXPOSED = (
-    b"x-generation-id, retry-after, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
+    b"x-generation-id, x-max-tokens, retry-after, "
+    b"x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
 )
 
 

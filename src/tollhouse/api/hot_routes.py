@@ -171,12 +171,19 @@ class CountTokens:
         await respond(send, 200, [JSON], msgspec.json.encode({"input_tokens": tokens}))
 
 
+def _of_exchange(exchange: Exchange) -> list[tuple[bytes, bytes]]:
+    headers = [(b"x-generation-id", exchange.generation_id.encode())]
+    if exchange.output_limit is not None:
+        headers.append((b"x-max-tokens", str(exchange.output_limit).encode()))
+    return headers
+
+
 async def _send_whole(exchange: Exchange, send: Send) -> None:
     body = await exchange.read()
     headers = [
         JSON,
         (b"content-length", str(len(body)).encode()),
-        (b"x-generation-id", exchange.generation_id.encode()),
+        *_of_exchange(exchange),
     ]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -184,7 +191,7 @@ async def _send_whole(exchange: Exchange, send: Send) -> None:
 
 async def _send_stream(exchange: Exchange, send: Send, sink: Sink | None) -> None:
     data = await exchange.read()
-    headers = [*EVENT_STREAM, (b"x-generation-id", exchange.generation_id.encode())]
+    headers = [*EVENT_STREAM, *_of_exchange(exchange)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     while not exchange.drained:
         # This waits while the client is behind; the sink does not.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from tollhouse.accounting.types import Attribution
@@ -26,6 +27,13 @@ class Call:
     attribution: Attribution
     received_at: datetime
     received_monotonic: float
+    with_limit: Callable[[int], tuple[ClientRequest, tuple[Relay, ...]]]
+    """Reads the request once more, with a limit of its output in place of those that it has."""
     in_batch: bool = False
     """Whether it is an item of a batch: it has a price of its own, and what it may cost is reserved
     already."""
+
+    def limited(self, output_tokens: int) -> Call:
+        """Return the same call with a limit of output, as if the request had set it."""
+        request, relays = self.with_limit(output_tokens)
+        return replace(self, request=request, relays=relays)

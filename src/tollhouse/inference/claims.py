@@ -8,8 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.admission.types import FREE_PER_MINUTE, Claim, Rate
-from tollhouse.accounting.pricing import estimate
-from tollhouse.inference.weights import demand
+from tollhouse.accounting.pricing import affordable, estimate, most
+from tollhouse.inference.formats.messages.wire import DEFAULT_MAX_TOKENS
+from tollhouse.inference.formats.tokens import MOST_TOKENS
+from tollhouse.inference.types import Dialect
+from tollhouse.inference.weights import LEAST_OUTPUT, demand, limit_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +47,7 @@ def claim_of(generation_id: str, call: Call, ways: Sequence[Way], rules: Rules) 
         limited += is_limited(way)
         if not way.endpoint.price.is_free:
             wanted = demand(call.request) if wanted is None else wanted
-            claim.estimate_nano = max(claim.estimate_nano, _estimate(wanted, way, rules))
+            _raise_to(claim, wanted, way, rules)
     claim.free, claim.only_free = limited > 0, limited == len(ways)
     if wanted is not None:
         claim.paid = True
@@ -64,9 +67,67 @@ def open_to(claim: Claim, ways: Sequence[Way], *, may_use_free: bool) -> Sequenc
     return ways
 
 
-def _estimate(wanted: Demand, way: Way, rules: Rules) -> int:
-    price, cap = way.endpoint.price, rules.request_cap_nano
-    return estimate(wanted.input_tokens, wanted.output_tokens, price, cap)
+def most_output(wanted: Demand, way: Way) -> int:
+    """Return the most tokens that a request's answers may take together, served in one way."""
+    if wanted.output_tokens is not None:
+        return wanted.output_tokens
+    return _own_limit(wanted, way) * wanted.answers
+
+
+def output_limit(wanted: Demand, ways: Sequence[Way], spendable_nano: int) -> int:
+    """Return the limit of output, for each answer, with which a request costs no more than it may.
+
+    It pays for the dearest of the ways, and no model refuses it for its size. Where not even a
+    token is paid for, it is one token: no provider takes less.
+
+    Args:
+        wanted: What the request asks for; it sets no limit.
+        ways: How it may be served, at least one.
+        spendable_nano: What it may cost.
+    """
+    room = min(
+        min(
+            way.endpoint.max_completion_tokens or way.model.max_completion_tokens or MOST_TOKENS,
+            max(1, way.model.context_length - wanted.input_tokens),
+        )
+        for way in ways
+    )
+    paid = (
+        affordable(spendable_nano, wanted.input_tokens, wanted.images, way.endpoint.price)
+        for way in ways
+    )
+    tokens = min((tokens for tokens in paid if tokens is not None), default=MOST_TOKENS)
+    return min(room, limit_of_each(wanted, tokens))
+
+
+def _raise_to(claim: Claim, wanted: Demand, way: Way, rules: Rules) -> None:
+    """Raise a claim to what a request may cost in one more way."""
+    price, tokens, images = way.endpoint.price, wanted.input_tokens, wanted.images
+    held = estimate(tokens, wanted.output_tokens, price, rules.request_cap_nano)
+    claim.estimate_nano = max(claim.estimate_nano, held)
+    dearest = most(tokens, most_output(wanted, way), images, price)
+    claim.most_nano = max(claim.most_nano, dearest)
+    if wanted.output_tokens is None:
+        least = most(tokens, _least_output(wanted, way), images, price)
+        claim.least_nano = max(claim.least_nano, least)
+
+
+def _own_limit(wanted: Demand, way: Way) -> int:
+    """Return how much an answer takes at most where the request sets no limit."""
+    known = way.endpoint.max_completion_tokens or way.model.max_completion_tokens
+    if known is None and way.relay.dialect is Dialect.MESSAGES:
+        known = DEFAULT_MAX_TOKENS + wanted.thoughts
+    return known or way.model.context_length
+
+
+def _least_output(wanted: Demand, way: Way) -> int:
+    """Return how many tokens a request must be able to pay for beside its prompt.
+
+    Thoughts take their budget, and OpenAI's responses have a least limit; others may be asked for
+    a single token.
+    """
+    each = LEAST_OUTPUT if way.relay.dialect is Dialect.RESPONSES else 0
+    return (each + wanted.thoughts) * wanted.answers
 
 
 def _rate(way: Way, rules: Rules) -> Rate | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tollhouse.accounting.pricing import most
 from tollhouse.inference import access
-from tollhouse.inference.claims import claim_of, open_to
+from tollhouse.inference.claims import claim_of, most_output, open_to, output_limit
 from tollhouse.inference.guardrails.verdicts import named
 from tollhouse.inference.types import LeftOut
 from tollhouse.inference.weights import demand
@@ -69,6 +69,9 @@ class Estimate:
     """None where nobody may serve it."""
     refusal: TollhouseError | None
     """What it would get in place of a reply, as far as that is known before a provider is asked."""
+    output_limit: int | None
+    """The limit of each answer's output that it would be asked with, since no more can be paid for;
+    None where it would be asked as it is."""
     guardrails: Sequence[str]
     """Those that would judge it, and were not asked."""
 
@@ -106,10 +109,12 @@ class DryRun:
             ways = _open(admissibility, ways, left_out)
             refusal = refusal or admissibility.preview.error
         wanted, now = demand(call.request), self._services.clock.monotonic()
+        limit = _output_limit(admissibility, wanted, ways)
         return Estimate(
             model=models[0].id,
             demand=wanted,
-            candidates=[self._candidate(way, wanted, now) for way in ways],
+            candidates=[self._candidate(way, wanted, limit, now) for way in ways],
+            output_limit=limit,
             left_out=left_out,
             admissibility=admissibility,
             refusal=refusal,
@@ -120,12 +125,9 @@ class DryRun:
         claim = claim_of(_NOBODY, call, ways, self._services.rules)
         return Admissibility(claim, await self._forecast.preview(claim))
 
-    def _candidate(self, way: Way, wanted: Demand, now: float) -> Candidate:
+    def _candidate(self, way: Way, wanted: Demand, limit: int | None, now: float) -> Candidate:
         endpoint = way.endpoint
-        output = wanted.output_tokens
-        if output is None:
-            known = endpoint.max_completion_tokens or way.model.max_completion_tokens
-            output = known or way.model.context_length
+        output = most_output(wanted, way) if limit is None else limit * wanted.answers
         return Candidate(
             way,
             cooling=self._services.health.is_cooling(endpoint, now),
@@ -134,12 +136,21 @@ class DryRun:
         )
 
 
+def _output_limit(
+    admissibility: Admissibility | None, wanted: Demand, ways: Sequence[Way]
+) -> int | None:
+    if admissibility is None or admissibility.preview.error is not None:
+        return None
+    spendable = admissibility.preview.admitted.spendable_nano
+    return None if spendable is None else output_limit(wanted, ways, spendable)
+
+
 def _open(
     admissibility: Admissibility, ways: Sequence[Way], left_out: list[LeftOut]
 ) -> Sequence[Way]:
     """Return the ways that admission leaves; where it refuses for good, all of them."""
     claim, preview = admissibility.claim, admissibility.preview
-    left = open_to(claim, ways, may_use_free=preview.may_use_free)
+    left = open_to(claim, ways, may_use_free=preview.admitted.may_use_free)
     if not left:
         return ways
     left_out += [LeftOut(way.model, way.endpoint, "free_limits") for way in ways if way not in left]

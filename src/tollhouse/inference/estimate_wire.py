@@ -40,6 +40,7 @@ def estimate_reply(estimate: Estimate, prefix: str) -> Shown:
         "endpoints": [_candidate(each) for each in estimate.candidates],
         "left_out": [_left_out(each) for each in estimate.left_out],
         "hold": None if meets is None else _hold(meets),
+        "max_tokens": estimate.output_limit,
         "limits": [] if meets is None else list(_limits(meets, prefix)),
         "guardrails": list(estimate.guardrails),
         "refusal": None if estimate.refusal is None else _refusal(estimate.refusal),
@@ -76,6 +77,7 @@ def _left_out(left: LeftOut) -> Shown:
 def _hold(meets: Admissibility) -> Shown:
     return {
         "credits": nano_to_float(meets.claim.estimate_nano),
+        "balance": nano_to_float(meets.preview.credits_nano),
         "key_limit": nano_to_float(meets.preview.key_nano),
         "open_ended": meets.claim.open_ended,
     }

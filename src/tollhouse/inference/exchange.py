@@ -49,6 +49,8 @@ class Exchange:
         self.generation_id = generation_id
         self.booked = False
         """Whether `generation_id` can be looked up."""
+        self.output_limit: int | None = None
+        """The limit of each answer's output that was set because no more can be paid for."""
         self.begun = False
         """Whether anything was written."""
         self.abandoned = False

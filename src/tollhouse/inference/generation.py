@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,7 +21,7 @@ from tollhouse.accounting.pricing import FULL_PRICE, charge_for
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
 from tollhouse.inference import access, routing
-from tollhouse.inference.claims import claim_of, is_limited, open_to
+from tollhouse.inference.claims import claim_of, is_limited, open_to, output_limit
 from tollhouse.inference.exchange import Outcome
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.tokens import estimated_tokens
@@ -30,7 +30,7 @@ from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.context_length import too_long
 from tollhouse.inference.providers.failures import failure, status_of_word
 from tollhouse.inference.types import ReplyIdentity
-from tollhouse.inference.weights import count_images
+from tollhouse.inference.weights import count_images, demand
 from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.envelope import STATUS, status_of
 from tollhouse.kernel.errors import (
@@ -254,8 +254,19 @@ class Generation:
         if self._call.in_batch:
             return ways  # what they may cost is reserved
         claim = claim_of(self._exchange.generation_id, self._call, ways, self._services.rules)
-        may_use_free = await self._services.admission.admit(claim)
-        return open_to(claim, ways, may_use_free=may_use_free)
+        admitted = await self._services.admission.admit(claim)
+        open_ways = open_to(claim, ways, may_use_free=admitted.may_use_free)
+        if admitted.spendable_nano is None:
+            return open_ways
+        return self._limited(open_ways, admitted.spendable_nano)
+
+    def _limited(self, ways: Sequence[Way], spendable_nano: int) -> Sequence[Way]:
+        """Return the ways for the same request with the limit of output that it can pay for."""
+        limit = output_limit(demand(self._call.request), ways, spendable_nano)
+        self._exchange.output_limit = limit
+        self._call = self._call.limited(limit)
+        relays = {relay.dialect: relay for relay in self._call.relays}
+        return [replace(way, relay=relays[way.relay.dialect]) for way in ways]
 
     async def _try(self, way: Way) -> ProviderReply:
         endpoint, relay = way.endpoint, way.relay

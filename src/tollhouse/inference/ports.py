@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from tollhouse.accounting.admission.types import Claim, Preview
+    from tollhouse.accounting.admission.types import Admitted, Claim, Preview
     from tollhouse.accounting.types import GenerationRecord
 
 
@@ -32,11 +32,8 @@ class Forecast(Protocol):
 class Admission(Protocol):
     """Lets generations begin."""
 
-    async def admit(self, claim: Claim) -> bool:
+    async def admit(self, claim: Claim) -> Admitted:
         """Hold what a request may cost, until it is settled or released.
-
-        Returns:
-            Whether it may use free models.
 
         Raises:
             PaymentRequired: Credits, or a limit of them, do not suffice.

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tollhouse.inference.attribution import attribute
 from tollhouse.inference.call import Call
+from tollhouse.inference.formats.wire import encoder, raw
 from tollhouse.inference.preferences import read_preferences
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Attribution
     from tollhouse.identity.types import Subject
-    from tollhouse.inference.formats.registry import Arrived, Format
+    from tollhouse.inference.formats.base import ClientRequest
+    from tollhouse.inference.formats.registry import Arrived, Asked, Format
     from tollhouse.kernel.clock import Now
 
 
@@ -43,4 +47,15 @@ def read_call(
         attribute(said, request.fields, anthropic=spoken.anthropic),
         now.at,
         now.monotonic,
+        partial(_with_limit, spoken, arrived, request),
     )
+
+
+def _with_limit(
+    spoken: Format, arrived: Arrived, request: ClientRequest, output_tokens: int
+) -> Asked:
+    names = request.output_limits
+    fields = {name: value for name, value in request.fields.items() if name not in names}
+    # The last name is the one that every server knows.
+    fields[names[-1]] = raw(output_tokens)
+    return spoken.read(replace(arrived, body=encoder.encode(fields)))

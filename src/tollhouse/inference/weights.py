@@ -70,17 +70,18 @@ class Demand:
     read, 0 where nothing is written."""
     images: int
     """How many it holds."""
+    answers: int = 1
+    """How many are written, each as long as the limit allows."""
+    thoughts: int = 0
+    """The tokens by which a limit may be raised that leaves no room for thoughts."""
 
 
 def demand(request: ClientRequest) -> Demand:
     """Return what a request asks for; whatever the parsers let pass has an answer."""
     fields = request.fields
-    output_tokens = (
-        _output_tokens(fields, request.output_limits, request.answer_counts)
-        if request.output_limits
-        else 0
-    )
-    return _demand(request.body, fields, output_tokens)
+    if not request.output_limits:
+        return _demand(request.body, fields, 0)
+    return _demand_of_writing(request.body, fields, request.output_limits, request.answer_counts)
 
 
 def rough_demand(body: bytes) -> Demand:
@@ -93,10 +94,39 @@ def rough_demand(body: bytes) -> Demand:
         body: Anything. What is no JSON object is text without a limit.
     """
     fields = _read(fields_decoder, body, {})
-    return _demand(body, fields, _output_tokens(fields, _ALL_LIMITS, _ALL_COUNTS))
+    return _demand_of_writing(body, fields, _ALL_LIMITS, _ALL_COUNTS)
 
 
-def _demand(body: bytes, fields: Fields, output_tokens: int | None) -> Demand:
+def limit_of_each(wanted: Demand, tokens: int) -> int:
+    """Return the limit of output with which all answers together take no more than some tokens.
+
+    Args:
+        wanted: What the request asks for; it sets no limit.
+        tokens: The most that all its answers may take, thoughts included.
+
+    Returns:
+        1 or more, since no provider takes less.
+    """
+    each = tokens // wanted.answers
+    return max(1, each if each > wanted.thoughts else each - wanted.thoughts)
+
+
+def _demand_of_writing(
+    body: bytes, fields: Fields, limits: Sequence[str], counts: Sequence[str]
+) -> Demand:
+    limit, answers = _largest(fields, limits), _answers(fields, counts)
+    thoughts = _thoughts(fields)
+    if not limit or max(limit, answers) == _UNREADABLE:
+        readable = 1 if answers == _UNREADABLE else math.ceil(answers)
+        return _demand(body, fields, None, readable, thoughts)
+    each = max(limit, LEAST_OUTPUT)
+    total = (each + thoughts if thoughts >= each else each) * answers
+    return _demand(body, fields, min(math.ceil(total), MOST_TOKENS))
+
+
+def _demand(
+    body: bytes, fields: Fields, output_tokens: int | None, answers: int = 1, thoughts: int = 0
+) -> Demand:
     text, payloads, media = body, 0, _NO_MEDIA
     if _TYPED in body:
         if _may_hold_payloads(body):
@@ -107,6 +137,8 @@ def _demand(body: bytes, fields: Fields, output_tokens: int | None) -> Demand:
         input_tokens=_text_tokens(text) + max(media.all, payloads) * MEDIA_TOKENS,
         output_tokens=output_tokens,
         images=media.images,
+        answers=answers,
+        thoughts=thoughts,
     )
 
 
@@ -265,15 +297,6 @@ _reasoning: Final = msgspec.json.Decoder(_Reasoning | None)
 _UNREADABLE: Final = math.inf
 
 
-def _output_tokens(fields: Fields, limits: Sequence[str], counts: Sequence[str]) -> int | None:
-    limit = _largest(fields, limits)
-    if not limit:
-        return None
-    each = _with_thoughts(max(limit, LEAST_OUTPUT), fields)
-    total = each * (_largest(fields, counts) or 1) * _prompts(fields)
-    return None if total == _UNREADABLE else min(math.ceil(total), MOST_TOKENS)
-
-
 def _largest(fields: Fields, names: Sequence[str]) -> float:
     """Return the largest number of some fields, 0 where none is given."""
     largest: float = 0
@@ -294,12 +317,18 @@ def _number_of(data: Raw) -> float:
     return min(number, MOST_TOKENS) if number > 0 else _UNREADABLE
 
 
-def _with_thoughts(limit: float, fields: Fields) -> float:
+def _answers(fields: Fields, counts: Sequence[str]) -> float:
+    """Return how many answers are written, for all prompts together."""
+    return (_largest(fields, counts) or 1) * _prompts(fields)
+
+
+def _thoughts(fields: Fields) -> int:
+    """Return the budget of thoughts that a limit may be raised by; 0 where none is asked for."""
     if "reasoning" not in fields and "reasoning_effort" not in fields:
-        return limit
+        return 0
     wanted = _read(_reasoning, fields.get("reasoning", NULL), None)
-    budget = max(LEAST_THOUGHTS, (wanted and wanted.max_tokens) or 0)
-    return limit + budget if budget >= limit else limit
+    asked = (wanted and wanted.max_tokens) or 0
+    return math.ceil(min(max(LEAST_THOUGHTS, asked), MOST_TOKENS))
 
 
 def _prompts(fields: Fields) -> int:

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from tests.unit.accounting.admission.money_model import Ended, Model
+    from tests.unit.accounting.admission.money_model import Asked, Ended, Model
+    from tollhouse.accounting.admission.types import Admitted
     from tollhouse.accounting.types import KeyLimit
 
 STEPS = 50
@@ -93,16 +94,14 @@ class OnDisk:
         self.desk = Desk(self.model.rules, standing, self.clock, room=self.settler.room)
         self.settler.observer = self.desk
 
-    def admit(
-        self, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
-    ) -> str | None:
-        claim = claim_of(self.model, id_, key, estimate, free=free, open_ended=open_ended)
+    def admit(self, id_: str, asked: Asked) -> str | int | None:
+        claim = claim_of(self.model, id_, asked)
         claim.account_id = self.tenant.account.id
         try:
-            self._run(self.desk.admit(claim))
+            admitted: Admitted = self._run(self.desk.admit(claim))
         except (PaymentRequired, RateLimited) as error:
             return reason_of(error)
-        return None
+        return admitted.spendable_nano
 
     def settle(self, ended: Ended, arrived: datetime) -> None:
         self._run(self.settler.settle(record_of(ended, arrived, self.tenant.account.id)))

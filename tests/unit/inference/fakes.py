@@ -8,22 +8,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tests.unit.inference import replies
+from tollhouse.accounting.admission.types import Admitted
 from tollhouse.accounting.types import Attribution, Price
 from tollhouse.identity.types import KeyKind, Subject
-from tollhouse.inference.call import Call
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.formats.chat_completions.listener import ChatListener
 from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.formats.chat_completions.relay import ChatRelay
-from tollhouse.inference.formats.hub.relay import Translation
-from tollhouse.inference.formats.messages.speaker import MessagesSpeaker
+from tollhouse.inference.formats.registry import FORMATS, Arrived
 from tollhouse.inference.generation import Services
 from tollhouse.inference.guardrails.gate import Guardrails
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.preferences import NO_PREFERENCES
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
+from tollhouse.inference.reading import read_call
 from tollhouse.inference.sse import EventParser
 from tollhouse.inference.types import Dialect, Endpoint, Model
+from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import TollhouseError
 from tollhouse.observability.metrics import Metrics
 from tollhouse.testing.clock import START, FakeClock
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.admission.types import Claim
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.identity.types import AccessPolicy
+    from tollhouse.inference.call import Call
     from tollhouse.inference.exchange import Exchange
     from tollhouse.inference.formats.chat_completions.request import ChatRequest
     from tollhouse.inference.guardrails.base import Guardrail
@@ -154,11 +154,14 @@ class FakeAdmission:
     claims: list[Claim] = field(default_factory=list)
     holding: set[str] = field(default_factory=set)
 
-    async def admit(self, claim: Claim) -> bool:
+    spendable_nano: int | None = None
+    """What a request may cost; None: all that it could."""
+
+    async def admit(self, claim: Claim) -> Admitted:
         self.claims.append(claim)
         await _take(self.refused)
         self.holding.add(claim.generation_id)
-        return claim.free and self.free
+        return Admitted(claim.free and self.free, self.spendable_nano)
 
     def release(self, generation_id: str) -> None:
         self.holding.discard(generation_id)
@@ -166,15 +169,21 @@ class FakeAdmission:
 
 def call(request: ChatRequest, received_monotonic: float = 0.0) -> Call:
     """Return a chat request on its way."""
-    return Call(
-        request,
-        (ChatRelay(request), Translation(request, ChatListener(request), MessagesSpeaker())),
-        NO_PREFERENCES,
-        SUBJECT,
-        Attribution(),
-        START,
-        received_monotonic,
+    said = Arrived(request.body, {}, b"")
+    read = read_call(
+        FORMATS["/chat/completions"], said, SUBJECT, Attribution(), Now(START, received_monotonic)
     )
+    return replace(read, preferences=NO_PREFERENCES, attribution=Attribution())
+
+
+_MESSAGES = {"messages": [{"role": "user", "content": "hi"}]}
+SAID: Mapping[str, dict[str, Any]] = {
+    "/chat/completions": _MESSAGES,
+    "/responses": {"input": "hi"},
+    "/messages": _MESSAGES,
+    "/completions": {"prompt": "hi"},
+}
+"""A short question in each format."""
 
 
 @dataclass
@@ -220,6 +229,16 @@ class World:
         asked = call(request, received_monotonic=self.clock.monotonic())
         subject = replace(asked.subject, policies=self.policies)
         return self.pipeline.begin(replace(asked, subject=subject, in_batch=in_batch))
+
+    def call(self, form: str, **fields: Any) -> Call:
+        """Return a short question in a format, on its way."""
+        body = {"model": MODEL, **SAID[form], **fields}
+        said = Arrived(json.dumps(body).encode(), {}, b"")
+        return read_call(FORMATS[form], said, SUBJECT, Attribution(), Now.by(self.clock))
+
+    def ask(self, form: str, **fields: Any) -> Exchange:
+        """Start a generation in a format."""
+        return self.pipeline.begin(self.call(form, **fields))
 
     @property
     def in_flight(self) -> int:

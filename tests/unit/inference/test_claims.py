@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tests.unit.inference.fakes import SUBJECT
+from tests.unit.inference.fakes import SUBJECT, call
 from tollhouse.accounting.rules import Rules
-from tollhouse.accounting.types import FREE, Attribution, Price, Rates
-from tollhouse.inference.call import Call
-from tollhouse.inference.claims import claim_of, open_to
+from tollhouse.accounting.types import FREE, Price, Rates
+from tollhouse.inference.claims import claim_of, open_to, output_limit
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
-from tollhouse.inference.preferences import NO_PREFERENCES
 from tollhouse.inference.routing import Way
 from tollhouse.inference.types import Endpoint, Model
+from tollhouse.inference.weights import demand
+from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.testing.clock import START
+
+if TYPE_CHECKING:
+    from tollhouse.inference.call import Call
 
 RULES = Rules()
 ZERO = Decimal(0)
@@ -35,11 +38,13 @@ def way(price_: Price, model: str = "acme/large", **fields: Any) -> Way:
     return Way(replace(found, **fields), endpoint, ChatRelay(request))
 
 
-def claim(*ways: Way, **body: Any) -> Any:
+def asked(**body: Any) -> Call:
     said = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-    request = parse_request(json.dumps(said | body).encode())
-    call = Call(request, (ChatRelay(request),), NO_PREFERENCES, SUBJECT, Attribution(), START, 0.0)
-    return claim_of("gen-1", call, ways, RULES)
+    return call(parse_request(json.dumps(said | body).encode()))
+
+
+def claim(*ways: Way, **body: Any) -> Any:
+    return claim_of("gen-1", asked(**body), ways, RULES)
 
 
 def test_it_names_the_request_its_account_and_its_key() -> None:
@@ -133,3 +138,46 @@ def test_without_room_at_free_models_the_paid_ways_are_left() -> None:
 def test_a_request_without_free_models_keeps_its_ways() -> None:
     ways = (way(price("0.001")),)
     assert list(open_to(claim(*ways), ways, may_use_free=False)) == list(ways)
+
+
+def test_the_most_that_it_may_cost_has_no_cap_and_counts_fees() -> None:
+    dear = way(price(completion="0.001", request="1"))
+    found = claim(dear, max_tokens=100_000)
+    assert found.most_nano == 101 * NANO_PER_CREDIT
+    assert found.estimate_nano == RULES.request_cap_nano
+
+
+def test_without_max_tokens_it_may_cost_all_that_its_model_writes() -> None:
+    known = way(price(completion="0.001"), max_completion_tokens=500)
+    assert claim(known).most_nano == 500 * 1_000_000
+    assert claim(known, n=3).most_nano == 1_500 * 1_000_000
+    assert claim(way(price(completion="0.001"))).most_nano == 128_000 * 1_000_000
+
+
+def test_without_max_tokens_it_costs_its_prompt_at_least() -> None:
+    found = claim(way(price(prompt="0.001", completion="0.001", request="1")))
+    tokens = demand(asked().request).input_tokens
+    assert found.least_nano == NANO_PER_CREDIT + tokens * 1_000_000
+
+
+def test_reasoning_must_be_paid_for_beside_the_prompt() -> None:
+    dear = way(price(completion="0.001"))
+    assert claim(dear, reasoning={"max_tokens": 2_000}).least_nano == 2_000 * 1_000_000
+    assert claim(dear, reasoning_effort="low").least_nano == 1_024 * 1_000_000
+
+
+def test_the_limit_of_output_is_what_the_dearest_way_pays_for() -> None:
+    cheap, dear = way(price(completion="0.001")), way(price(completion="0.002"))
+    wanted = demand(asked().request)
+    assert output_limit(wanted, (cheap, dear), NANO_PER_CREDIT) == 500
+    assert output_limit(wanted, (cheap, way(FREE)), NANO_PER_CREDIT) == 1_000
+
+
+def test_the_limit_of_output_is_never_above_the_models_own() -> None:
+    small = way(price(completion="0.001"), max_completion_tokens=20)
+    assert output_limit(demand(asked().request), (small,), NANO_PER_CREDIT) == 20
+
+
+def test_no_token_less_is_asked_for_than_providers_take() -> None:
+    dear = way(price(completion="1"))
+    assert output_limit(demand(asked().request), (dear,), 5) == 1

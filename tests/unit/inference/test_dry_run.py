@@ -17,7 +17,7 @@ from tests.unit.inference.fakes import (
     received,
     whole_reply,
 )
-from tollhouse.accounting.admission.types import Claim, Preview
+from tollhouse.accounting.admission.types import Admitted, Claim, Preview
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.dry_run import DryRun, Estimate
 from tollhouse.inference.formats.chat_completions.parse import parse_request
@@ -45,7 +45,7 @@ class FakeForecast:
 
     async def preview(self, claim: Claim) -> Preview:
         self.claims = [*self.claims, claim]
-        return Preview((), (), (), 0, may_use_free=False, error=self.error)
+        return Preview((), (), (), 0, 0, Admitted(may_use_free=False), error=self.error)
 
 
 async def estimated(

@@ -18,6 +18,7 @@ from tollhouse.accounting.admission.rate import SlidingMinute
 from tollhouse.accounting.admission.types import AccountFacts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import date
 
     from tollhouse.accounting.admission.types import Claim, Rate
@@ -31,34 +32,34 @@ class Hold:
         "account",
         "behind",
         "claim",
+        "credits_nano",
         "expires",
         "free",
-        "key",
-        "key_nano",
-        "payer",
-        "payer_nano",
+        "keys",
+        "nano",
     )
 
     def __init__(  # noqa: PLR0913 - each is a fact of the hold
         self,
         account: AccountState,
-        key: KeyState,
         claim: Claim,
         *,
-        payer: KeyState | None,
-        key_nano: int,
-        payer_nano: int,
+        keys: Sequence[KeyState],
+        nano: int,
+        credits_nano: int,
         free: bool,
         behind: bool,
         expires: float,
     ) -> None:
         """Take what was decided."""
         self.account = account
-        self.key = key
         self.claim = claim
-        self.key_nano = key_nano
-        self.payer = payer
-        self.payer_nano = payer_nano
+        self.keys = keys
+        """Those whose limits it counts towards."""
+        self.nano = nano
+        """What it holds of each of them."""
+        self.credits_nano = credits_nano
+        """What it holds of the balance."""
         self.free = free
         """Whether it holds one of the day's free requests."""
         self.behind = behind
@@ -79,6 +80,7 @@ class AccountState:
         "facts",
         "free_behind",
         "free_held",
+        "held_nano",
         "in_flight",
         "keys",
         "minutes",
@@ -89,6 +91,8 @@ class AccountState:
         """Know nothing yet; `load` comes next."""
         self.facts = AccountFacts()
         self.in_flight = InFlight()
+        self.held_nano = 0
+        """What requests under way may cost at most, together."""
         self.keys: dict[str, KeyState] = {}
         self.minutes: dict[str | None, SlidingMinute] = {}
         self.free_held = 0
@@ -140,6 +144,7 @@ class AccountState:
         """Tell whether nothing would be lost by forgetting it."""
         return (
             not self.in_flight.held_nano(now)
+            and not self.held_nano
             and not self.free_held
             and not self.free_behind
             and not self._unbooked_nano
@@ -157,7 +162,8 @@ class AccountState:
 
     def free_used(self) -> int:
         """Return the day's limited requests to free models, those under way included."""
-        return self._free_days[self.today] + self.free_behind + self.free_held
+        counted = sum(count for day, count in self._free_days.items() if day >= self.today)
+        return counted + self.free_behind + self.free_held
 
     def minute(self, rate: Rate) -> SlidingMinute:
         """Return the latest requests that a rate counts."""

@@ -1,8 +1,12 @@
 """Whether a request may begin for its credits: pure, apart from the state that it looks at.
 
     key limits        what the key used, holds, and would hold; then the same of its payer
-    balance           credits that are there at all
+    balance           the same of the account's credits
     in-flight budget  a part of the balance, for all requests at once
+
+Of key limits and of the balance a request holds the most that it may cost. One that names no limit
+of its output must be able to pay for its prompt; where what is left does not pay for all that its
+model could write, it holds what is left, and is asked with a limit of its output.
 
 What batches have reserved is taken from the key's limit and from the balance before that; their
 requests are no part of the in-flight budget.
@@ -61,11 +65,24 @@ class Case:
     """The key that answers for `key`, where another one does: both limits hold."""
     keys: tuple[tuple[KeyState, Whose], ...] = field(init=False)
     """All whose limits hold."""
+    takes_credits: bool = field(init=False)
+    """Whether the balance must cover it."""
+    weight_nano: int = field(init=False)
+    """What it holds of every limit that it counts towards, the in-flight budget apart."""
 
     def __post_init__(self) -> None:
-        """Name the limits."""
+        """Name the limits, and weigh the request."""
         own = (self.key, OWN)
         self.keys = (own,) if self.payer is None else (own, (self.payer, PAYERS))
+        claim = self.claim
+        self.takes_credits = (
+            claim.paid and not claim.own_key and self.account.facts.type.needs_credits
+        )
+        self.weight_nano = _open_weight_nano(self) if claim.open_ended else claim.most_nano
+
+    def counts(self, key: KeyState) -> bool:
+        """Tell whether the request can use up a key's limit."""
+        return key.limit.include_byok if self.claim.own_key else self.claim.paid
 
 
 def refusal(case: Case) -> Refusal | None:
@@ -77,6 +94,7 @@ def refusal(case: Case) -> Refusal | None:
         or _heavier_than_budget(case, budget)
         or _of_keys(case, _held)
         or _held_budget(case, budget)
+        or _held_credits(case)
     )
 
 
@@ -88,7 +106,7 @@ def too_small(case: Case) -> Collection[Source]:
         for key, whose in case.keys
     }
     refusals |= {
-        "credits": _no_credits(case),
+        "credits": _no_credits(case) or _held_credits(case),
         "in_flight_budget": _heavier_than_budget(case, budget) or _held_budget(case, budget),
     }
     return {source for source, refused in refusals.items() if refused is not None}
@@ -102,7 +120,7 @@ def caps(case: Case, refused: Refusal | None = None) -> Sequence[Cap]:
         if (limit := key.cap(account.today, whose.source)) is not None:
             found.append(limit)
     if account.facts.type.needs_credits:
-        owned, held = account.credits, account.in_flight.running_nano + account.facts.reserved_nano
+        owned, held = account.credits, account.held_nano + account.facts.reserved_nano
         found.append(Cap("credits", owned.total_nano, owned.used_nano, held))
     if has_budget(case):
         account.in_flight.held_nano(case.now)
@@ -111,17 +129,25 @@ def caps(case: Case, refused: Refusal | None = None) -> Sequence[Cap]:
     return sorted(found, key=lambda cap: refused is None or cap.source != refused.source)
 
 
-def key_weight_nano(case: Case, key: KeyState) -> int:
-    """Return what a request holds of the limit of its key, or of its payer.
+def spendable_nano(case: Case) -> int | None:
+    """Return what a request may cost, where that is less than the most that it could."""
+    claim = case.claim
+    return case.weight_nano if claim.open_ended and case.weight_nano < claim.most_nano else None
 
-    One that names no limit of its output may take all that is left, and holds that.
+
+def _open_weight_nano(case: Case) -> int:
+    """Return the weight of a request without a limit of its output: at most what is left.
+
+    What others hold is not looked at: an answer is not cut short because of what is free again in a
+    moment.
     """
-    if not _counts(case, key):
-        return 0
-    claim, limit = case.claim, key.limit.limit_nano
-    if limit is not None and claim.open_ended:
-        return max(0, min(claim.estimate_nano, _left_of_key(case, key, limit)))
-    return claim.estimate_nano
+    claim, left = case.claim, case.claim.most_nano
+    for key, _ in case.keys:
+        if (limit := key.limit.limit_nano) is not None and case.counts(key):
+            left = min(left, _left_of_key(case, key, limit))
+    if case.takes_credits:
+        left = min(left, case.account.available_nano)
+    return max(claim.least_nano, left)
 
 
 def budget_nano(case: Case) -> int:
@@ -151,14 +177,9 @@ def has_budget(case: Case) -> bool:
 def competes(case: Case) -> bool:
     """Tell whether a request wants something that others may hold."""
     for key, _ in case.keys:  # of every request: no generator
-        if key.limit.limit_nano is not None and _counts(case, key):
+        if key.limit.limit_nano is not None and case.counts(key):
             return True
     return has_budget(case)
-
-
-def _counts(case: Case, key: KeyState) -> bool:
-    """Tell whether a request can use up a key's limit."""
-    return key.limit.include_byok if case.claim.own_key else case.claim.paid
 
 
 def negative_balance(balance_nano: int) -> Refusal:
@@ -199,9 +220,9 @@ def _of_keys(
 
 def _spent(case: Case, key: KeyState, whose: Whose) -> Refusal | None:
     limit = key.limit.limit_nano
-    if limit is None or not _counts(case, key):
+    if limit is None or not case.counts(key):
         return None
-    left, weight = _left_of_key(case, key, limit), key_weight_nano(case, key)
+    left = _left_of_key(case, key, limit)
     batches = _batches(key.reserved_nano)
     if left <= 0:
         return Refusal(
@@ -211,15 +232,22 @@ def _spent(case: Case, key: KeyState, whose: Whose) -> Refusal | None:
             f"({format_credits(key.used_nano(case.account.today))} used){batches}.",
             f"Raise {whose.limit}{_or_wait(case, key)}.",
         )
-    if weight > left:
+    if case.weight_nano > left:
         return Refusal(
             "weight_exceeds_key_limit",
             whose.source,
-            f"The request may cost {format_credits(weight)} credits; "
-            f"{format_credits(left)} are left of {whose.limit}{batches}.",
+            f"{_may_cost(case)}; {format_credits(left)} are left of {whose.limit}{batches}.",
             f"Lower max_tokens or the prompt's size, or raise {whose.limit}{_or_wait(case, key)}.",
         )
     return None
+
+
+def _may_cost(case: Case) -> str:
+    """Return what a message says of a request that is too heavy."""
+    cost = format_credits(case.weight_nano)
+    if case.claim.open_ended:
+        return f"The request's prompt alone may cost {cost} credits"
+    return f"The request may cost {cost} credits"
 
 
 def _or_wait(case: Case, key: KeyState) -> str:
@@ -232,19 +260,28 @@ def _or_wait(case: Case, key: KeyState) -> str:
 
 
 def _no_credits(case: Case) -> Refusal | None:
-    if not case.account.facts.type.needs_credits:
-        return None
     account, balance = case.account, case.account.balance_nano
-    if case.claim.paid and not case.claim.own_key and account.available_nano <= 0:
-        reserved = account.facts.reserved_nano
+    if not account.facts.type.needs_credits:
+        return None
+    if not case.takes_credits or case.weight_nano <= account.available_nano > 0:
+        return negative_balance(balance) if balance < 0 else None
+    reserved = account.facts.reserved_nano
+    or_batches = _OR_BATCHES if reserved else ""
+    if account.available_nano <= 0:
         return Refusal(
             "insufficient_credits",
             "credits",
             f"The account has no credits left (balance {format_credits(balance)})"
             f"{_batches(reserved)}.",
-            f"Add credits{_OR_BATCHES if reserved else ''}.",
+            f"Add credits{or_batches}.",
         )
-    return negative_balance(balance) if balance < 0 else None
+    return Refusal(
+        "weight_exceeds_credits",
+        "credits",
+        f"{_may_cost(case)}; {format_credits(account.available_nano)} are left of the account's "
+        f"balance{_batches(reserved)}.",
+        f"Lower max_tokens or the prompt's size, or add credits{or_batches}.",
+    )
 
 
 def _heavier_than_budget(case: Case, budget: int | None) -> Refusal | None:
@@ -268,10 +305,10 @@ def _heavier_than_budget(case: Case, budget: int | None) -> Refusal | None:
 
 def _held(case: Case, key: KeyState, whose: Whose) -> Refusal | None:
     limit = key.limit.limit_nano
-    if limit is None or not key.held_nano or not _counts(case, key):
+    if limit is None or not key.held_nano or not case.counts(key):
         return None
     left = _left_of_key(case, key, limit) - key.held_nano
-    if left > 0 and key_weight_nano(case, key) <= left:
+    if left > 0 and case.weight_nano <= left:
         return None
     return Refusal(
         "key_limit_held",
@@ -279,8 +316,28 @@ def _held(case: Case, key: KeyState, whose: Whose) -> Refusal | None:
         f"Requests under way hold {format_credits(key.held_nano)} credits of {whose.limit}; "
         f"{format_credits(max(0, left))} are left{_batches(key.reserved_nano)}.",
         f"Wait for them and send the request again, or raise {whose.limit}.",
-        retry_after=max(1.0, case.rules.settlement_seconds),
+        retry_after=_when_others_end(case),
     )
+
+
+def _held_credits(case: Case) -> Refusal | None:
+    account, held = case.account, case.account.held_nano
+    if not case.takes_credits or case.weight_nano <= account.available_nano - held:
+        return None
+    return Refusal(
+        "credits_held",
+        "credits",
+        f"Requests under way may cost {format_credits(held)} credits of the account's balance, "
+        f"this one {format_credits(case.weight_nano)}; {format_credits(account.available_nano)} "
+        f"are left{_batches(account.facts.reserved_nano)}.",
+        "Wait for them and send the request again, lower max_tokens, or add credits.",
+        retry_after=_when_others_end(case),
+    )
+
+
+def _when_others_end(case: Case) -> float:
+    """Return after how many seconds to try again, where nobody knows how long others take."""
+    return max(1.0, case.rules.settlement_seconds)
 
 
 def _held_budget(case: Case, budget: int | None) -> Refusal | None:
@@ -299,5 +356,5 @@ def _held_budget(case: Case, budget: int | None) -> Refusal | None:
         f"{format_credits(budget)} credits; this one needs {format_credits(estimate)}"
         f"{_batches(case.account.facts.reserved_nano)}.",
         "Wait a moment and send the request again, lower max_tokens, or add credits.",
-        retry_after=max(1.0, case.rules.settlement_seconds) if wait is None else ceil(wait),
+        retry_after=_when_others_end(case) if wait is None else ceil(wait),
     )

@@ -22,7 +22,7 @@ from tollhouse.accounting.admission import decide, free, refusals
 from tollhouse.accounting.admission.account import Hold
 from tollhouse.accounting.admission.decide import Case
 from tollhouse.accounting.admission.roster import Roster
-from tollhouse.accounting.admission.types import Preview
+from tollhouse.accounting.admission.types import Admitted, Preview
 from tollhouse.kernel.errors import TollhouseError
 from tollhouse.kernel.waiting import happens_within
 
@@ -74,11 +74,8 @@ class Desk:
         """How many requests hold something now."""
         return len(self._holds)
 
-    async def admit(self, claim: Claim) -> bool:
+    async def admit(self, claim: Claim) -> Admitted:
         """Let a request begin, and hold what it may cost until its cost is known.
-
-        Returns:
-            Whether it may use free models.
 
         Raises:
             PaymentRequired: Credits, or a limit of them, do not suffice.
@@ -121,8 +118,9 @@ class Desk:
             caps=decide.caps(case, refused),
             too_small=decide.too_small(case),
             requests=free.caps(case, self._clock.now()),
-            key_nano=decide.key_weight_nano(case, case.key),
-            may_use_free=may_use_free,
+            credits_nano=case.weight_nano if case.takes_credits else 0,
+            key_nano=case.weight_nano if case.counts(case.key) else 0,
+            admitted=Admitted(may_use_free, decide.spendable_nano(case)),
             error=error,
         )
 
@@ -166,36 +164,35 @@ class Desk:
         may_use_free = limited and free.room(case, self._clock.now())
         return may_use_free, decide.refusal(case)
 
-    def _begin(self, case: Case, *, may_use_free: bool) -> bool:
+    def _begin(self, case: Case, *, may_use_free: bool) -> Admitted:
         self._room(len(self._holds) + 1)
-        account, claim, payer = case.account, case.claim, case.payer
+        account, claim = case.account, case.claim
         hold = Hold(
             account,
-            case.key,
             claim,
-            payer=payer,
-            key_nano=decide.key_weight_nano(case, case.key),
-            payer_nano=0 if payer is None else decide.key_weight_nano(case, payer),
+            keys=[key for key, _ in case.keys if case.counts(key)],
+            nano=case.weight_nano,
+            credits_nano=case.weight_nano if case.takes_credits else 0,
             free=may_use_free and free.is_gated(account, claim),
             behind=case.behind,
             expires=case.now + self._rules.hold_seconds,
         )
         free.take(case, may_use_free=may_use_free)
         account.in_flight.begin(claim.estimate_nano)
-        case.key.held_nano += hold.key_nano
-        if payer is not None:
-            payer.held_nano += hold.payer_nano
+        account.held_nano += hold.credits_nano
+        for key in hold.keys:
+            key.held_nano += hold.nano
         account.free_held += hold.free
         self._holds[claim.generation_id] = hold
-        return may_use_free
+        return Admitted(may_use_free, decide.spendable_nano(case))
 
     def _end(self, hold: Hold, actual_nano: int) -> None:
         account, claim = hold.account, hold.claim
         now, window = self._clock.monotonic(), self._rules.settlement_seconds
         account.in_flight.end(claim.estimate_nano, actual_nano, now, window)
-        hold.key.held_nano -= hold.key_nano
-        if hold.payer is not None:
-            hold.payer.held_nano -= hold.payer_nano
+        account.held_nano -= hold.credits_nano
+        for key in hold.keys:
+            key.held_nano -= hold.nano
         account.free_held -= hold.free
         self._wake(claim.account_id)
 
@@ -222,7 +219,7 @@ class Desk:
         known = self._roster.known(claim.account_id, *keys)
         return known or await self._roster.fresh(claim.account_id, *keys)
 
-    async def _queued(self, claim: Claim) -> bool:
+    async def _queued(self, claim: Claim) -> Admitted:
         """Wait in the account's queue for what others hold."""
         deadline = self._clock.monotonic() + self._rules.wait_seconds
         queue = self._queues.setdefault(claim.account_id, deque())

@@ -33,7 +33,13 @@ class Claim:
     now: datetime
     """When the request came."""
     estimate_nano: int = 0
-    """What its tokens may cost, at most the cap of a request; 0 where tokens cost nothing."""
+    """What its tokens may cost, at most the cap of a request; 0 where tokens cost nothing. For the
+    in-flight budget."""
+    most_nano: int = 0
+    """What it may cost at most, fees and images included, without a cap. For the limits of keys and
+    for the balance."""
+    least_nano: int = 0
+    """What it costs before it writes anything. Of one with a limit of its output nobody asks."""
     open_ended: bool = False
     """Whether it names no limit of its output, so that the estimate is the cap."""
     paid: bool = False
@@ -48,6 +54,16 @@ class Claim:
     """The requests that its model takes in a minute, where that is limited."""
     payer_hash: str | None = None
     """The key that answers for `key_hash`, where another one does: the limits of both hold."""
+
+
+class Admitted(NamedTuple):
+    """How a request may begin."""
+
+    may_use_free: bool
+    """Whether there is room for it at free models."""
+    spendable_nano: int | None = None
+    """What it may cost, where it names no limit of its output and could cost more than is left;
+    None where it needs no limit."""
 
 
 class Rate(NamedTuple):
@@ -147,10 +163,12 @@ class Preview:
     """Those of them in which it does not fit."""
     requests: Sequence[RequestCap]
     """Every limit of requests that holds for it."""
+    credits_nano: int
+    """What it would hold of the balance."""
     key_nano: int
     """What it would hold of its key's limit."""
-    may_use_free: bool
-    """Whether there is room for it at free models."""
+    admitted: Admitted
+    """How it may begin; where it is refused, how it could without that."""
     error: TollhouseError | None
     """Its refusal; None where it may begin."""
 

@@ -108,9 +108,14 @@ _HOLD: Final = {
         "What the request would hold while it runs; null where nobody may serve it.",
         credits={
             **_AMOUNT,
-            "description": "The dearest endpoint's token costs, at most the cap of a request.",
+            "description": "Of the in-flight budget: the dearest endpoint's token costs, at most "
+            "the cap of a request.",
         },
-        key_limit={**_AMOUNT, "description": "How much of that counts to the key's limit."},
+        balance={
+            **_AMOUNT,
+            "description": "Of the balance: the most that it may cost, or what is left to pay it.",
+        },
+        key_limit={**_AMOUNT, "description": "The same of the key's limit."},
         open_ended={
             **_FLAG,
             "description": "Whether it sets no limit of its output, so that it holds the cap.",
@@ -176,6 +181,12 @@ _DATA: Final = _closed(
         "description": "The models' other endpoints, and why.",
     },
     hold=reference("EstimateHold"),
+    max_tokens={
+        **COUNT,
+        "type": ["integer", "null"],
+        "description": "The limit of output that it would be asked with, since it sets none and "
+        "no more can be paid for; null: as it is.",
+    },
     limits={
         "type": "array",
         "items": reference("EstimateLimit"),

@@ -25,7 +25,12 @@ def number(description: str, **more: object) -> dict[str, Any]:
 
 
 GENERATION_ID: Final = {
-    "X-Generation-Id": {"schema": {"type": "string"}, "description": "The reply's id."}
+    "X-Generation-Id": {"schema": {"type": "string"}, "description": "The reply's id."},
+    "X-Max-Tokens": {
+        "schema": {"type": "integer"},
+        "description": "The limit of output that the model was asked with, where the request sets "
+        "none and what is left of its key's limit or of the balance pays for no more.",
+    },
 }
 REFUSALS: Final = {
     str(status): response

@@ -102,6 +102,7 @@ class FrontDesk:
             "key_hash": KEY,
             "now": self.clock.now(),
             "estimate_nano": estimate,
+            "most_nano": estimate,
             "paid": not fields.get("free"),
             "only_free": fields.get("free", False),
         }

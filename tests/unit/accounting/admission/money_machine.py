@@ -28,6 +28,7 @@ from tests.unit.accounting.admission.money_model import (
     CREDIT,
     KEYS,
     PAYERS,
+    Asked,
     Ended,
     Model,
     Request,
@@ -48,10 +49,8 @@ AMOUNTS = st.one_of(
 class System(Protocol):
     """What is under test."""
 
-    def admit(
-        self, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
-    ) -> str | None:
-        """Return why a request is refused; None where it begins."""
+    def admit(self, id_: str, asked: Asked) -> str | int | None:
+        """Return why a request is refused, or what it may cost where that was lowered."""
         ...
 
     def settle(self, ended: Ended, arrived: datetime) -> None:
@@ -156,24 +155,36 @@ class MoneyMachine(RuleBasedStateMachine):
         target=requests,
         key=st.sampled_from(ALL_KEYS),
         estimate=AMOUNTS,
+        beyond=st.just(0) | AMOUNTS,
+        least=AMOUNTS,
         free=st.sampled_from([False, False, False, True]),
         open_ended=st.booleans(),
     )
-    def admit(self, key: str, estimate: int, free: bool, open_ended: bool) -> object:  # noqa: FBT001
+    def admit(
+        self,
+        key: str,
+        estimate: int,
+        beyond: int,
+        least: int,
+        free: bool,  # noqa: FBT001
+        open_ended: bool,  # noqa: FBT001
+    ) -> object:
         id_ = self.next_id()
-        estimate = 0 if free else estimate
-        open_ended = open_ended and not free
+        most = estimate + beyond
+        asked = Asked(key, estimate, most, min(least, most) * open_ended, open_ended=open_ended)
+        if free:
+            asked = Asked(key, 0, 0, free=True)
         available, held = self.model.available, self.model.held
-        expected = self.model.admit(id_, key, estimate, free=free, open_ended=open_ended)
-        found = self.under_test.admit(id_, key, estimate, free=free, open_ended=open_ended)
-        assert found == expected
-        event(f"admission: {expected or 'begins'}")
-        if expected is not None:
+        expected = self.model.admit(id_, asked)
+        assert self.under_test.admit(id_, asked) == expected
+        lowered = isinstance(expected, int)
+        event(f"admission: {'lowered' if lowered else expected or 'begins'}")
+        if isinstance(expected, str):
             return multiple()
         if not free:
-            assert available > 0
-            if estimate and available < self.model.rules.threshold_nano:
-                assert held + estimate <= available, "more was held than there is"
+            assert self.model.running_weight <= available > 0, "more may be spent than there is"
+            if asked.estimate and available < self.model.rules.threshold_nano:
+                assert held + asked.estimate <= available, "more was held than there is"
         self.arrived[id_] = self.model.now
         return id_
 

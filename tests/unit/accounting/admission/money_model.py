@@ -28,6 +28,21 @@ def keys_of(key: str) -> tuple[str, ...]:
     return (key, PAYERS[key]) if key in PAYERS else (key,)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A request as it comes."""
+
+    key: str
+    estimate: int
+    """Of the in-flight budget."""
+    most: int
+    """What it may cost."""
+    least: int = 0
+    """What it costs before it writes anything; of one without a limit of its output."""
+    free: bool = False
+    open_ended: bool = False
+
+
 @dataclass
 class Request:
     """One that was admitted and has not ended."""
@@ -35,8 +50,8 @@ class Request:
     id: str
     key: str
     estimate: int
-    weights: dict[str, int]
-    """What it holds of the limit of each of its keys."""
+    weight: int
+    """What it holds of the balance, and of the limit of each of its keys."""
     free: bool
     day: date
     began: float
@@ -106,7 +121,11 @@ class Model:
     @property
     def promised(self) -> int:
         """What running requests and batches may cost."""
-        return self.reserved + sum(each.estimate for each in self.running.values())
+        return self.reserved + self.running_weight
+
+    @property
+    def running_weight(self) -> int:
+        return sum(each.weight for each in self.running.values())
 
     @property
     def held(self) -> int:
@@ -140,7 +159,7 @@ class Model:
                 return (each.day.year, each.day.month) == (self.today.year, self.today.month)
 
     def key_held(self, key: str) -> int:
-        return sum(each.weights.get(key, 0) for each in self.running.values())
+        return sum(each.weight for each in self.running.values() if key in keys_of(each.key))
 
     @property
     def free_today(self) -> int:
@@ -154,23 +173,19 @@ class Model:
 
     # What happens
 
-    def admit(
-        self, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
-    ) -> str | None:
-        """Return why a request is refused; None where it begins."""
-        reason = self._free() if free else None
-        reason = reason or self._credits(key, estimate, free=free, open_ended=open_ended)
-        if reason is None:
-            weights = {
-                each: 0 if free else self._weight(each, estimate, open_ended=open_ended)
-                for each in keys_of(key)
-            }
-            self.running[id_] = Request(
-                id_, key, estimate, weights, free, self.today, self.monotonic
-            )
-            if free:
-                self.minute.append(self.monotonic)
-        return reason
+    def admit(self, id_: str, asked: Asked) -> str | int | None:
+        """Return why a request is refused, or what it may cost where that was lowered."""
+        reason = self._free() if asked.free else None
+        reason = reason or self._credits(asked)
+        if reason is not None:
+            return reason
+        weight = 0 if asked.free else self._weight(asked)
+        self.running[id_] = Request(
+            id_, asked.key, asked.estimate, weight, asked.free, self.today, self.monotonic
+        )
+        if asked.free:
+            self.minute.append(self.monotonic)
+        return weight if asked.open_ended and weight < asked.most else None
 
     def _free(self) -> str | None:
         if self.free_today >= self.free_limit:
@@ -178,32 +193,37 @@ class Model:
         latest = [each for each in self.minute if self.monotonic - each < 60]
         return "free-models-per-min" if len(latest) >= self.rules.free_per_minute else None
 
-    def _weight(self, key: str, estimate: int, *, open_ended: bool) -> int:
+    def _left_of_key(self, key: str) -> int | None:
         limit = self.limits.get(key, KeyLimit()).limit_nano
-        if limit is None or not open_ended:
-            return estimate
-        return max(0, min(estimate, limit - self.key_used(key) - self.key_reserved(key)))
+        return None if limit is None else limit - self.key_used(key) - self.key_reserved(key)
 
-    def _credits(  # noqa: PLR0911 - one for each reason
-        self, key: str, estimate: int, *, free: bool, open_ended: bool
-    ) -> str | None:
-        if free:
+    def _weight(self, asked: Asked) -> int:
+        if not asked.open_ended:
+            return asked.most
+        lefts = [self._left_of_key(each) for each in keys_of(asked.key)]
+        known = [each for each in lefts if each is not None]
+        return max(asked.least, min(asked.most, self.available, *known))
+
+    def _credits(self, asked: Asked) -> str | None:  # noqa: PLR0911 - one for each reason
+        if asked.free:
             return "negative_balance" if self.balance < 0 else None
+        estimate, weight = asked.estimate, self._weight(asked)
         has_budget = estimate > 0 and self.available < self.rules.threshold_nano
-        for each in keys_of(key):
-            spent = self._spent(each, self._weight(each, estimate, open_ended=open_ended))
-            if spent is not None:
+        for each in keys_of(asked.key):
+            if (spent := self._spent(each, weight)) is not None:
                 return spent
         if self.available <= 0:
             return "insufficient_credits"
+        if weight > self.available:
+            return "weight_exceeds_credits"
         if has_budget and estimate > self.budget:
             return "weight_exceeds_budget"
-        for each in keys_of(key):
-            if self._is_held(each, self._weight(each, estimate, open_ended=open_ended)):
+        for each in keys_of(asked.key):
+            if self._is_held(each, weight):
                 return "key_limit_held"
         if has_budget and self.held + estimate > self.budget:
             return "in_flight_budget_exhausted"
-        return None
+        return "credits_held" if self.running_weight + weight > self.available else None
 
     def _spent(self, key: str, weight: int) -> str | None:
         limit = self.limits.get(key, KeyLimit()).limit_nano

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.accounting.admission.front_desk import CREDIT, FrontDesk, limits
 from tollhouse.accounting.rules import Rules
-from tollhouse.accounting.types import Credits
+from tollhouse.accounting.types import Credits, KeyLimit
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired
 
@@ -103,7 +103,7 @@ async def test_no_budget_applies_from_the_threshold_on() -> None:
 
 @pytest.mark.parametrize("kind", [each for each in AccountType if each is not AccountType.PREPAID])
 async def test_it_applies_to_prepaid_accounts_alone(kind: AccountType) -> None:
-    front = FrontDesk(balance=CREDIT, type=kind)
+    front = FrontDesk(balance=20 * CREDIT, type=kind)
     for _ in range(10):
         await front.admit(2 * CREDIT)
 
@@ -225,3 +225,39 @@ async def test_a_wait_of_nothing_is_told_as_a_second() -> None:
     front = FrontDesk(balance=4 * CREDIT, rules=Rules(wait_seconds=0, settlement_seconds=0))
     await front.admit(2 * CREDIT)
     assert (await refused(front, CREDIT)).retry_after == 1
+
+
+async def test_a_request_that_the_balance_cannot_cover_is_refused_for_good() -> None:
+    front = FrontDesk(balance=4 * CREDIT)
+    error = await refused(front, 2 * CREDIT, most_nano=100 * CREDIT)
+    assert error.metadata["reason"] == "weight_exceeds_credits"
+    assert error.retry_after is None
+    assert error.message == (
+        "The request may cost 100 credits; 4 are left of the account's balance."
+    )
+
+
+@pytest.mark.parametrize("balance", [4 * CREDIT, 600 * CREDIT])
+async def test_requests_at_once_cannot_overdraw_the_balance(balance: int) -> None:
+    front = FrontDesk(balance=balance)
+    each = balance // 4
+    running = [await front.admit(0, most_nano=each) for _ in range(4)]
+    error = await refused(front, 0, most_nano=each)
+    assert (error.metadata["reason"], error.retry_after) == ("credits_held", 5)
+    front.desk.release(running[0])
+    await front.admit(0, most_nano=each)
+
+
+async def test_a_prompt_that_the_balance_cannot_cover_is_refused() -> None:
+    front = FrontDesk(balance=CREDIT)
+    error = await refused(front, 1, most_nano=9, least_nano=2 * CREDIT, open_ended=True)
+    assert error.message.startswith("The request's prompt alone may cost 2 credits")
+
+
+async def test_without_a_limit_of_output_no_more_can_be_spent_than_is_left() -> None:
+    front = FrontDesk(balance=CREDIT, limit=KeyLimit(CREDIT // 2))
+    claim = front.claim(1, most_nano=9 * CREDIT, least_nano=1, open_ended=True)
+    assert (await front.desk.admit(claim)).spendable_nano == CREDIT // 2
+    front.desk.release(claim.generation_id)
+    claim = front.claim(1, most_nano=CREDIT // 2, least_nano=1, open_ended=True)
+    assert (await front.desk.admit(claim)).spendable_nano is None

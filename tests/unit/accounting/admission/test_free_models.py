@@ -17,7 +17,7 @@ from tollhouse.accounting.admission.types import (
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import Credits
 from tollhouse.kernel.errors import RateLimited
-from tollhouse.testing.clock import START
+from tollhouse.testing.clock import START, FakeClock
 
 FREE = Rate(FREE_PER_MINUTE, None, 20)
 MIDNIGHT = datetime(2026, 3, 13, tzinfo=UTC)
@@ -157,8 +157,9 @@ async def test_a_model_may_have_its_own_limit() -> None:
 
 async def test_a_request_with_paid_models_beside_goes_on_without_the_free_one() -> None:
     front = FrontDesk(balance=CREDIT, rules=Rules(free_per_day=1))
-    assert await front.desk.admit(front.claim(1, free=True, only_free=False, paid=True))
-    assert not await front.desk.admit(front.claim(1, free=True, only_free=False, paid=True))
+    both = {"free": True, "only_free": False, "paid": True}
+    assert (await front.desk.admit(front.claim(1, **both))).may_use_free
+    assert not (await front.desk.admit(front.claim(1, **both))).may_use_free
 
 
 async def test_what_is_refused_is_not_counted() -> None:
@@ -220,7 +221,7 @@ async def test_a_preview_shows_an_exempt_account_no_limit_of_requests() -> None:
     front = FrontDesk(free_limits_exempt=True)
     seen = await front.desk.preview(front.claim(free=True, rate=FREE))
     assert list(seen.requests) == []
-    assert seen.may_use_free
+    assert seen.admitted.may_use_free
 
 
 async def test_less_than_a_second_too_early_is_too_early() -> None:
@@ -246,3 +247,11 @@ async def test_what_an_exempt_account_asked_does_not_count_once_it_is_exempt_no_
     front.standing.account = AccountFacts()
     front.desk.stale("account")
     await front.admit(free=True, rate=once)
+
+
+async def test_with_the_clock_set_back_requests_of_later_days_count() -> None:
+    clock = FakeClock()
+    front = FrontDesk(clock=clock, free_requests={clock.now().date(): 3})
+    clock.set(clock.now() - timedelta(days=2.3))
+    seen = await front.desk.preview(front.claim(free=True))
+    assert [cap.used for cap in seen.requests] == [3]

@@ -12,12 +12,13 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.unit.accounting.admission.front_desk import ACCOUNT, FakeStanding
 from tests.unit.accounting.admission.money_machine import ALL_KEYS, MoneyMachine, System
-from tests.unit.accounting.admission.money_model import PAYERS, keys_of
+from tests.unit.accounting.admission.money_model import PAYERS, Asked, keys_of
 from tollhouse.accounting.admission.desk import Desk
 from tollhouse.accounting.admission.reserve import KeyMeans, Means, refusal
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
     FREE_PER_MINUTE,
+    Admitted,
     Claim,
     KeyFacts,
     Preview,
@@ -42,18 +43,19 @@ EXAMPLES_IN_TEST = 25
 EXAMPLES_IN_SOAK = 1_000
 
 
-def claim_of(
-    model: Model, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
-) -> Claim:
+def claim_of(model: Model, id_: str, asked: Asked) -> Claim:
     """Return the claim of one of the machine's requests."""
+    free, key = asked.free, asked.key
     rate = Rate(FREE_PER_MINUTE, None, model.rules.free_per_minute) if free else None
     return Claim(
         id_,
         ACCOUNT,
         key,
         model.now,
-        estimate,
-        open_ended=open_ended,
+        asked.estimate,
+        asked.most,
+        asked.least,
+        open_ended=asked.open_ended,
         paid=not free,
         free=free,
         only_free=free,
@@ -64,7 +66,7 @@ def claim_of(
 
 def preview_claim(model: Model, key: str) -> Claim:
     """Return a claim that meets all limits of an account."""
-    claim = claim_of(model, "preview", key, 1, free=False, open_ended=False)
+    claim = claim_of(model, "preview", Asked(key, 1, 1))
     claim.free = True
     return claim
 
@@ -122,15 +124,13 @@ class InMemory:
     def _open(self) -> Desk:
         return self.desk_type(self.model.rules, self.standing, self.clock)
 
-    def admit(
-        self, id_: str, key: str, estimate: int, *, free: bool, open_ended: bool
-    ) -> str | None:
-        claim = claim_of(self.model, id_, key, estimate, free=free, open_ended=open_ended)
+    def admit(self, id_: str, asked: Asked) -> str | int | None:
+        claim = claim_of(self.model, id_, asked)
         try:
-            self.loop.run_until_complete(self.desk.admit(claim))
+            admitted = self.loop.run_until_complete(self.desk.admit(claim))
         except (PaymentRequired, RateLimited) as error:
             return reason_of(error)
-        return None
+        return admitted.spendable_nano
 
     def settle(self, ended: Ended, arrived: datetime) -> None:
         record = record_of(ended, arrived)
@@ -269,15 +269,22 @@ class ClingingDesk(Desk):
     """Never ends what an intern's request holds of its payer's limit."""
 
     def _end(self, hold: Hold, actual_nano: int) -> None:
-        hold.payer = None
+        hold.keys = hold.keys[:1]
         super()._end(hold, actual_nano)
 
 
 class CarelessDesk(Desk):
     """Looks at an intern's own limit alone."""
 
-    async def admit(self, claim: Claim) -> bool:
+    async def admit(self, claim: Claim) -> Admitted:
         return await super().admit(replace(claim, payer_hash=None))
+
+
+class OverdrawingDesk(Desk):
+    """Forgets what running requests may cost beyond the cap of a request."""
+
+    async def admit(self, claim: Claim) -> Admitted:
+        return await super().admit(replace(claim, most_nano=claim.estimate_nano, least_nano=0))
 
 
 def lives(examples: int) -> settings:
@@ -304,7 +311,9 @@ def quick() -> settings:
     return settings(lives(EXAMPLES_IN_SOAK), phases=[Phase.generate], derandomize=True)
 
 
-@pytest.mark.parametrize("desk", [ForgetfulDesk, StingyDesk, ClingingDesk, CarelessDesk])
+@pytest.mark.parametrize(
+    "desk", [ForgetfulDesk, StingyDesk, ClingingDesk, CarelessDesk, OverdrawingDesk]
+)
 def test_the_machine_finds_a_fault_that_was_put_there(quick: settings, desk: type[Desk]) -> None:
     class FaultyMachine(MoneyMachine):
         def open(self, model: Model) -> System:

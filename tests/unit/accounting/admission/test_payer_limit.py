@@ -107,12 +107,12 @@ async def test_the_binding_limit_comes_first_and_says_whose_it_is() -> None:
     ]
 
 
-async def test_a_request_without_a_limit_of_its_output_holds_what_is_left_of_each() -> None:
+async def test_a_request_without_a_limit_of_its_output_holds_the_least_that_is_left() -> None:
     front = front_desk(10, own=30)
     await admit(front, ADA, 20, open_ended=True)
     seen = await front.desk.preview(front.claim(1, key_hash=ADA, payer_hash=KEY))
     held = {cap.source: cap.held_nano for cap in seen.caps if "limit" in cap.source}
-    assert held == {"key_limit": 20, "payer_limit": 10}
+    assert held == {"key_limit": 10, "payer_limit": 10}
     assert seen.too_small == {"payer_limit"}
 
 
