@@ -320,7 +320,8 @@ class Generation:
             raise self._unreadable() from error
         except ErrorEvent as error:
             raise self._reported(error) from error
-        if not stream.complete:
+        if not stream.complete or stream.finish_reason is None:
+            # Formats that must say how a reply ended would say that it failed.
             raise self._unreadable()
 
     async def _pass_on(self, events: Sequence[bytes], stream: Stream) -> None:
