@@ -157,12 +157,16 @@ def key_usage(
     now: datetime,
     last_used_at: datetime | None,
 ) -> KeyUsage:
-    """Return a key's counters from its days: UTC day, week from Monday, calendar month."""
+    """Return a key's counters from its days: UTC day, week from Monday, calendar month.
+
+    Admission counts in the same way: what was booked on a later day than the clock shows, before it
+    was set back, is in the present window.
+    """
     today = now.astimezone(UTC).date()
 
     def current(reset: Reset) -> Spend:
         first = window_start(reset, today)
-        return sum((spend for day, spend in days.items() if first <= day <= today), Spend())
+        return sum((spend for day, spend in days.items() if day >= first), Spend())
 
     return KeyUsage(
         total=total,

@@ -336,7 +336,8 @@ class AccountingService:
         today = self._clock.now().date()
         days = await repository.free_requests_since(read, account_id, today)
         owned = await repository.credits_of(read, account_id)
-        return free_requests(owned, days.get(today, 0), self._rules)
+        # With the clock set back, later days count as well: see `policy.key_usage`.
+        return free_requests(owned, sum(days.values()), self._rules)
 
     async def generation(
         self, read: Read, subject: Subject, generation_id: str

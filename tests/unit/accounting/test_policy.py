@@ -42,7 +42,7 @@ def on(*dates: date) -> dict[date, Spend]:
 class TestWindows:
     def test_the_day_is_the_utc_day(self) -> None:
         eastern = datetime(2026, 3, 13, 1, 0, tzinfo=timezone(timedelta(hours=2)))
-        days = on(date(2026, 3, 12), date(2026, 3, 13))
+        days = on(date(2026, 3, 11), date(2026, 3, 12))
         assert usage(days, eastern).daily == Spend(1)
 
     def test_the_week_begins_on_monday(self) -> None:
@@ -78,13 +78,13 @@ class TestWindows:
 
         daily = weekly = monthly = Spend()
         for day, spend in days.items():
-            if day > today:
-                continue
-            if day == today:
+            # What was booked before the clock was set back counts as well.
+            later = day > today
+            if later or day == today:
                 daily += spend
-            if day.isocalendar()[:2] == today.isocalendar()[:2]:
+            if later or day.isocalendar()[:2] == today.isocalendar()[:2]:
                 weekly += spend
-            if (day.year, day.month) == (today.year, today.month):
+            if later or (day.year, day.month) == (today.year, today.month):
                 monthly += spend
 
         assert usage(days, now) == KeyUsage(Spend(), daily, weekly, monthly, None)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.unit.accounting.admission.front_desk import CREDIT, KEY, FrontDesk, limits
 from tollhouse.accounting.admission.types import KeyFacts
+from tollhouse.accounting.budgets import key_budget
+from tollhouse.accounting.policy import key_usage
 from tollhouse.accounting.types import KeyLimit, Reset, Spend
 from tollhouse.kernel.errors import PaymentRequired
 from tollhouse.testing.clock import FakeClock
@@ -193,6 +195,22 @@ async def test_what_was_spent_with_the_clock_set_back_leaves_with_its_window() -
     front.desk.stale("account")
     clock.set(clock.now() + timedelta(days=2))
     await front.admit(10)
+
+
+@pytest.mark.parametrize("reset", [None, *Reset])
+@pytest.mark.parametrize("days_back", [0, 1, 2.3, 40])
+async def test_with_the_clock_set_back_a_limit_and_the_keys_counters_agree(
+    reset: Reset | None, days_back: float
+) -> None:
+    clock = FakeClock()
+    clock.set(clock.now() - timedelta(days=days_back))
+    front = front_desk(KeyLimit(100, reset), clock, d2026_03_12=7, d2026_03_11=5, d2026_03_01=3)
+    seen = await front.desk.preview(front.claim(1))
+    facts = front.standing.keys[KEY]
+    usage = key_usage(facts.total, facts.days, clock.now(), None)
+    budget = key_budget(facts.limit, usage, clock.now().date())
+    assert budget is not None
+    assert seen.caps[0].used_nano == budget.spend_nano > 0
 
 
 async def test_a_limit_that_is_never_reset_is_not_worth_waiting_for() -> None:
