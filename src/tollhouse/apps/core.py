@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.rules import rules_of
 from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.service import IdentityService
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.ids import RandomIds
+from tollhouse.storage.data_folder import DataFolder
 from tollhouse.storage.database import Database, open_database
 from tollhouse.storage.migrate_child import upgrade_in_child
 from tollhouse.storage.revision import HEAD, current, require_head
@@ -109,6 +111,7 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
     clock, ids = SystemClock(), RandomIds()
     # An SQLite file has one server process; a PostgreSQL database may have others.
     max_age = None if database.dialect == "sqlite" else _REVOKED_ELSEWHERE_SECONDS
+    journal = Journal(DataFolder(settings.data_dir).journal)
     rules, changes, departures = rules_of(settings.limits), Changes(), Departures()
     authenticator = Authenticator(database, clock, max_age)
     return Core(
@@ -127,7 +130,7 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
         accounting=AccountingService(
             clock, ids, rules=rules, stale=changes.tell, outdated=changes.hint
         ),
-        ledger=LedgerService(clock),
+        ledger=LedgerService(clock, missing=journal.noted_missing),
         rules=rules,
         changes=changes,
         departures=departures,

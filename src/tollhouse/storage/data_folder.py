@@ -2,6 +2,7 @@
 
     <data>/tollhouse.db      the SQLite database
     <data>/journal/          charges on their way to the database
+    <data>/journal.marks     how much of them there is: a journal that was emptied is noticed
     <data>/blobs/            requests and results of batches
     <data>/vault.keys        the key-encryption keys of secrets, mode 0600
     <data>/egress/           the ways out of running sessions

@@ -14,6 +14,7 @@ from tollhouse.accounting.ledger.service import MOST_DIFFERENCES, LedgerService
 from tollhouse.accounting.ledger.types import Difference, Scope, Verified
 from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.settlement.journal import Missing
 from tollhouse.accounting.types import CostState, GenerationRecord, PostingKind, Usage
 from tollhouse.kernel.errors import Conflict
 from tollhouse.kernel.money import MAX_NANO
@@ -562,3 +563,12 @@ class TestSample:
             busy = await LedgerService(clock, most_requests=1).scope_of(read, acme.account.id)
         assert calm == Scope((acme.account.id,))
         assert busy == Scope((acme.account.id,), datetime(2026, 3, 11, tzinfo=UTC))
+
+
+async def test_charges_that_were_gone_from_the_journal_are_a_difference(
+    database: Database, clock: FakeClock
+) -> None:
+    ledger = LedgerService(clock, missing=lambda: [Missing("a.log", 300, 0)])
+    async with database.reading() as read:
+        found = await ledger.verify(read)
+    assert list(found.differences) == [Difference("journal", "a.log", "0 bytes", "300 bytes")]

@@ -5,6 +5,7 @@ from binascii import crc32
 from collections.abc import Iterator
 from mmap import mmap
 from pathlib import Path
+from shutil import rmtree
 from typing import NoReturn
 from unittest.mock import Mock
 
@@ -293,3 +294,90 @@ def test_room_that_the_disk_has_not_cannot_be_reserved(journal: Journal, folder:
 def test_reserving_opens_the_files(journal: Journal, folder: Path) -> None:
     journal.reserve(1)
     assert (folder / "a.log").stat().st_size == ROOM
+
+
+def missing_in(folder: Path) -> list[str]:
+    """Return the files of which a start would find charges missing."""
+    return [each.file for each in Journal(folder).leftovers().missing]
+
+
+@pytest.mark.parametrize("size", [0, 10, ROOM // 2])
+def test_a_file_that_was_cut_is_missed(journal: Journal, folder: Path, size: int) -> None:
+    for _ in range(ROOM // 2 // len(ONE)):
+        journal.append(ONE)
+    journal.close()
+    os.truncate(folder / "a.log", size)
+    assert missing_in(folder) == ["a.log"]
+
+
+def test_a_file_that_was_deleted_is_missed(journal: Journal, folder: Path) -> None:
+    journal.turn()
+    journal.append(ONE)
+    journal.close()
+    (folder / "b.log").unlink()
+    [gone] = Journal(folder).leftovers().missing
+    assert (gone.file, gone.found) == ("b.log", 0)
+    assert gone.expected > len(ONE)
+
+
+def test_a_folder_that_was_deleted_is_missed(journal: Journal, folder: Path) -> None:
+    journal.append(ONE)
+    journal.turn()
+    journal.append(TWO)
+    journal.close()
+    rmtree(folder)
+    assert missing_in(folder) == ["a.log", "b.log"]
+
+
+def test_a_file_that_was_filled_with_zeros_is_missed(journal: Journal, folder: Path) -> None:
+    journal.append(ONE)
+    journal.close()
+    (folder / "a.log").write_bytes(bytes(ROOM))
+    assert missing_in(folder) == ["a.log"]
+
+
+def test_an_older_copy_is_missed(journal: Journal, folder: Path) -> None:
+    journal.append(ONE)
+    older = (folder / "a.log").read_bytes()
+    journal.turn()
+    journal.forget()
+    journal.turn()
+    journal.append(TWO)
+    journal.close()
+    (folder / "a.log").write_bytes(older)
+    assert missing_in(folder) == ["a.log"]
+
+
+def test_nothing_is_missed_of_what_is_there_or_was_booked(journal: Journal, folder: Path) -> None:
+    assert missing_in(folder) == []
+    for payload in (ONE, TWO, THREE):
+        journal.append(payload)
+        assert missing_in(folder) == []
+        journal.turn()
+        journal.forget()
+        assert missing_in(folder) == []
+    journal.clear()
+    assert missing_in(folder) == []
+
+
+def test_a_record_that_a_kill_cut_off_is_not_missed(journal: Journal, folder: Path) -> None:
+    journal.append(ONE)
+    journal.close()
+    with (folder / "a.log").open("r+b") as file:
+        file.seek(len((folder / "a.log").read_bytes().rstrip(b"\0")))
+        file.write(b"0a1b2c3d {")
+    assert missing_in(folder) == []
+
+
+def test_a_journal_without_marks_misses_nothing(journal: Journal, folder: Path) -> None:
+    journal.append(ONE)
+    journal.close()
+    folder.with_name("journal.marks").unlink()
+    assert missing_in(folder) == []
+
+
+def test_what_was_missing_is_noted_for_good(journal: Journal, folder: Path) -> None:
+    assert journal.noted_missing() == []
+    noted = [module.Missing("a.log", 300, 0), module.Missing("b.log", 20, 10)]
+    journal.keep_missing(noted)
+    assert Journal(folder).noted_missing() == noted

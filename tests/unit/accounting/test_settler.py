@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import msgspec
 import pytest
+import structlog
 
 from tollhouse.accounting.ports import Unbookable
 from tollhouse.accounting.settlement import settler as module
@@ -584,3 +585,16 @@ async def test_several_may_read_between_groups_at_once(settler: Settler, writer:
     await settler.settled()
     assert writer.booked == {"a"}
     await settler.close()
+
+
+async def test_charges_that_are_gone_from_the_journal_are_logged_and_noted(folder: Path) -> None:
+    journal = Journal(folder)
+    journal.append(b'{"id":"gone"}')
+    journal.close()
+    (folder / "a.log").write_bytes(b"")
+    with structlog.testing.capture_logs() as logs:
+        await Settler(journal, Writer()).recover()
+    [line] = [each for each in logs if each["event"] == "journal_charges_missing"]
+    assert (line["log_level"], line["file"], line["found_bytes"]) == ("error", "a.log", 0)
+    assert [each.file for each in journal.noted_missing()] == ["a.log"]
+    assert journal.leftovers().missing == []

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 from tollhouse.accounting.ledger.types import Difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tollhouse.accounting.settlement.journal import Missing
 
 SUM: Final = "sum of all accounts of the ledger"
 STORED, RECOMPUTED = "stored_", "recomputed_"
@@ -81,6 +83,13 @@ def of_balances(balances: Mapping[str, int]) -> Iterator[Difference]:
     total = sum(balances.values())
     if total:
         yield Difference(SUM, "ledger", str(total), "0")
+
+
+def of_journal(missing: Iterable[Missing]) -> Iterator[Difference]:
+    """Return that charges were gone from the journal at a start."""
+    for each in missing:
+        found, expected = f"{each.found} bytes", f"{each.expected} bytes"
+        yield Difference("journal", each.file, found, expected)
 
 
 def _text(value: object) -> str | None:

@@ -12,7 +12,7 @@ from tollhouse.kernel.errors import Invalid
 from tollhouse.storage.tables.accounting import generations, postings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tollhouse.accounting.ledger.types import (
         Activity,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Difference,
         StatementQuery,
     )
+    from tollhouse.accounting.settlement.journal import Missing
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.pages import Page
     from tollhouse.storage.transaction import Read
@@ -32,14 +33,22 @@ _EVERYTHING = Scope()
 class LedgerService:
     """Looks at the books; changes nothing."""
 
-    def __init__(self, clock: Clock, *, most_requests: int = 20_000) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        most_requests: int = 20_000,
+        missing: Callable[[], Iterable[Missing]] = tuple,
+    ) -> None:
         """Take what the use cases need.
 
         Args:
             clock: What the time is.
             most_requests: Of an account with more, a sample looks at two days alone. So many take
                 SQLite half a second of CPU time.
+            missing: Tells what was gone from the journal at a start; may read a file.
         """
+        self._missing = missing
         self._clock = clock
         self._most_requests = most_requests
 
@@ -51,6 +60,8 @@ class LedgerService:
             scope: Which part of the books.
         """
         found = [difference for rows in await self._differing(read, scope) for difference in rows]
+        if scope == _EVERYTHING:
+            found += differences.of_journal(self._missing())
         balances = await checks.balances(read, scope)
         found += differences.of_balances(balances)
         return Verified(

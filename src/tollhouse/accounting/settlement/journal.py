@@ -17,6 +17,8 @@ has no line break of its own. Zeros follow the last one. A kill leaves half a re
 checksum finds it, and whatever else is not as it was written.
 
     <folder>/a.log, b.log       the journal
+    <folder>.marks              for each of them, how many bytes it has and their checksum
+    <folder>/missing.log        that charges were gone at a start: a file was emptied, or replaced
     <folder>/unbookable.log     charges that no database would take, for a person to look at
     <folder>/damaged.log        what was found in the journal and is no record, as it was
 """
@@ -26,6 +28,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import struct
 from binascii import crc32
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -44,6 +47,10 @@ RECORD_ROOM: Final = 1024
 _NAMES: Final = ("a.log", "b.log")
 _ASIDE: Final = "unbookable.log"
 _DAMAGED: Final = "damaged.log"
+_MISSING: Final = "missing.log"
+_MARK: Final = struct.Struct("<II")
+"""Bytes and their CRC-32."""
+_MARKS_SIZE: Final = _MARK.size * len(_NAMES)
 _CHECKSUM_DIGITS: Final = 8
 _EMPTY: Final = b"\0"
 
@@ -61,25 +68,70 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """Charges that a file of the journal had, and has no more."""
+
+    file: str
+    expected: int
+    """Bytes that were written into it."""
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
 class Leftovers:
     """What was in the journal at the start."""
 
     payloads: list[bytes]
     damages: list[Damage]
+    missing: list[Missing] = field(default_factory=list[Missing])
+
+
+class _Marks:
+    """What each file holds, in another file: so that one that was emptied from outside is noticed.
+
+    A mark follows the record and goes before the file is emptied, so a kill in between leaves more
+    in the file than its mark says, never less. It is written in one piece: it is one machine word.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open it, with what is in it.
+
+        Raises:
+            OSError: It cannot be opened, or there is no room.
+        """
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(descriptor).st_size < _MARKS_SIZE:
+                os.pwrite(descriptor, bytes(_MARKS_SIZE), 0)
+            self._map = mmap.mmap(descriptor, _MARKS_SIZE)
+        finally:
+            os.close(descriptor)
+
+    def set(self, number: int, used: int, checksum: int) -> None:
+        at = number * _MARK.size
+        self._map[at : at + _MARK.size] = _MARK.pack(used, checksum)
+
+    def sync(self) -> None:
+        self._map.flush()
+
+    def close(self) -> None:
+        self._map.close()
 
 
 class _File:
     """One file: records from its beginning, zeros from there to its end."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, marks: _Marks) -> None:
         """Open it, with what is in it, and give it room.
 
         Raises:
             OSError: It cannot be opened, there is no room, or the file system cannot map it.
         """
+        self._marks, self._number = marks, _NAMES.index(path.name)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._used = len(path.read_bytes().rstrip(_EMPTY))
+            held = path.read_bytes().rstrip(_EMPTY)
+            self._used, self._checksum = len(held), crc32(held)
             self._size = os.fstat(self._descriptor).st_size
             self._grow(max(ROOM, self._used))
             self._map = mmap.mmap(self._descriptor, self._size)
@@ -91,7 +143,8 @@ class _File:
         self.reserve(len(line))
         end = self._used + len(line)
         self._map[self._used : end] = line
-        self._used = end
+        self._used, self._checksum = end, crc32(line, self._checksum)
+        self._marks.set(self._number, end, self._checksum)
 
     def reserve(self, size: int) -> None:
         """Have room for so many more bytes.
@@ -104,6 +157,7 @@ class _File:
             self._remap(self._size)
 
     def empty(self) -> None:
+        self._marks.set(self._number, 0, 0)
         gives_back = self._size > KEPT
         zeros = min(self._used, ROOM) if gives_back else self._used
         self._map[:zeros] = bytes(zeros)
@@ -111,7 +165,7 @@ class _File:
             self._remap(ROOM)
             os.ftruncate(self._descriptor, ROOM)
             self._size = ROOM
-        self._used = 0
+        self._used = self._checksum = 0
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
@@ -142,7 +196,10 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         """Name the folder; nothing is touched yet."""
         self._folder = folder
+        # Not in the folder: it tells that the folder was emptied, too.
+        self._marked = folder.with_name(f"{folder.name}.marks")
         self._files: list[_File] = []
+        self._marks: _Marks | None = None
         self._active = 0
 
     def open(self) -> None:
@@ -153,12 +210,18 @@ class Journal:
         """
         if not self._files:
             self._make_folder()
-            first = _File(self._folder / _NAMES[0])
+            marks = _Marks(self._marked)
             try:
-                self._files = [first, _File(self._folder / _NAMES[1])]
+                first = _File(self._folder / _NAMES[0], marks)
+                try:
+                    self._files = [first, _File(self._folder / _NAMES[1], marks)]
+                except BaseException:
+                    first.close()
+                    raise
             except BaseException:
-                first.close()
+                marks.close()
                 raise
+            self._marks = marks
 
     def append(self, payload: bytes) -> None:
         """Write a record; from the return on it survives the end of this process.
@@ -207,6 +270,8 @@ class Journal:
         """Make every record so far survive a power failure; blocks while the disk writes."""
         for file in self._files:
             file.sync()
+        if self._marks is not None:
+            self._marks.sync()
 
     def set_aside(self, payload: bytes) -> None:
         """Keep a record for a person to look at; the journal may forget it then.
@@ -238,21 +303,46 @@ class Journal:
         Raises:
             OSError: A file cannot be read.
         """
-        payloads: list[bytes] = []
-        damages: list[Damage] = []
-        for name in _NAMES:
-            path = self._folder / name
-            if path.exists():
-                found = parse(name, path.read_bytes())
-                payloads += found.payloads
-                damages += found.damages
-        return Leftovers(payloads, damages)
+        left = Leftovers([], [])
+        marks = _read(self._marked).ljust(_MARKS_SIZE, _EMPTY)
+        for name, (used, checksum) in zip(_NAMES, _MARK.iter_unpack(marks), strict=True):
+            data = _read(self._folder / name)
+            found = parse(name, data)
+            left.payloads.extend(found.payloads)
+            left.damages.extend(found.damages)
+            held = data.rstrip(_EMPTY)
+            # A record that a kill cut off is behind the mark.
+            if crc32(data[:used]) != checksum:
+                left.missing.append(Missing(name, used, len(held)))
+        return left
+
+    def keep_missing(self, missing: Sequence[Missing]) -> None:
+        """Note that charges are gone, until a person takes the note away.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if missing:
+            lines = (f"{each.file} {each.expected} {each.found}\n" for each in missing)
+            self._keep(_MISSING, "".join(lines).encode())
+
+    def noted_missing(self) -> Sequence[Missing]:
+        """Return what `keep_missing` noted.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        lines = (line.split() for line in _read(self._folder / _MISSING).decode().splitlines())
+        return [Missing(file, int(expected), int(found)) for file, expected, found in lines]
 
     def close(self) -> None:
         """Give up the files; a later append opens them again."""
         files, self._files = self._files, []
         for file in files:
             file.close()
+        if self._marks is not None:
+            self._marks.close()
+            self._marks = None
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -291,6 +381,10 @@ def _payload(line: bytes) -> bytes | None:
     checksum, _, payload = line.removesuffix(b"\n").partition(b" ")
     whole = line.endswith(b"\n") and len(checksum) == _CHECKSUM_DIGITS
     return payload if whole and checksum == b"%08x" % crc32(payload) else None
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
 
 
 def _open_to_append(path: Path) -> IO[bytes]:

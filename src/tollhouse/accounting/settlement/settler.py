@@ -230,7 +230,15 @@ class Settler:
                     bytes=len(damage.data),
                     is_tail=damage.is_tail,
                 )
+            for gone in left.missing:
+                _log.error(
+                    "journal_charges_missing",
+                    file=gone.file,
+                    expected_bytes=gone.expected,
+                    found_bytes=gone.found,
+                )
             self._journal.keep_damaged(left.damages)
+            self._journal.keep_missing(left.missing)
             records = [_decode(payload) for payload in left.payloads]
             await self._book(records)
             self._journal.clear()
