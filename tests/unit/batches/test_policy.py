@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -54,6 +55,12 @@ def test_the_batch_variant_is_the_same_model(name: str) -> None:
 
 def test_a_colon_in_a_models_own_name_is_no_variant() -> None:
     assert find_model(CATALOG, "local/llama:8b:batch").id == "local/llama:8b"
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "gpt-4o:batch", "big", "big:batch"])
+def test_a_batch_may_name_its_model_in_any_way(name: str) -> None:
+    catalog = Catalog([replace(model("acme/big"), aliases=("gpt-4o",))])
+    assert find_model(catalog, name).id == "acme/big"
 
 
 @pytest.mark.parametrize("variant", ["free", "online", "nitro", "free:batch"])

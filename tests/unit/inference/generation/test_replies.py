@@ -24,8 +24,9 @@ from tests.unit.inference.fakes import (
 from tests.unit.inference.generation.worlds import COST, CUT, USAGE, world
 from tests.unit.inference.legal_stream import checked
 from tollhouse.accounting.types import CostState, Price
+from tollhouse.identity.types import AccessPolicy
 from tollhouse.kernel.envelope import status_of
-from tollhouse.kernel.errors import NotFound, ProviderUnavailable
+from tollhouse.kernel.errors import Forbidden, NotFound, ProviderUnavailable
 
 # A reply that goes well
 
@@ -262,3 +263,15 @@ async def test_a_settlement_that_fails_after_a_failure_ends_legally_too() -> Non
     reply = FakeReply([replies.chunk(replies.ROLE), CUT])
     w = world(reply, books=FakeBooks(broken=OSError("disk full")))
     assert checked(await received(w.begin(stream=True))).last["error"]["code"] == 503
+
+
+async def test_a_policy_decides_on_the_model_whatever_it_was_called() -> None:
+    w = world(whole_reply(), policies=[AccessPolicy("the key", blocked_models=(MODEL,))])
+    with pytest.raises(Forbidden, match=f"blocks the model {MODEL}"):
+        await received(w.begin(model="large"))
+
+
+async def test_a_reply_and_its_record_name_the_model_of_the_catalogue() -> None:
+    w = world(whole_reply())
+    assert json.loads(await received(w.begin(model="large")))["model"] == MODEL
+    assert w.books.booked[0].model == MODEL
