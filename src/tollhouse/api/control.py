@@ -21,6 +21,7 @@ from tollhouse.api.reasons import with_reason
 from tollhouse.api.validation import invalid_request
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.kernel.errors import Bug, Invalid, MethodNotAllowed, NotFound, TollhouseError
+from tollhouse.storage import failures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +90,7 @@ def _answer_errors(app: FastAPI, routes: Sequence[APIRoute]) -> None:
         return _response(request, _from_framework(cast("HTTPException", error), request, routes))
 
     async def failed(request: Request, error: Exception) -> Response:
-        return _response(request, Bug(type(error).__name__))
+        return _response(request, failures.unavailable(error) or Bug(type(error).__name__))
 
     app.add_exception_handler(TollhouseError, refused)
     app.add_exception_handler(RequestValidationError, invalid)

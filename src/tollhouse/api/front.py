@@ -43,6 +43,7 @@ from tollhouse.kernel.errors import (
     without_frames,
 )
 from tollhouse.observability.request_log import log_request
+from tollhouse.storage import failures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,9 +126,13 @@ class Front:
             await self._fail(scope, headers, started, without_frames(error))
         except ClientGone:
             return
-        except Exception:  # noqa: BLE001 - the edge of the request
-            _log.exception("request_failed", method=scope["method"])
-            await self._fail(scope, headers, started, Bug("unexpected"))
+        except Exception as error:  # noqa: BLE001 - the edge of the request
+            unavailable = failures.unavailable(error)
+            if unavailable is None:
+                _log.exception("request_failed", method=scope["method"])
+            else:
+                _log.error("storage_unavailable", reason=failures.reason(error))
+            await self._fail(scope, headers, started, unavailable or Bug("unexpected"))
         finally:
             # A generation is logged at its own end, which may come later.
             if "tollhouse.exchange" not in scope:
@@ -162,7 +167,7 @@ class Front:
         if not policy.is_open(scope["method"], path):
             set_caller(scope, await self._caller(headers, path))
         if self._settings.regional_hostnames:
-            self._check_region(scope, headers, path)
+            self._check_region(scope, headers)
         hot = self._routes.hot.get(path)
         if hot is not None:
             if scope["method"] != hot.method:
@@ -240,9 +245,7 @@ class Front:
                 raise Unauthenticated(policy.KEY_INVALID_OR_MISSING) from None
             raise
 
-    def _check_region(self, scope: Scope, headers: Mapping[bytes, bytes], path: str) -> None:
-        if not policy.below(path, policy.NOT_REGIONAL):
-            return
+    def _check_region(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         host = self._host(scope, headers) or b""
         if policy.is_regional(host.decode("latin-1"), self._settings.regional_hostnames):
             raise Forbidden(policy.REGION_REFUSED)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 PREFIXES: Final = ("/api/v1", "/v1")
 OPEN_TO_ALL: Final = ("/models", "/model", "/providers")
 """Routes that need no key, for GET and HEAD: they tell what anybody may know."""
-NOT_REGIONAL: Final = ("/key", "/batches", "/interns", "/vault")
-"""Routes that regional host names refuse."""
 AFTER_RECOVERY: Final = ("/batches", "/interns")
 """Routes that wait while a start tidies what a killed server left of batches and interns."""
 STRICT_KEY_TEXT: Final = ("/interns", "/vault")

@@ -92,7 +92,8 @@ class ServerSettings(Section):
     )
     regional_hostnames: Listed[HostPattern] = Field(
         default=(),
-        description="Patterns (* and ?) of regional host names; requests for them get a 403.",
+        description="Patterns (* and ?) of regional host names; requests for them below `/v1` get "
+        "a 403.",
     )
     trusted_proxies: Listed[NetworkField] = Field(
         default=(),

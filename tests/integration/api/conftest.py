@@ -147,7 +147,7 @@ async def connect(
         def client(key: str) -> Client:
             clients.append(
                 Client(
-                    transport=httpx2.ASGITransport(app=front),
+                    transport=httpx2.ASGITransport(app=front, raise_app_exceptions=False),
                     base_url="http://gateway",
                     headers={"Authorization": f"Bearer {key}"},
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -292,7 +293,10 @@ async def test_the_origin_is_looked_at_before_the_key() -> None:
 REGIONAL = {"regional_hostnames": ["eu.*"]}
 
 
-@pytest.mark.parametrize("path", ["/v1/key", "/v1/batches", "/v1/interns/x", "/v1/vault/secrets"])
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/key", "/v1/batches", "/v1/interns/x", "/v1/vault/secrets", "/v1/models", "/v1/credits"],
+)
 async def test_a_regional_host_name_is_refused_without_metadata(path: str) -> None:
     answer = await World(**REGIONAL).call("GET", path, KEY | {"host": "eu.gw.example"})
     assert error_of(answer) == {
@@ -301,11 +305,9 @@ async def test_a_regional_host_name_is_refused_without_metadata(path: str) -> No
     }
 
 
-@pytest.mark.parametrize("path", ["/v1/models", "/v1/credits", "/v1/keys", "/healthz"])
-async def test_other_operations_are_available_on_a_regional_host_name(path: str) -> None:
-    assert (
-        await World(**REGIONAL).call("GET", path, KEY | {"host": "eu.gw.example"})
-    ).status == 200
+async def test_what_is_no_part_of_the_api_is_available_on_a_regional_host_name() -> None:
+    answer = await World(**REGIONAL).call("GET", "/healthz", KEY | {"host": "eu.gw.example"})
+    assert answer.status == 200
 
 
 async def test_the_key_is_looked_at_before_the_host_name() -> None:
@@ -391,6 +393,20 @@ async def test_an_unexpected_error_shows_nothing(error: Exception, path: str) ->
         answer = await w.call("POST", path, KEY)
     assert error_of(answer)["code"] == 500
     assert b"42" not in answer.body
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/keys", "/v1/interns/x"])
+async def test_a_full_disk_is_a_503_and_one_line_in_the_log(path: str) -> None:
+    w = World()
+    w.behind.error = OSError(errno.ENOSPC, "No space left on device", "/data/42")
+    with capture_logs() as lines:
+        answer = await w.call("POST", path, KEY)
+    assert error_of(answer)["code"] == 503
+    assert answer.headers["retry-after"] == "5"
+    assert b"42" not in answer.body
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == [
+        "storage_unavailable"
+    ]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("x"), NotFound("x")])
