@@ -40,6 +40,7 @@ DEEP = b"[" * 2_000 + b"]" * 2_000
 CONFIG = f"""
 server:
   regional_hostnames: ["eu.*"]
+  body_limit_bytes: 1500000
 limits:
   admission_wait_seconds: 0
 batches:
@@ -122,7 +123,7 @@ def document(items: list[bytes]) -> bytes:
             400,
             "provider.only: none of them runs acme/two; there are: simulated, other.",
         ),
-        ({"provider": {"order": ["simulated"]}}, 400, "provider: "),
+        ({"provider": {"colour": "red"}}, 400, "provider: "),
         ({"provider": {"only": "simulated"}}, 400, "provider.only: "),
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else None,
@@ -157,10 +158,14 @@ def test_the_batch_variant_is_the_model_itself(payers: Payers) -> None:
     assert (batch["model"], batch["status"]) == ("simulated/echo:batch", "completed")
 
 
-def test_who_is_named_runs_the_batch(payers: Payers) -> None:
+@pytest.mark.parametrize(
+    "wish",
+    [{"only": ["other"]}, {"order": ["other"]}, {"ignore": ["simulated"]}],
+    ids=lambda wish: next(iter(wish)),
+)
+def test_who_is_named_runs_the_batch(payers: Payers, wish: dict[str, list[str]]) -> None:
     payer = payers.new("1")
-    only = {"only": ["other"]}
-    batch = ended(payer, submit(payer, chat(), model="acme/two", provider=only)["id"])
+    batch = ended(payer, submit(payer, chat(), model="acme/two", provider=wish)["id"])
     (item,) = batch["results"]
     assert batch["provider"] == item["response"]["body"]["provider"]
     assert batch["provider"] != "Simulated"
@@ -268,11 +273,15 @@ def test_a_body_of_the_largest_size_is_a_batch_and_one_byte_more_is_a_413(payers
     assert f"larger than {LARGEST} bytes" in text_of(send(payer, largest + b" "), 413)
 
 
+def test_a_request_may_be_as_large_as_outside_of_a_batch(payers: Payers) -> None:
+    assert send(payers.new("1000"), document(lines(1, size=1_499_000))).status_code == 202
+
+
 def test_a_request_that_is_too_large_is_a_413_that_names_it(
     server: ServerProcess, nobody_special: Payer
 ) -> None:
     with nothing_kept(server, nobody_special):
-        reply = send(nobody_special, document([*lines(2), *lines(1, size=1_000_001)]))
+        reply = send(nobody_special, document([*lines(2), *lines(1, size=1_500_001)]))
     assert "requests[2].body" in text_of(reply, 413)
 
 

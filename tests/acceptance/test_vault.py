@@ -24,8 +24,8 @@ server:
   regional_hostnames: ["{REGIONAL}"]
 """
 SECRET = {"value": PLANTED[40], "hosts": ["api.example.com"]}
-TOO_LARGE = json.dumps({"value": "x" * 425_000, "hosts": ["a.com"]}).encode()
-LARGEST = 425_000
+TOO_LARGE = json.dumps({"value": "x" * 1_048_576, "hosts": ["a.com"]}).encode()
+LARGEST = 1_048_576
 
 
 class Client:
@@ -38,12 +38,20 @@ class Client:
         self._headers = {"Authorization": f"Bearer {key}", **({"Host": host} if host else {})}
         self._base_url = server.base_url
 
-    def __call__(self, method: str, path: str, body: Any = None) -> httpx2.Response:
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str | None = "application/json",
+    ) -> httpx2.Response:
         """Send a request; a body is bytes, an iterator of them, or anything for JSON."""
         as_it_is = body is None or isinstance(body, bytes | Iterator)
         content = body if as_it_is else json.dumps(body).encode()
         url = f"{self._base_url}{path}"
-        return self._http.request(method, url, headers=self._headers, content=content)
+        declared = {} if content_type is None else {"Content-Type": content_type}
+        headers = {**self._headers, **declared}
+        return self._http.request(method, url, headers=headers, content=content)
 
 
 @dataclass(frozen=True)
@@ -262,14 +270,24 @@ def test_404_for_the_object_comes_before_409(house: House) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_of_425_000_bytes_passes_and_one_more_does_not(
-    house: House, *, chunked: bool
-) -> None:
+def test_a_body_of_a_mebibyte_is_read_and_one_more_does_not(house: House, *, chunked: bool) -> None:
     for size, status in ((LARGEST, 400), (LARGEST + 1, 413)):
         body = b" " * (size - 2) + b"{}"
         content = iter([body[:1000], body[1000:]]) if chunked else body
         reply = house.here("PUT", "/vault/secrets/token", content)
         assert reply.status_code == status, reply.text
+
+
+@pytest.mark.parametrize("declared", ["text/plain", "application/x-www-form-urlencoded", None])
+def test_a_body_that_does_not_say_that_it_is_json_is_a_415(
+    house: House, declared: str | None
+) -> None:
+    refused = house.here("PUT", "/vault/secrets/token", SECRET, content_type=declared)
+    assert refused.status_code == 415
+    assert refused.json()["error"]["metadata"] == {
+        "reason": "unsupported_media_type",
+        "retryable": False,
+    }
 
 
 @pytest.mark.parametrize(

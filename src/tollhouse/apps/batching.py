@@ -97,6 +97,7 @@ def build_batching(  # noqa: PLR0913 - each is a part of the gateway
     services: Services,
     blobs: Blobs,
     *,
+    largest_request: int,
     is_busy: Callable[[], bool],
     settled: Callable[[], Awaitable[None]],
 ) -> Batching:
@@ -108,6 +109,7 @@ def build_batching(  # noqa: PLR0913 - each is a part of the gateway
         catalog: The models.
         services: What ordinary requests use.
         blobs: Where items and results are stored.
+        largest_request: Bytes that the body of an ordinary request may have.
         is_busy: Whether requests are under way that somebody waits for.
         settled: Brings the books up to date.
     """
@@ -143,7 +145,8 @@ def build_batching(  # noqa: PLR0913 - each is a part of the gateway
         places=settings.chunks_at_once,
         round_seconds=settings.round_seconds,
     )
-    limits = IntakeLimits(settings.body_limit_bytes, settings.max_items, settings.item_limit_bytes)
+    largest_item = settings.item_limit_bytes or largest_request
+    limits = IntakeLimits(settings.body_limit_bytes, settings.max_items, largest_item)
     market = Market(catalog, lambda offer: services.providers[offer.provider].dialects)
     service = BatchService(context, Receiver(blobs, limits), market, settled=settled)
     return Batching(service, engine, sweeper, asker, blobs)

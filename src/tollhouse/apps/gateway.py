@@ -150,6 +150,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         catalog,
         services,
         blobs,
+        largest_request=settings.server.body_limit_bytes,
         is_busy=lambda: pipeline.running > 0,
         settled=settler.settled,
     )

@@ -1,9 +1,10 @@
 """`/batches`: submitting many requests at once, and what became of them.
 
-Source: the public gateway's batches; `POST /batches/{id}/cancel` is ours.
+Source: the public gateway's batches; `POST /batches/{id}/cancel` and `GET /batches/{id}/results`
+are ours.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
@@ -14,9 +15,9 @@ from pydantic_core import PydanticCustomError
 from starlette.requests import ClientDisconnect
 
 from tollhouse.batches.lifecycle import HAVE_RESULTS
-from tollhouse.batches.results import with_results
+from tollhouse.batches.results import as_lines, with_results
 from tollhouse.batches.service import BatchService, Sender
-from tollhouse.batches.types import Batch, BatchFilter, Endpoint, Status
+from tollhouse.batches.types import Batch, BatchFilter, Endpoint, Part, Status
 from tollhouse.batches.wire import (
     BatchDeletion,
     BatchPage,
@@ -26,14 +27,17 @@ from tollhouse.batches.wire import (
 )
 from tollhouse.identity.access import Billed, HoldingKey
 from tollhouse.inference.attribution import attribution
+from tollhouse.inference.preferences import PROVIDER_FIELDS
 from tollhouse.kernel.errors import PayloadTooLarge
 from tollhouse.kernel.wire import Reference, refusals
 from tollhouse.storage.blobs.port import Blobs
 from tollhouse.storage.database import Database
+from tollhouse.storage.transaction import Read
 
 WITHHELD = "The batch has ended, but its charge is not covered: add credits to read its results."
 _CLIENT_GONE = 499
 _PAYMENT_REQUIRED = 402
+_JSON_LINES = "application/jsonl"
 Listed = Literal["validating", "in_progress", "completed", "failed", "expired", "cancelled"]
 """The statuses that a list filters by."""
 BatchId = Annotated[Reference, Path(alias="id", description="The batch's id.")]
@@ -130,17 +134,9 @@ _BODY: dict[str, Any] = {
                         "provider": {
                             "type": ["object", "null"],
                             "additionalProperties": False,
-                            "properties": {
-                                "only": {
-                                    "type": ["array", "null"],
-                                    "items": {"type": "string", "minLength": 1},
-                                    "description": "The providers that may be asked.",
-                                },
-                                "allow_fallbacks": {
-                                    "type": ["boolean", "null"],
-                                    "description": "Whether others may be asked after the first.",
-                                },
-                            },
+                            "properties": {name: {} for name in sorted(PROVIDER_FIELDS)},
+                            "description": "Who may run it, as in a request; what an item says "
+                            "of its own narrows it.",
                         },
                     },
                 }
@@ -184,6 +180,17 @@ class Batches:
             tags=["Batches"],
             response_model=BatchReply,
             responses=refusals(401, 402, 404, 410, 429, 500, 502),
+        )
+        routes.add_api_route(
+            "/batches/{id}/results",
+            self.get_batch_results,
+            methods=["GET"],
+            tags=["Batches"],
+            response_class=Response,
+            responses={
+                **refusals(401, 402, 404, 410, 429, 500, 502),
+                200: {"content": {_JSON_LINES: {"schema": {"type": "string"}}}},
+            },
         )
         routes.add_api_route(
             "/batches/{id}/cancel",
@@ -244,19 +251,42 @@ class Batches:
         """
         async with self._database.reading() as read:
             batch = await self._service.get(read, subject, batch_id)
-            withheld = await self._service.is_withheld(read, batch)
-            parts = () if withheld else await self._service.parts(read, batch)
-        if withheld:
+            if batch.status not in HAVE_RESULTS:
+                return _json(batch, 200)
+            parts = await self._parts(read, batch)
+        if parts is None:
             return _withheld(batch)
-        if batch.status not in HAVE_RESULTS:
-            return _json(batch, 200)
-        if not batch.released:
-            async with self._database.writing() as write:
-                await self._service.release(write, batch)
+        await self._release(batch)
         head = batch_reply(batch).model_dump_json(exclude={"results"}).encode()
         return StreamingResponse(
             with_results(head, parts, self._blobs), media_type="application/json"
         )
+
+    async def get_batch_results(self, subject: HoldingKey, batch_id: BatchId) -> Response:
+        """Read the results of a batch as JSON Lines, also while it runs: those that there are.
+
+        They come in no order, and are those of `GET /batches/{id}`, each with its `custom_id`. Ask
+        for the batch before: if it had ended, these are all. A 402 is the batch itself, as there.
+        """
+        async with self._database.reading() as read:
+            batch = await self._service.get(read, subject, batch_id)
+            parts = await self._parts(read, batch)
+        if parts is None:
+            return _withheld(batch)
+        if batch.status in HAVE_RESULTS:
+            await self._release(batch)
+        return StreamingResponse(as_lines(parts, self._blobs), media_type=_JSON_LINES)
+
+    async def _parts(self, read: Read, batch: Batch) -> Sequence[Part] | None:
+        """Return where a batch's results are; None where they are withheld."""
+        if await self._service.is_withheld(read, batch):
+            return None
+        return await self._service.parts(read, batch)
+
+    async def _release(self, batch: Batch) -> None:
+        if not batch.released:
+            async with self._database.writing() as write:
+                await self._service.release(write, batch)
 
     async def cancel_batch(self, subject: HoldingKey, batch_id: BatchId) -> BatchReply:
         """Begin no further request of a batch. What is finished is kept, and charged."""

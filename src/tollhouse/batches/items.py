@@ -6,21 +6,22 @@ one. Who may answer is the batch's wish, narrowed by the item's own.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
-from tollhouse.batches.policy import MODEL_SUFFIX
+from tollhouse.batches.policy import MODEL_SUFFIX, preferences
 from tollhouse.inference import access
 from tollhouse.inference.formats.fields import read_object
 from tollhouse.inference.formats.registry import FORMATS, Arrived
 from tollhouse.inference.reading import read_call
+from tollhouse.inference.types import Ceiling
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
-    from tollhouse.batches.types import Batch, ProviderWish
+    from tollhouse.batches.types import Batch
     from tollhouse.identity.types import Subject
     from tollhouse.inference.call import Call
     from tollhouse.inference.types import Preferences
@@ -73,7 +74,10 @@ def call_of(batch: Batch, model: str, subject: Subject, body: bytes, now: Now) -
         raise Invalid(message)
     if subject.policies:
         access.require_unflagged(subject.policies, whole)
-    return replace(call, preferences=_narrowed(call.preferences, batch.wish), in_batch=True)
+    if batch.wish:
+        narrowed = _narrowed(call.preferences, preferences(batch.wish))
+        call = replace(call, preferences=narrowed)
+    return replace(call, in_batch=True)
 
 
 def _with_model(body: bytes, model: str) -> bytes:
@@ -90,13 +94,30 @@ def _with_model(body: bytes, model: str) -> bytes:
     return _encode({**fields, "model": own})
 
 
-def _narrowed(own: Preferences, wish: ProviderWish) -> Preferences:
-    """Return an item's preferences within its batch's: both lists of providers hold."""
-    if wish.only is None and wish.allow_fallbacks is None:
-        return own
+def _narrowed(own: Preferences, batchs: Preferences) -> Preferences:
+    """Return an item's preferences within its batch's: what either of them requires is required."""
     only = own.only
-    if wish.only is not None:
-        named = {each.lower() for each in own.only or wish.only}
-        only = tuple(each for each in wish.only if each.lower() in named)
-    fallbacks = own.allow_fallbacks and wish.allow_fallbacks is not False
-    return replace(own, only=only, allow_fallbacks=fallbacks)
+    if batchs.only is not None:
+        named = {each.lower() for each in own.only or batchs.only}
+        only = tuple(each for each in batchs.only if each.lower() in named)
+    return replace(
+        own,
+        order=own.order or batchs.order,
+        only=only,
+        ignore=own.ignore + batchs.ignore,
+        allow_fallbacks=own.allow_fallbacks and batchs.allow_fallbacks,
+        require_parameters=own.require_parameters or batchs.require_parameters,
+        deny_data_collection=own.deny_data_collection or batchs.deny_data_collection,
+        unvouched=own.unvouched or batchs.unvouched,
+        by_price=own.by_price or batchs.by_price,
+        ceiling=_lower(own.ceiling, batchs.ceiling),
+    )
+
+
+def _lower(one: Ceiling | None, other: Ceiling | None) -> Ceiling | None:
+    """Return the lower of two ceilings, price by price."""
+    if one is None or other is None:
+        return one or other
+    pairs = zip(astuple(one), astuple(other), strict=True)
+    given = ([price for price in pair if price is not None] for pair in pairs)
+    return Ceiling(*(min(prices, default=None) for prices in given))

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tollhouse.accounting.pricing import estimate_many
 from tollhouse.batches.types import Endpoint, Sight
 from tollhouse.inference import access, routing
+from tollhouse.inference.preferences import read_preferences
 from tollhouse.inference.types import FREE_VARIANT, Dialect
 from tollhouse.kernel.errors import Invalid, NotFound, RateLimited, RateWindow, Unprocessable
 
@@ -22,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
-    from tollhouse.batches.types import Batch, BatchDemand, ProviderWish
+    from tollhouse.batches.types import Batch, BatchDemand
     from tollhouse.identity.types import AccessPolicy, Subject
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.types import Endpoint as Offer
-    from tollhouse.inference.types import Model
+    from tollhouse.inference.types import Model, Preferences
 
 MODEL_SUFFIX: Final = ":batch"
 _TALKS: Final = frozenset({Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES})
@@ -94,7 +97,7 @@ def _no_variant(variant: str) -> Unprocessable:
 def candidates(
     model: Model,
     endpoint: Endpoint,
-    wish: ProviderWish,
+    wish: Preferences,
     policies: Sequence[AccessPolicy],
     spoken: Callable[[Offer], Collection[Dialect]],
 ) -> Sequence[Offer]:
@@ -103,7 +106,7 @@ def candidates(
     Args:
         model: The batch's.
         endpoint: The batch's.
-        wish: The batch's.
+        wish: What the batch says of routing.
         policies: What the caller's requests may reach.
         spoken: What an offer's provider speaks.
 
@@ -117,18 +120,32 @@ def candidates(
         raise Invalid(f"model: {model.id} does not answer requests to {endpoint}.")
     if policies:
         found = access.allowed(policies, found, lambda each: (model.id, each))
-    wished = named(found, wish)
+    wished = ranked(found, wish)
     if not wished:
         who = ", ".join(dict.fromkeys(each.provider for each in found))
-        raise Invalid(f"provider.only: none of them runs {model.id}; there are: {who}.")
-    return wished if wish.allow_fallbacks is not False else wished[:1]
+        why = routing.objection(found[0], wish)
+        where = "provider" if why == "unvouched" else f"provider.{why}"
+        raise Invalid(f"{where}: none of them runs {model.id}; there are: {who}.")
+    return wished
 
 
-def named(offers: Sequence[Offer], wish: ProviderWish) -> Sequence[Offer]:
-    """Return those of some offers that a batch names; all of them unless it names any."""
-    if wish.only is None:
-        return offers
-    return [each for each in offers if routing.is_named(each, wish.only)]
+def preferences(wish: Mapping[str, object]) -> Preferences:
+    """Return what a batch's `provider` says of routing.
+
+    Raises:
+        Invalid: A field is of the wrong type.
+    """
+    return read_preferences({"provider": msgspec.Raw(msgspec.json.encode(wish))})
+
+
+def ranked(offers: Sequence[Offer], wish: Preferences) -> Sequence[Offer]:
+    """Return those of some offers that a batch may be run by, in the order in which it wants them.
+
+    What an item's parameters need is not known yet.
+    """
+    meeting = [each for each in offers if routing.objection(each, wish) is None]
+    tried = sorted(meeting, key=lambda each: routing.rank(each, wish))
+    return tried if wish.allow_fallbacks else tried[:1]
 
 
 def estimate_nano(

@@ -19,7 +19,6 @@ from tollhouse.batches.types import (
     Lease,
     Part,
     Progress,
-    ProviderWish,
     Status,
     StoredChunk,
 )
@@ -489,16 +488,13 @@ async def _one(read: Read, statement: sa.Executable) -> Batch | None:
 
 def _row(batch: Batch) -> dict[str, object]:
     row = {each.name: getattr(batch, each.name) for each in fields(Batch)}
-    wish, usage = row.pop("wish"), row.pop("usage")
-    only = None if wish.only is None else list(wish.only)
+    usage = row.pop("usage")
     return {
         **row,
         **asdict(usage),
         "status": batch.status.value,
         "endpoint": batch.endpoint.value,
         "ending": None if batch.ending is None else batch.ending.value,
-        "only_providers": only,
-        "allow_fallbacks": wish.allow_fallbacks,
         "attribution": asdict(batch.attribution),
     }
 
@@ -506,11 +502,9 @@ def _row(batch: Batch) -> dict[str, object]:
 def _batch(row: sa.RowMapping) -> Batch:
     facts: dict[str, Any] = dict(row)
     del facts["purged_at"]
-    only = facts.pop("only_providers")
-    wish = ProviderWish(None if only is None else tuple(only), facts.pop("allow_fallbacks"))
     usage = Usage(**{name: facts.pop(name) for name in _USAGE})
     facts["endpoint"] = Endpoint(facts["endpoint"])
     facts["status"] = Status(facts["status"])
     facts["ending"] = None if facts["ending"] is None else Status(facts["ending"])
     facts["attribution"] = Attribution(**facts["attribution"])
-    return Batch(**facts, wish=wish, usage=usage)
+    return Batch(**facts, usage=usage)

@@ -1,4 +1,4 @@
-"""A batch with its results, as bytes, in no more memory than a few of them take."""
+"""Results as bytes, in no more memory than a few of them take: in their batch, or line by line."""
 
 from __future__ import annotations
 
@@ -39,6 +39,24 @@ async def with_results(head: bytes, parts: Iterable[Part], blobs: Blobs) -> Asyn
             yield lines[start : start + _PIECE]
         comma = b","
     yield b"]}"
+
+
+async def as_lines(parts: Iterable[Part], blobs: Blobs) -> AsyncIterator[bytes]:
+    """Give results, a line of JSON each, piece by piece.
+
+    Args:
+        parts: Where they are.
+        blobs: The store of them.
+
+    Raises:
+        BlobMissing: A part is gone: the batch was deleted meanwhile.
+        BlobsUnavailable: They cannot be read now.
+        Damaged: A part is not as it was written.
+    """
+    for part in parts:
+        lines = await asyncio.to_thread(unpack, await blobs.get(part.key))
+        for start in range(0, len(lines), _PIECE):
+            yield lines[start : start + _PIECE]
 
 
 def _joined(data: bytes) -> bytes:

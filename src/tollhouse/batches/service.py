@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.batches import lifecycle, policy, repository
+from tollhouse.batches import policy, repository
 from tollhouse.batches.books import folder_of, remove_blobs
 from tollhouse.batches.types import Batch, BatchFilter, Status
 from tollhouse.kernel.errors import (
@@ -153,8 +153,9 @@ class BatchService:
             message = "callback_url: webhooks are not offered; leave it out and poll the batch."
             raise Invalid(message)
         model = policy.find_model(self._market.catalog, asked.model)
+        wish = policy.preferences(asked.provider)
         offers = policy.candidates(
-            model, asked.endpoint, asked.provider, subject.policies, self._market.spoken
+            model, asked.endpoint, wish, subject.policies, self._market.spoken
         )
         estimate = policy.estimate_nano(received.demand, asked.endpoint, offers, self._rules)
         batch = Batch(
@@ -254,8 +255,8 @@ class BatchService:
         return found
 
     async def is_withheld(self, read: Read, batch: Batch) -> bool:
-        """Tell whether a batch that has ended keeps its results until its charge is covered."""
-        if batch.released or batch.status not in lifecycle.HAVE_RESULTS:
+        """Tell whether a batch keeps its results until its charge is covered."""
+        if batch.released or batch.status is Status.FAILED:
             return False
         return not await self._accounting.covers(read, batch.account_id)
 
@@ -264,9 +265,7 @@ class BatchService:
         await repository.release(write, batch.id)
 
     async def parts(self, read: Read, batch: Batch) -> Sequence[Part]:
-        """Return where the results of a batch are; none where it has none to show."""
-        if batch.status not in lifecycle.HAVE_RESULTS:
-            return ()
+        """Return where the results of a batch are: those that there are so far, where it runs."""
         return await repository.parts(read, batch.id)
 
     async def page(

@@ -26,20 +26,13 @@ class Endpoint(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderWish:
-    """Who may run a batch."""
-
-    only: tuple[str, ...] | None = None
-    allow_fallbacks: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Submission:
     """A batch's envelope: everything but its items."""
 
     endpoint: Endpoint
     model: str
-    provider: ProviderWish
+    provider: dict[str, object]
+    """Who may run it: as a request's `provider`."""
     callback_url: str | None = None
 
 
@@ -82,7 +75,8 @@ class Batch:
     endpoint: Endpoint
     model: str
     """As it was asked for; `policy.catalog_name` says which of the catalogue's that is."""
-    wish: ProviderWish
+    wish: dict[str, object]
+    """Who may run it, as it was submitted; `policy.preferences` reads it."""
     status: Status
     created_at: datetime
     expires_at: datetime

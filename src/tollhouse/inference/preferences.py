@@ -54,6 +54,10 @@ class _Provider(Struct):
     max_price: _MaxPrice | None = None
 
 
+PROVIDER_FIELDS: Final = frozenset(_Provider.__struct_fields__)
+"""What `provider` may say."""
+
+
 class _Fallback(Struct):
     model: str
 

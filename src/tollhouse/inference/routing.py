@@ -91,7 +91,7 @@ def ways(  # noqa: PLR0913 - each decides in a way of its own
     for model in models:
         own = [way for way in possible if way.model is model]
         meeting = _meeting(own, preferences, left_out)
-        ranked = sorted(meeting, key=lambda way: _rank(way.endpoint, preferences, cooling))
+        ranked = sorted(meeting, key=lambda way: rank(way.endpoint, preferences, cooling))
         tried = len(ranked) if preferences.allow_fallbacks else 1
         chosen += ranked[:tried]
         for way in ranked[tried:]:
@@ -129,8 +129,15 @@ def _meeting(
 
 
 def _objection(way: Way, wanted: Preferences) -> Reason | None:
-    """Return the preference that speaks against an endpoint; None where none does."""
-    endpoint = way.endpoint
+    """Return the preference that speaks against a way; None where none does."""
+    found = objection(way.endpoint, wanted)
+    if found is None and wanted.require_parameters and _loses(way):
+        found = "require_parameters"
+    return found
+
+
+def objection(endpoint: Endpoint, wanted: Preferences) -> Reason | None:
+    """Return the preference that speaks against an endpoint, whatever it is asked; None if none."""
     found: Reason | None = None
     if wanted.only is not None and not is_named(endpoint, wanted.only):
         found = "only"
@@ -142,8 +149,6 @@ def _objection(way: Way, wanted: Preferences) -> Reason | None:
         found = "data_collection"
     elif wanted.ceiling is not None and not _within(endpoint, wanted.ceiling):
         found = "max_price"
-    elif wanted.require_parameters and _loses(way):
-        found = "require_parameters"
     return found
 
 
@@ -181,9 +186,16 @@ def _within(endpoint: Endpoint, ceiling: Ceiling) -> bool:
     return all(most is None or price <= most for price, most in bounds)
 
 
-def _rank(
-    endpoint: Endpoint, wanted: Preferences, cooling: Callable[[Endpoint], bool]
+def rank(
+    endpoint: Endpoint, wanted: Preferences, cooling: Callable[[Endpoint], bool] = lambda _: False
 ) -> tuple[int, bool, Decimal]:
+    """Return what orders a model's endpoints: the lowest is tried first.
+
+    Args:
+        endpoint: One of them.
+        wanted: What the request says of routing.
+        cooling: Whether an endpoint failed of late.
+    """
     places = (place for place, name in enumerate(wanted.order) if _is(endpoint, name))
     rates = endpoint.price.rates
     price = rates.prompt + rates.completion if wanted.by_price else Decimal(0)

@@ -1,6 +1,6 @@
 """Bodies that are read only after their sender was judged, by a route itself.
 
-    bodies = Bodies(largest=425_000)
+    bodies = Bodies(largest=1_048_576)
     routes.put(..., dependencies=[Depends(gate), Depends(bodies.read)])
     body = bodies.parsed(request, WriteBody)
 

@@ -16,8 +16,11 @@ class BatchSettings(Section):
     body_limit_bytes: Whole = Field(
         default=200_000_000, ge=1024, description="Largest batch as it is submitted, in bytes."
     )
-    item_limit_bytes: Whole = Field(
-        default=1_000_000, ge=1024, description="Largest body of one request of a batch, in bytes."
+    item_limit_bytes: Whole | None = Field(
+        default=None,
+        ge=1024,
+        description="Largest body of one request of a batch, in bytes. Without it that of other "
+        "requests, server.body_limit_bytes.",
     )
     max_items: Whole = Field(default=50_000, ge=1, description="Most requests of a batch.")
     window_hours: Whole = Field(

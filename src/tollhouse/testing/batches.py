@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tollhouse.batches.types import Batch, Endpoint, ProviderWish, Status
+from tollhouse.batches.types import Batch, Endpoint, Status
 from tollhouse.testing.clock import START
 
 
@@ -19,7 +19,7 @@ def batch(**fields: Any) -> Batch:  # noqa: ANN401 - any field of the batch
         key_hash="a" * 64,
         endpoint=Endpoint.CHAT_COMPLETIONS,
         model="acme/large",
-        wish=ProviderWish(),
+        wish={},
         status=Status.VALIDATING,
         created_at=START,
         expires_at=START + timedelta(hours=24),

@@ -19,8 +19,8 @@ LONGEST_NAME: Final = 255
 LONGEST_VALUE: Final = 65_536
 MOST_HOSTS: Final = 100
 MOST_COPIED: Final = 100
-LARGEST_BODY: Final = 425_000
-"""Bytes of a body."""
+LARGEST_BODY: Final = 1_048_576
+"""Bytes of a body; one that long holds more than a secret may, and is refused for that."""
 
 _NAME: Final = re.compile(NAME[1:-1])
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

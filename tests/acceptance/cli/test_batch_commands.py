@@ -209,10 +209,27 @@ def test_half_of_the_results_is_no_file(run: Any, batches: BatchServer, tmp_path
         assert list(tmp_path.iterdir()) == []
 
 
+def test_of_a_batch_that_runs_there_are_the_results_so_far(run: Any, batches: BatchServer) -> None:
+    lines = "".join(f"{json.dumps(each)}\n" for each in RESULTS).encode()
+    batches.answer("GET", HERE, batch("in_progress"))
+    batches.answer("GET", f"{HERE}/results", Answer(lambda: [lines[:50], lines[50:]]))
+    done = run("results", ID)
+    assert (done.code, done.out.encode()) == (5, lines)
+
+
+@pytest.mark.parametrize("half", [b'{"id": ', b'{"id": 1}\n{"id"', b"<html>\n"])
+def test_half_of_the_results_so_far_is_no_file(
+    run: Any, batches: BatchServer, tmp_path: Path, half: bytes
+) -> None:
+    batches.answer("GET", HERE, batch("in_progress"))
+    batches.answer("GET", f"{HERE}/results", Answer(lambda: [half]))
+    run("results", ID, "-o", tmp_path / "out").refused(1)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("seen", "code", "said"),
     [
-        (batch("in_progress"), 1, f"wait with `tollhouse batch show {ID} --watch`"),
         (batch("failed", error={"message": "All are wrong."}), 4, "All are wrong."),
         ({"data": []}, 1, "did not answer with a batch"),
     ],

@@ -6,7 +6,7 @@ from tests.integration.batches.desk import BatchDesk
 from tollhouse.accounting.types import Attribution, Usage
 from tollhouse.batches import repository
 from tollhouse.batches.lifecycle import NEXT
-from tollhouse.batches.types import Batch, BatchFilter, Endpoint, ProviderWish, Sight, Status
+from tollhouse.batches.types import Batch, BatchFilter, Endpoint, Sight, Status
 
 
 def facts_of(status: Status, desk: BatchDesk) -> dict[str, object]:
@@ -40,7 +40,7 @@ async def test_the_guard_in_sql_is_the_table_in_code(desk: BatchDesk, start: Sta
 async def test_every_fact_of_a_batch_is_read_back(desk: BatchDesk) -> None:
     made = await desk.submit(
         endpoint=Endpoint.EMBEDDINGS,
-        wish=ProviderWish(only=("acme", "other/eu"), allow_fallbacks=False),
+        wish={"only": ["acme", "other/eu"], "allow_fallbacks": False},
         attribution=Attribution(app_title="Nightly", user_agent="sdk/1"),
         digest="f" * 64,
         idempotency_key="once",

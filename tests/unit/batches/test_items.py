@@ -1,14 +1,16 @@
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from tollhouse.batches.chunks import item_line
 from tollhouse.batches.items import call_of, read_line
-from tollhouse.batches.types import Endpoint, ProviderWish
+from tollhouse.batches.types import Endpoint
 from tollhouse.identity.policy import subject_of
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.call import Call
+from tollhouse.inference.types import Ceiling, Preferences
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Forbidden, Invalid
 from tollhouse.testing.batches import batch
@@ -108,7 +110,7 @@ def test_who_may_answer_an_item_is_the_batchs_wish_within_its_own(
     own: list[str] | None, wished: tuple[str, ...] | None, only: tuple[str, ...] | None
 ) -> None:
     body = SAID if own is None else {**SAID, "provider": {"only": own}}
-    assert asked(body, wish=ProviderWish(only=wished)).preferences.only == only
+    assert asked(body, wish={"only": wished}).preferences.only == only
 
 
 @pytest.mark.parametrize(
@@ -117,8 +119,29 @@ def test_who_may_answer_an_item_is_the_batchs_wish_within_its_own(
 )
 def test_fallbacks_need_both(own: bool | None, wished: bool | None, may: bool) -> None:  # noqa: FBT001
     body = {**SAID, "provider": {"allow_fallbacks": own}}
-    wish = ProviderWish(allow_fallbacks=wished)
+    wish = {"allow_fallbacks": wished}
     assert asked(body, wish=wish).preferences.allow_fallbacks is may
+
+
+def test_an_items_preferences_hold_within_its_batchs() -> None:
+    own = {"ignore": ["a"], "sort": "price", "max_price": {"prompt": 3, "image": 1}}
+    wish = {
+        "order": ["b"],
+        "ignore": ["c"],
+        "data_collection": "deny",
+        "zdr": True,
+        "require_parameters": True,
+        "max_price": {"prompt": 2, "completion": 5},
+    }
+    assert asked({**SAID, "provider": own}, wish=wish).preferences == Preferences(
+        order=("b",),
+        ignore=("a", "c"),
+        require_parameters=True,
+        deny_data_collection=True,
+        unvouched=True,
+        by_price=True,
+        ceiling=Ceiling(prompt=Decimal(2), completion=Decimal(5), image=Decimal(1)),
+    )
 
 
 def test_what_the_batchs_sender_said_of_itself_holds_for_its_items() -> None:

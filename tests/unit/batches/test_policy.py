@@ -16,11 +16,11 @@ from tollhouse.batches.policy import (
     is_kept,
     sight,
 )
-from tollhouse.batches.types import BatchDemand, Endpoint, ProviderWish, Sight
+from tollhouse.batches.types import BatchDemand, Endpoint, Sight
 from tollhouse.identity.policy import subject_of
 from tollhouse.identity.types import AccessPolicy, KeyKind
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.types import Dialect, Model
+from tollhouse.inference.types import Ceiling, Dialect, Model, Preferences
 from tollhouse.inference.types import Endpoint as Offer
 from tollhouse.kernel.errors import Forbidden, Invalid, RateLimited, Unprocessable
 from tollhouse.testing.batches import batch
@@ -28,7 +28,7 @@ from tollhouse.testing.builders import api_key
 from tollhouse.testing.clock import START
 
 RULES = BatchRules(per_hour=3, most_open=2)
-NOBODY = ProviderWish()
+NOBODY = Preferences()
 MICRO = Decimal("0.000001")
 
 
@@ -87,7 +87,7 @@ def test_a_model_that_does_not_answer_an_endpoint_is_named_with_it() -> None:
 
 def test_only_those_may_run_it_that_the_batch_names() -> None:
     both = model("m", offer("acme"), offer("other/eu"))
-    wish = ProviderWish(only=("Other",))
+    wish = Preferences(only=("Other",))
     found = candidates(both, Endpoint.CHAT_COMPLETIONS, wish, (), spoken)
     assert [each.provider for each in found] == ["other/eu"]
 
@@ -95,14 +95,43 @@ def test_only_those_may_run_it_that_the_batch_names() -> None:
 def test_who_names_nobody_that_there_is_learns_who_there_is() -> None:
     both = model("m", offer("acme"), offer("other"))
     with pytest.raises(Invalid, match=r"^provider\.only: .* there are: acme, other\.$"):
-        candidates(both, Endpoint.CHAT_COMPLETIONS, ProviderWish(only=("x",)), (), spoken)
+        candidates(both, Endpoint.CHAT_COMPLETIONS, Preferences(only=("x",)), (), spoken)
 
 
 def test_without_fallbacks_the_first_alone_may_run_it() -> None:
     both = model("m", offer("acme"), offer("other"))
-    wish = ProviderWish(allow_fallbacks=False)
+    wish = Preferences(allow_fallbacks=False)
     found = candidates(both, Endpoint.CHAT_COMPLETIONS, wish, (), spoken)
     assert [each.provider for each in found] == ["acme"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "providers"),
+    [
+        (Preferences(order=("other",)), ["other", "acme"]),
+        (Preferences(ignore=("acme",)), ["other"]),
+        (Preferences(by_price=True), ["other", "acme"]),
+        (Preferences(order=("other",), allow_fallbacks=False), ["other"]),
+        (Preferences(ceiling=Ceiling(prompt=Decimal(2))), ["other"]),
+    ],
+)
+def test_a_batch_chooses_its_providers_as_a_request_does(
+    wish: Preferences, providers: list[str]
+) -> None:
+    both = model("m", offer("acme", 3), offer("other", 1))
+    found = candidates(both, Endpoint.CHAT_COMPLETIONS, wish, (), spoken)
+    assert [each.provider for each in found] == providers
+
+
+def test_a_wish_that_nobody_meets_is_named() -> None:
+    with pytest.raises(Invalid, match=r"^provider\.data_collection: none of them runs"):
+        candidates(
+            CATALOG.find("acme/large"),
+            Endpoint.CHAT_COMPLETIONS,
+            Preferences(deny_data_collection=True),
+            (),
+            spoken,
+        )
 
 
 def test_what_a_policy_blocks_is_refused_before_anything_is_stored() -> None:

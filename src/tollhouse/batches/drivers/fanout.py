@@ -545,7 +545,7 @@ class _Sent:
 
 def _first_provider(catalog: Catalog, batch: Batch, model: str) -> str:
     with suppress(TollhouseError):
-        offers = policy.named(catalog.find(model).endpoints, batch.wish)
+        offers = policy.ranked(catalog.find(model).endpoints, policy.preferences(batch.wish))
         if offers:
             return offers[0].provider
     return ""

@@ -1,8 +1,10 @@
 """The envelope of a batch: what its fields have to be.
 
-Source: the public gateway's batch submit body; of `provider` its client library has the two fields
-below alone. Fields of the envelope that nobody knows are ignored, as everywhere on the wire; those
-of `provider` are refused, since a wish that is not granted could cost money.
+`provider` says what it says in a request. Fields of the envelope that nobody knows are ignored, as
+everywhere on the wire; those of `provider` are refused, since a wish that is not granted could cost
+money.
+
+Source: the public gateway's batch submit body.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tollhouse.batches.types import Endpoint, ProviderWish, Submission
+from tollhouse.batches.types import Endpoint, Submission
+from tollhouse.inference.preferences import PROVIDER_FIELDS, read_preferences
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.findings import finding
 
@@ -22,16 +25,11 @@ if TYPE_CHECKING:
 _LONGEST_URL: Final = 2_048
 
 
-class _Provider(msgspec.Struct, forbid_unknown_fields=True):
-    only: list[Annotated[str, msgspec.Meta(min_length=1)]] | None = None
-    allow_fallbacks: bool | None = None
-
-
 class _Envelope(msgspec.Struct):
     endpoint: Endpoint
     model: Annotated[str, msgspec.Meta(min_length=1)]
     completion_window: Literal["24h"] = "24h"
-    provider: _Provider | None = None
+    provider: dict[str, object] | None = None
     callback_url: Annotated[str, msgspec.Meta(max_length=_LONGEST_URL)] | None = None
 
 
@@ -47,23 +45,22 @@ def read_envelope(fields: Mapping[str, bytes]) -> Submission:
     Raises:
         Invalid: One is missing or wrong; the message names it.
     """
-    found = _envelope(fields)
+    given = {name: msgspec.Raw(value) for name, value in fields.items()}
+    found = _envelope(given)
     if found.callback_url is not None and not _is_https(found.callback_url):
         message = "callback_url: has to be an https address"
         raise Invalid(message)
-    wish = found.provider or _Provider()
-    return Submission(
-        found.endpoint,
-        found.model,
-        ProviderWish(None if wish.only is None else tuple(wish.only), wish.allow_fallbacks),
-        found.callback_url,
-    )
+    wish = found.provider or {}
+    unknown = next((name for name in wish if name not in PROVIDER_FIELDS), None)
+    if unknown is not None:
+        raise Invalid(f"provider: has no field {unknown!r}")
+    read_preferences(given)
+    return Submission(found.endpoint, found.model, wish, found.callback_url)
 
 
-def _envelope(fields: Mapping[str, bytes]) -> _Envelope:
-    known = {name: msgspec.Raw(value) for name, value in fields.items()}
+def _envelope(given: Mapping[str, msgspec.Raw]) -> _Envelope:
     try:
-        return _read(msgspec.json.encode(known))
+        return _read(msgspec.json.encode(given))
     except msgspec.ValidationError as error:
         path, what = finding(error)
         place = path.removeprefix(".")

@@ -35,7 +35,7 @@ class IntakeLimits:
     body_bytes: int = 200_000_000
     """All of what is submitted."""
     items: int = 50_000
-    item_bytes: int = 1_000_000
+    item_bytes: int = 33_554_432
     """The `body` of one item."""
 
 

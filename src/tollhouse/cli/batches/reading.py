@@ -93,6 +93,24 @@ class BatchReader:
             mark = await self._text.mark(",]")
 
 
+async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Value]:
+    """Yield the values of JSON Lines, in pieces of any size.
+
+    Raises:
+        Broken: A line is no JSON, or the last one has no end.
+    """
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            try:
+                yield Value(line.decode(), json.loads(line))
+            except (ValueError, RecursionError):
+                raise Broken("a line is no JSON") from None
+    if rest:
+        raise Broken("it ends in the middle")
+
+
 class _Text:
     """JSON that comes in pieces."""
 

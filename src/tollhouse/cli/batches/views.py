@@ -16,6 +16,7 @@ ENDED: Final = frozenset((COMPLETED, "failed", "expired", "cancelled"))
 """Statuses that nothing follows."""
 SOME_FAILED: Final = 3
 ENDED_OTHERWISE: Final = 4
+UNFINISHED: Final = 5
 
 
 def batch_report(batch: Item, *, exit_code: int = 0) -> Report:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tollhouse.cli.batches.formats import Format
-from tollhouse.cli.batches.views import batch_report, columns, exit_code_of
+from tollhouse.cli.batches.views import ENDED, UNFINISHED, batch_report, columns, exit_code_of
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import control_command, noun
 from tollhouse.cli.failures import CommandFailed
@@ -213,17 +213,20 @@ async def results(
     ] = Format.TOLLHOUSE,
     force: Force = False,
 ) -> Written:
-    """Write the results of a batch that has ended as JSON Lines, one for each request.
+    """Write the results of a batch as JSON Lines, one for each request.
 
+    Of a batch that runs these are the results so far, and the exit code is 5.
     They come in no order: custom_id says whose a result is.
     """
     from tollhouse.cli.batches.results import write_results
     from tollhouse.cli.sinks import opened
 
     with opened(output, force=force) as sink:
-        async with server.download(f"/batches/{segment(batch)}") as pieces:
-            tally = await write_results(pieces, form, sink)
-    return Written(f"{tally.results:,} results, {tally.failed:,} of them failed.")
+        tally, found = await write_results(server, batch, form, sink)
+    note = f"{tally.results:,} results, {tally.failed:,} of them failed."
+    if found["status"] in ENDED:
+        return Written(note)
+    return Written(f"{note} {batch} is {found['status']}: these are not all.", exit_code=UNFINISHED)
 
 
 @control_command(app, "cancel", "tollhouse batch cancel batch_...", by_key=True)

@@ -38,7 +38,7 @@ from tollhouse.vault.endpoints.wire import (
 from tollhouse.vault.service import SecretsPage, VaultService
 from tollhouse.vault.types import NewSecret, Verdict
 
-_BODIES: Final = Bodies(policy.LARGEST_BODY)
+_BODIES: Final = Bodies(policy.LARGEST_BODY, declared=True)
 _INTERN: Final = "internId"
 _TAG: Final = "Vault"
 

@@ -125,7 +125,7 @@ def refusals(caller, manager, batch_id: str) -> dict:
             "empty": creates(requests=[]),
             "empty id": creates(requests=[{"custom_id": "", "body": one}]),
             "twice": creates(requests=twice),
-            "large": creates(requests=requests_of(said("a" * 1_100_000))),
+            "large": creates(requests=requests_of(said("a" * 34_000_000))),
             "unknown model": creates(model="nobody/nothing"),
             "variant": creates(model=f"{MODEL}:nitro"),
             "callback": creates(callback_url="https://hooks.example/batches"),

@@ -18,7 +18,7 @@ from tollhouse.batches.ingest import process
 from tollhouse.batches.ingest.intake import IntakeLimits
 from tollhouse.batches.ingest.process import ChildGone
 from tollhouse.batches.ingest.receiver import Receiver
-from tollhouse.batches.types import BatchDemand, Endpoint, ProviderWish, StoredChunk, Submission
+from tollhouse.batches.types import BatchDemand, Endpoint, StoredChunk, Submission
 from tollhouse.kernel.errors import Bug, Invalid, PayloadTooLarge, Unprocessable
 from tollhouse.storage.blobs.port import BlobExists, BlobsFull, BlobsUnavailable
 
@@ -77,9 +77,7 @@ async def test_items_are_stored_and_counted(blobs: MemoryBlobs, in_process_bytes
     entries[4] = item("open", messages=[{"content": [{"type": "image_url"}]}])
     body = submitted(*entries, endpoint="/v1/messages", provider={"only": ["acme"]})
     received = await receiver(blobs, in_process_bytes).receive(in_pieces(body, 1_000), FOLDER)
-    assert received.submission == Submission(
-        Endpoint.MESSAGES, "acme/large", ProviderWish(("acme",))
-    )
+    assert received.submission == Submission(Endpoint.MESSAGES, "acme/large", {"only": ["acme"]})
     assert await stored_items(blobs, received.chunks) == entries
     assert received.digest == hashlib.sha256(body).hexdigest()
     demand = received.demand
@@ -173,7 +171,7 @@ class TestRefusals:
         (Invalid, submitted(item(), endpoint="/v1/images")),
         (Invalid, submitted(item(), model="")),
         (Invalid, submitted(item(), completion_window="48h")),
-        (Invalid, submitted(item(), provider={"order": []})),
+        (Invalid, submitted(item(), provider={"order": 5})),
         (Invalid, submitted(item(), callback_url="http://hooks.example/\u2028")),
         (Invalid, submitted(item(), item(""))),
         (Invalid, submitted(item("\ud800"))),
