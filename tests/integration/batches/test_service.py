@@ -173,7 +173,7 @@ async def test_who_answers_for_its_key_then_is_noted_and_reserved_of(office: Off
         (body(model="simulated/echo:free"), Unprocessable),
         (body(endpoint="/v1/embeddings", model="simulated/nobody"), Invalid),
         (body(provider={"only": ["nobody"]}), Invalid),
-        (body(provider={"order": ["acme"]}), Invalid),
+        (body(provider={"colour": "red"}), Invalid),
         (body(callback_url="https://acme.example/hook"), Invalid),
         (body(requests=[]), Invalid),
         (body()["requests"][:1] and b'{"requests": [', Invalid),
