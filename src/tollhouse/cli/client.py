@@ -300,7 +300,7 @@ async def connect(target: Remote | Folder) -> AsyncGenerator[Server]:
         async with _remote(target) as server:
             yield server
         return
-    data_dir = _data_dir(target)
+    data_dir = data_dir_of(target)
     control_socket = DataFolder(data_dir).control_socket
     if target.api_key is not None:
         async with _at_address_of(data_dir, target.api_key) as server:
@@ -314,7 +314,12 @@ async def connect(target: Remote | Folder) -> AsyncGenerator[Server]:
         yield server
 
 
-def _data_dir(target: Folder) -> Path:
+def data_dir_of(target: Folder) -> Path:
+    """Return the data folder that a command means.
+
+    Raises:
+        StartError: The path leads nowhere.
+    """
     from tollhouse.settings.loader import locate
 
     return locate(config=target.config, env=os.environ, data_dir=target.data_dir)

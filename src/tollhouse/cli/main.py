@@ -17,6 +17,8 @@ import sys
 from typing import Annotated
 
 import typer
+import typer.core
+import typer.main
 
 from tollhouse.cli.commands import (
     accounts,
@@ -40,6 +42,7 @@ from tollhouse.cli.commands import (
 from tollhouse.cli.commands.bootstrap import bootstrap
 from tollhouse.cli.commands.estimate import estimate
 from tollhouse.cli.commands.migrate import migrate
+from tollhouse.cli.commands.status import status
 from tollhouse.cli.commands.version import version
 from tollhouse.cli.control import control_command, examples
 from tollhouse.cli.failures import CommandFailed
@@ -53,7 +56,7 @@ app = typer.Typer(
     "`tollhouse serve` runs it. All other commands talk to the server of the data folder, or do "
     "its work while none runs; --base-url names a remote one.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -101,6 +104,7 @@ control_command(
     "tollhouse estimate --endpoint messages - --json --base-url URL",
     by_key=True,
 )(estimate)
+app.command(epilog=examples("tollhouse status", "tollhouse status --json"))(status)
 app.command(epilog=examples("tollhouse version"))(version)
 
 
@@ -108,7 +112,8 @@ def main() -> int:
     """Run the command line and return its exit code."""
     _prepare_streams()
     try:
-        app(prog_name="tollhouse")
+        command = typer.main.get_command(app)
+        command(_json_at_its_command(command, sys.argv[1:]), prog_name="tollhouse")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except (StartError, CommandFailed) as error:
@@ -117,6 +122,23 @@ def main() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+def _json_at_its_command(command: object, args: list[str]) -> list[str]:
+    """Move a `--json` that stands before the command behind it, where its option is."""
+    at, early = 0, 0
+    while isinstance(command, typer.core.TyperGroup) and at < len(args):
+        if args[at] == "--json":
+            early += 1
+        elif args[at].startswith("-"):
+            break
+        else:
+            command = command.commands.get(args[at])
+        at += 1
+    if not early:
+        return args
+    before = [each for each in args[:at] if each != "--json"]
+    return [*before, "--json", *args[at:]]
 
 
 def _prepare_streams() -> None:

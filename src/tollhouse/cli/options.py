@@ -1,10 +1,14 @@
 """Options that several commands have."""
 
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.output import one_line
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 DataDir = Annotated[
@@ -102,6 +106,26 @@ PlainHttp = Annotated[
         help="Whether what runs for it may reach hosts without TLS; off unless set.",
     ),
 ]
+
+
+def yes_to(question: str) -> Any:  # noqa: ANN401 - an annotation that only typer reads
+    """Return the option `--yes` of a command that deletes, which asks on a terminal without it.
+
+    Args:
+        question: With the names of the command's arguments in braces.
+    """
+
+    def confirmed(context: typer.Context, yes: bool) -> bool:
+        if yes or not sys.stdin.isatty():
+            return yes
+        print(one_line(question.format(**context.params)), "[y/N] ", end="", file=sys.stderr)
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            message = "nothing was deleted"
+            raise CommandFailed(message)
+        return True
+
+    return typer.Option("--yes", callback=confirmed, help="Do not ask, as in a pipe.")
 
 
 def switches(

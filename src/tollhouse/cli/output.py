@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from tollhouse.cli.failures import CommandFailed
 
 Item = Mapping[str, Any]
 NOTHING = "-"
+GAP = "  "
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Style:
 
     json: bool = False
     terminal: bool = False
+    width: int | None = None
+    """Characters of a line on the terminal, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,9 @@ def field(name: str, title: str | None = None) -> Column:
 
 def style(*, as_json: bool) -> Style:
     """Return the style for this process's standard output."""
-    return Style(json=as_json, terminal=sys.stdout.isatty())
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
+    return Style(json=as_json, terminal=terminal, width=width)
 
 
 def show(shown: Shown, how: Style) -> None:
@@ -208,8 +215,21 @@ def _listing(listing: Listing, how: Style) -> str:
         return "\n".join(_tabbed(rows))
     if not rows:
         return "none"
-    lines = _aligned([[column.title.upper() for column in listing.columns], *rows])
-    return "\n".join([*lines, "", listing.note] if listing.note else lines)
+    table = [[column.title.upper() for column in listing.columns], *rows]
+    shown = _columns_in(table, how.width)
+    lines = _aligned([row[:shown] for row in table])
+    notes = [listing.note] if listing.note else []
+    if shown < len(listing.columns):
+        rest = ", ".join(column.title for column in listing.columns[shown:])
+        notes.append(f"No room here for: {rest}. A wider terminal, a pipe and --json have them.")
+    return "\n".join([*lines, *(line for note in notes for line in ("", note))])
+
+
+def _columns_in(table: Sequence[Sequence[str]], width: int | None) -> int:
+    """Return how many columns fit into a line, the first in any case."""
+    ends = accumulate(max(map(len, column)) + len(GAP) for column in zip(*table, strict=True))
+    fitting = sum(1 for end in ends if width is None or end - len(GAP) <= width)
+    return max(1, fitting)
 
 
 def _cell(column: Column, item: Item, how: Style) -> str:
@@ -224,6 +244,6 @@ def _tabbed(rows: Sequence[Sequence[str]]) -> list[str]:
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]

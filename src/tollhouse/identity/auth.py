@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tollhouse.identity import repository
-from tollhouse.identity.keys import PREFIX, hash_key
+from tollhouse.identity.keys import PREFIXES, hash_key
 from tollhouse.identity.policy import answered_for, subject_of, usable
 from tollhouse.kernel.errors import Unauthenticated
 
@@ -77,7 +77,7 @@ class Authenticator:
             Unauthenticated: There is no such key, or it is disabled, expired or deleted, or the
                 key is that answers for it.
         """
-        if not text.startswith(PREFIX) or len(text) > _LONGEST_KEY:
+        if not text.startswith(PREFIXES) or len(text) > _LONGEST_KEY:
             raise Unauthenticated(INVALID_KEY)
         secret_hash = hash_key(text)
         known = self._known.get(secret_hash)

@@ -1,7 +1,7 @@
 """An API key and its text: how both are made, and how the text is recognised, hashed and shown.
 
-A key is `sk-th-v1-` and 256 random bits. Only its SHA-256 is stored: the text has full entropy,
-so a slow password hash would add cost to every request and no safety.
+A key is its kind's prefix and 256 random bits. Only its SHA-256 is stored: the text has full
+entropy, so a slow password hash would add cost to every request and no safety.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from tollhouse.identity.types import ApiKey, IssuedKey
+from tollhouse.identity.types import ApiKey, IssuedKey, KeyKind
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tollhouse.kernel.ids import IdSource
 
 PREFIX = "sk-th-v1-"
+MANAGEMENT_PREFIX = "sk-th-mgmt-v1-"
+"""Of management keys; earlier ones begin as all others do, and stay in force."""
+PREFIXES = (PREFIX, MANAGEMENT_PREFIX)
 _SHOWN_HEAD = 3
 _SHOWN_TAIL = 3
 
@@ -26,7 +29,7 @@ def new_key(
     ids: IdSource, account_id: str, workspace_id: str, wanted: NewKey, now: datetime
 ) -> IssuedKey:
     """Return a key of a workspace that is stored nowhere yet."""
-    text = new_key_text(ids)
+    text = new_key_text(ids, MANAGEMENT_PREFIX if wanted.kind is KeyKind.MANAGEMENT else PREFIX)
     digest = hash_key(text)
     key = ApiKey(
         hash=digest,
@@ -47,9 +50,9 @@ def new_key(
     return IssuedKey(key, text)
 
 
-def new_key_text(ids: IdSource) -> str:
+def new_key_text(ids: IdSource, prefix: str = PREFIX) -> str:
     """Return the text of a new key."""
-    return PREFIX + ids.key_material()
+    return prefix + ids.key_material()
 
 
 def hash_key(text: str) -> str:
@@ -59,5 +62,6 @@ def hash_key(text: str) -> str:
 
 def mask_key(text: str) -> str:
     """Return the label of a key, `sk-th-v1-abc...xyz`: enough to recognise, useless to a thief."""
-    random = text.removeprefix(PREFIX)
-    return f"{PREFIX}{random[:_SHOWN_HEAD]}...{random[-_SHOWN_TAIL:]}"
+    prefix = MANAGEMENT_PREFIX if text.startswith(MANAGEMENT_PREFIX) else PREFIX
+    random = text.removeprefix(prefix)
+    return f"{prefix}{random[:_SHOWN_HEAD]}...{random[-_SHOWN_TAIL:]}"

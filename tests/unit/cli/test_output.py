@@ -82,3 +82,14 @@ def test_what_cannot_be_printed_of_a_name_is_visible() -> None:
 def test_two_names_never_look_alike(one: str, other: str) -> None:
     assert visible(one).isprintable()
     assert (visible(one) == visible(other)) == (one == other)
+
+
+def test_a_table_names_the_columns_for_which_there_is_no_room() -> None:
+    listing = Listing(
+        [{"a": "x" * 10, "b": "y" * 10, "c": "z"}], [field("a"), field("b"), field("c")]
+    )
+    text = rendered(listing, Style(terminal=True, width=22))
+    assert max(map(len, text.splitlines()[:2])) <= 22
+    assert "No room here for: c." in text
+    assert "No room" not in rendered(listing, Style(terminal=True, width=25))
+    assert "No room" not in rendered(listing, Style(width=5))

@@ -10,9 +10,8 @@ from tollhouse.cli.batches.formats import Format
 from tollhouse.cli.batches.views import ENDED, UNFINISHED, batch_report, columns, exit_code_of
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import control_command, noun
-from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.options import Force, Output
-from tollhouse.cli.output import Listing, Record, Report, Written, one_line
+from tollhouse.cli.options import Force, Output, yes_to
+from tollhouse.cli.output import Listing, Record, Report, Written
 from tollhouse.cli.values import header_text, segment
 
 app = noun(
@@ -235,18 +234,6 @@ async def cancel(server: Server, batch: Id) -> Report:
     return batch_report(await server.send("POST", f"/batches/{segment(batch)}/cancel"))
 
 
-def _confirmed(context: typer.Context, yes: bool) -> bool:
-    """Ask before a batch is deleted, where there is somebody to ask."""
-    if yes or not sys.stdin.isatty():
-        return yes
-    question = f"Delete {context.params['batch']} with its requests and results? [y/N] "
-    print(one_line(question), end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-        message = "nothing was deleted"
-        raise CommandFailed(message)
-    return True
-
-
 @control_command(
     app,
     "delete",
@@ -257,10 +244,7 @@ def _confirmed(context: typer.Context, yes: bool) -> bool:
 async def delete(
     server: Server,
     batch: Id,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", callback=_confirmed, help="Do not ask, as in a pipe."),
-    ] = False,
+    yes: Annotated[bool, yes_to("Delete {batch} with its requests and results?")] = False,
 ) -> Report:
     """Delete a batch that has ended, with its requests and results; what it cost stays booked."""
     del yes  # it is asked before the server is

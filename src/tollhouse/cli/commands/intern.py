@@ -10,6 +10,7 @@ from tollhouse.cli.commands import intern_archives
 from tollhouse.cli.control import changes, control_command, noun, some
 from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.interns.lookup import all_interns, find_intern, path_of
+from tollhouse.cli.options import yes_to
 from tollhouse.cli.output import (
     Column,
     Listing,
@@ -210,8 +211,10 @@ async def delete(
         typer.Option("--lose-files", help="Delete it also where its files cannot be archived."),
     ] = False,
     no_wait: NoWait = False,
+    yes: Annotated[bool, yes_to("Delete the intern {intern} with its vault?")] = False,
 ) -> Report:
     """Remove an intern with its vault; its files are archived first."""
+    del yes  # it is asked before the server is
     found = await find_intern(server, intern)
     body = {"acknowledge_workspace_loss": lose_files}
     await server.send("DELETE", path_of(found), body)

@@ -9,7 +9,7 @@ import typer
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
-from tollhouse.cli.options import Account, OneAccount
+from tollhouse.cli.options import Account, OneAccount, yes_to
 from tollhouse.cli.output import Column, Item, Listing, Record, field
 from tollhouse.cli.policies import PolicyFile, with_policy
 from tollhouse.cli.references import all_keys, chosen_account, key_hash, user_id, workspace_id
@@ -87,7 +87,12 @@ IncludeByok = Annotated[
 )
 async def create(
     server: Server,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="What people call it.")
+    ] = None,
+    named: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="The same, as an option.")
+    ] = None,
     kind: Annotated[
         Kind,
         typer.Option(help="api: inference. management: everything else of its account."),
@@ -116,8 +121,11 @@ async def create(
     account: Account = None,
 ) -> Record:
     """Make a key and show its text, this once."""
+    if (name is None) is (named is None):
+        message = "give the key one name: `tollhouse keys create NAME`"
+        raise StartError(message)
     body = changes(
-        name=name,
+        name=name or named,
         kind=kind.value,
         operator=operator or None,
         workspace_id=await _workspace(server, workspace, account),
@@ -183,7 +191,10 @@ async def set_(
     policy: PolicyFile = None,
     account: OneAccount = None,
 ) -> Record:
-    """Change what is given of a key; in force at once."""
+    """Change a key's name, workspace, limit or policy, or disable it; what is not given stays.
+
+    All of it is in force at once. The key's text stays what it is and cannot be shown.
+    """
     chosen = await chosen_account(server, account)
     moved = await _workspace(server, workspace, chosen)
     body = changes(name=name, disabled=disabled, workspace_id=moved)
@@ -197,8 +208,14 @@ async def set_(
 
 
 @control_command(app, "delete", "tollhouse keys delete 3fa94c1be0d7")
-async def delete(server: Server, key: Hash, account: OneAccount = None) -> Record:
+async def delete(
+    server: Server,
+    key: Hash,
+    account: OneAccount = None,
+    yes: Annotated[bool, yes_to("Revoke the key {key} for ever?")] = False,
+) -> Record:
     """Revoke a key for ever; in force at once."""
+    del yes  # it is asked before the server is
     return Record(await server.send("DELETE", await _path(server, key, account)))
 
 

@@ -7,7 +7,7 @@ import typer
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun
-from tollhouse.cli.options import Account
+from tollhouse.cli.options import Account, yes_to
 from tollhouse.cli.output import Listing, Record, Report, field, one_line
 from tollhouse.cli.references import intern_id, workspace_id
 from tollhouse.cli.values import segment
@@ -109,8 +109,14 @@ async def list_(server: Server, intern: OfIntern = None) -> Listing:
     "tollhouse vault delete crm_key --intern ada",
     by_key=True,
 )
-async def delete(server: Server, name: Name, intern: OfIntern = None) -> Record:
+async def delete(
+    server: Server,
+    name: Name,
+    intern: OfIntern = None,
+    yes: Annotated[bool, yes_to("Delete the secret {name}?")] = False,
+) -> Record:
     """Delete a secret; no request receives it from then on."""
+    del yes  # it is asked before the server is
     await server.send("DELETE", f"{await _vault(server, intern)}/{segment(name)}")
     return Record({"name": name, "deleted": True})
 

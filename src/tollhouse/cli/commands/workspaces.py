@@ -6,7 +6,7 @@ import typer
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import changes, control_command, noun, some
-from tollhouse.cli.options import Account, PlainHttp, Programme, VaultWrites, switches
+from tollhouse.cli.options import Account, PlainHttp, Programme, VaultWrites, switches, yes_to
 from tollhouse.cli.output import Listing, Record, field
 from tollhouse.cli.policies import PolicyFile, with_policy
 from tollhouse.cli.references import workspace_id
@@ -124,8 +124,10 @@ async def delete(
         bool, typer.Option("--confirm-default", help="Needed to delete the default workspace.")
     ] = False,
     account: Account = None,
+    yes: Annotated[bool, yes_to("Delete the workspace {workspace}?")] = False,
 ) -> Record:
     """Delete a workspace; its keys have to be deleted before."""
+    del yes  # it is asked before the server is
     query = {"confirm_default_workspace_deletion": confirm_default, "account_id": account}
     path = f"/workspaces/{segment(await workspace_id(server, workspace, account))}"
     return Record(await server.send("DELETE", path, query=query))

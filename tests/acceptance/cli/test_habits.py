@@ -1,0 +1,71 @@
+"""What people try first on any command line."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.cli.command import CommandRunner
+
+if TYPE_CHECKING:
+    from tests.acceptance.server_process import ServerProcess
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Path:
+    """A data folder that nobody serves, for all tests of this file."""
+    return shutil.copytree(template, tmp_path_factory.mktemp("habits") / "data")
+
+
+@pytest.mark.parametrize("command", [[], ["keys"], ["keys", "create"], ["serve"]])
+def test_h_is_help(runner: CommandRunner, command: list[str]) -> None:
+    done = runner.run(*command, "-h")
+    assert (done.code, "Usage: tollhouse" in done.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "args", [["--json", "keys", "list"], ["keys", "--json", "list"], ["keys", "list", "--json"]]
+)
+def test_json_may_stand_anywhere(runner: CommandRunner, folder: Path, args: list[str]) -> None:
+    assert len(runner.run(*args, "--data-dir", folder).json()) >= 2
+
+
+def test_completion_is_offered(runner: CommandRunner) -> None:
+    asked = {
+        "_TOLLHOUSE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "tollhouse ke",
+        "COMP_CWORD": "1",
+    }
+    assert runner.run(env=asked).out.split() == ["key", "keys"]
+
+
+def test_a_name_may_be_an_option(runner: CommandRunner, folder: Path) -> None:
+    on = ("--data-dir", folder, "--json")
+    assert runner.run("keys", "create", "--name", "ci", *on).json()["name"] == "ci"
+    assert "tollhouse keys create NAME" in runner.run("keys", "create", *on).refused(2)
+
+
+def test_a_management_key_looks_like_one(runner: CommandRunner, folder: Path) -> None:
+    on = ("--data-dir", folder, "--json")
+    made = runner.run("keys", "create", "boss", "--kind", "management", *on).json()
+    assert made["key"].startswith("sk-th-mgmt-v1-")
+    assert runner.run("keys", "create", "ci2", *on).json()["key"].startswith("sk-th-v1-")
+    label = runner.run("keys", "show", "boss", *on).json()["label"]
+    assert label == f"sk-th-mgmt-v1-{made['key'][14:17]}...{made['key'][-3:]}"
+
+
+def test_the_status_of_a_server_needs_no_key(
+    runner: CommandRunner, server: "ServerProcess"
+) -> None:
+    for where in (("--data-dir", server.data_dir), ("--base-url", server.origin)):
+        found = runner.run("status", *where, "--json").json()
+        assert (found["status"], found["address"]) == ("ready", server.origin)
+
+
+def test_the_status_of_no_server_is_told_without_starting_one(
+    runner: CommandRunner, tmp_path: Path
+) -> None:
+    done = runner.run("status", "--data-dir", tmp_path)
+    assert (done.code, "not running" in done.out) == (1, True)
+    assert list(tmp_path.iterdir()) == []
