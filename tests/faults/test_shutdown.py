@@ -41,6 +41,17 @@ async def test_a_running_stream_finishes_before_the_server_ends(
         assert await asyncio.to_thread(server.process.wait, 20) == 0
 
 
+async def test_a_terminal_that_closes_lets_streams_end(
+    upstream: UpstreamProcess, tmp_path: Path
+) -> None:
+    with start_server(tmp_path, config=upstream.config(MODELS)) as server:
+        stream = await begin(server, "cutter/short", upstream)
+        for _ in range(2):
+            server.process.send_signal(signal.SIGHUP)
+        assert "usage" in assert_legal(await stream)
+        assert await asyncio.to_thread(server.process.wait, 20) == 0
+
+
 async def test_a_stream_that_outlasts_the_limit_gets_its_error_chunk_and_is_booked(
     upstream: UpstreamProcess, tmp_path: Path
 ) -> None:

@@ -6,9 +6,9 @@ The order keeps a failed start from leaving anything half-made:
     the folder is ours   schema, first account, charges that a killed process left in the journal
     recovering           the port answers; requests for batches and interns wait until what a
                          killed process left of them is tidied
-    serving              until SIGTERM or SIGINT
+    serving              until SIGTERM, SIGINT or SIGHUP
     stopping             no new requests; running ones finish; charges are settled; exit code 0
-                         a second signal: exit code 1 at once
+                         a second SIGTERM or SIGINT: exit code 1 at once
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ from tollhouse.apps.vaulting import open_keys
 from tollhouse.kernel.start import StartError
 from tollhouse.observability.logging import configure_logging
 from tollhouse.storage.data_folder import DataFolder
+from tollhouse.storage.postgresql import join_servers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from asyncpg import Connection, Record
 
     from tollhouse.apps.ground import Ground
     from tollhouse.settings.sections import Settings
@@ -89,6 +92,7 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
     catalog, folder, listener = ground.catalog, ground.folder, ground.listener
     core = build_core(ground.url, settings)
     gateway: Gateway | None = None
+    presence: Connection[Record] | None = None
     try:
         await ground.schema_made()
         await bring_up_to_date(core.database)
@@ -101,12 +105,30 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
             await gateway.egressing.programs.sweep(OPERATOR)
         await _recover_charges(gateway)
         gateway.recovery.begin()
+        if core.database.dialect == "postgresql":
+            presence = await _join_servers(core)
         models = [model.id for model in catalog.models]
         started = Started(ground.address, folder, first, models[0] if models else None)
         await _serve_until_stopped(settings, gateway, listener, lambda: announce(started))
     finally:
+        if presence is not None:
+            await presence.close()
         await (core.database if gateway is None else gateway).close()
     return 0
+
+
+async def _join_servers(core: Core) -> Connection[Record]:
+    """Say to other servers of the database that this one is there, and warn if there are any."""
+    presence, others = await join_servers(core.database.url)
+    if others:
+        _log.warning(
+            "database_shared",
+            others=others,
+            advice="each server counts limits, budgets and requests under way for itself, so that "
+            "together they may let a key or a balance end lower than it should; charges stay "
+            "exact. Run one server on a database.",
+        )
+    return presence
 
 
 async def _recover_charges(gateway: Gateway) -> None:
@@ -230,6 +252,9 @@ def _stop_on_signals() -> asyncio.Event:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    # A terminal that closes may send it more than once: nobody insists by that.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+        loop.add_signal_handler(signal.SIGHUP, stop.set)
     return stop
 
 

@@ -131,7 +131,8 @@ class ServerSettings(Section):
         "and put their models into the catalogue, free of charge.",
     )
     shutdown_seconds: Seconds = Field(
-        default=30.0, description="How long running requests may take to finish after SIGTERM."
+        default=30.0,
+        description="How long running requests may take to finish after SIGTERM or SIGHUP.",
     )
     core_dumps: bool = Field(
         default=False,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 STATEMENT_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
+_SERVING = (0x746F6C6C, 0x73727665)
+"""The advisory lock that every server of a database shares."""
 
 
 async def connect(
@@ -39,6 +41,31 @@ async def connect(
         timeout=_CONNECT_SECONDS,
         command_timeout=statement_seconds,
     )
+
+
+async def join_servers(url: sa.URL) -> tuple[asyncpg.Connection[asyncpg.Record], int]:
+    """Say that this process serves a database, for as long as a connection is open.
+
+    Returns:
+        The connection, and how many other processes say the same.
+
+    Raises:
+        OSError: The server cannot be reached.
+        asyncpg.PostgresError: It refuses us.
+    """
+    connection = await connect(url)
+    try:
+        await connection.execute("SELECT pg_advisory_lock_shared($1, $2)", *_SERVING)
+        others = await connection.fetchval(
+            "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database "
+            "WHERE datname = current_database() AND locktype = 'advisory' AND classid = $1::oid "
+            "AND objid = $2::oid AND objsubid = 2 AND pid <> pg_backend_pid()",
+            *_SERVING,
+        )
+    except BaseException:
+        await connection.close()
+        raise
+    return connection, others
 
 
 def engine(

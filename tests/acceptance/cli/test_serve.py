@@ -43,7 +43,7 @@ def end(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM)
 def test_the_first_start_shows_the_keys_and_a_curl_line_that_works(tmp_path: Path) -> None:
     process, banner = banner_of(tmp_path / "my data")
     try:
-        assert "Management key  sk-th-v1-" in banner
+        assert "Management key  sk-th-mgmt-v1-" in banner
         assert str(tmp_path / "my data") in banner
         line = next(line for line in banner.splitlines() if "curl" in line)
         said = subprocess.run(
@@ -85,7 +85,7 @@ def test_keys_and_control_socket_from_start_to_kill_to_start(
 ) -> None:
     first = start_server(tmp_path)
     assert first.api_key.startswith("sk-th-v1-")
-    assert first.management_key.startswith("sk-th-v1-")
+    assert first.management_key.startswith("sk-th-mgmt-v1-")
     assert first.announced["example_model"] == "simulated/echo"
     assert first.api_key not in first.stderr_text()
     assert first.control_socket.stat().st_mode & 0o777 == 0o600
