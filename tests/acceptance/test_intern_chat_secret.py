@@ -107,6 +107,30 @@ def test_no_prompt_that_reaches_the_model_has_it(used: Used) -> None:
     assert leaks(prompts) == set()
 
 
+def test_the_model_is_told_of_the_secret_and_its_host(used: Used) -> None:
+    told = str(used.model.requests[0]["messages"][0]["content"])
+    assert f"- {NAME.decode()} for {BOUND}" in told
+
+
+def test_the_intern_can_read_what_is_its_own_and_nothing_else(used: Used) -> None:
+    own = f"/interns/{used.intern}"
+    paths = {
+        "/key": 200,
+        own: 200,
+        f"/vault{own}/secrets": 200,
+        f"/vault{own}/effective-secrets?limit=5": 200,
+        "/interns": 404,
+        "/vault/secrets": 404,
+        f"{own}/daemon": 404,
+        f"/interns/{'0' * 8}-0000-4000-8000-{'0' * 12}": 404,
+    }
+    ask = "curl -s -o /dev/null -w '%{{http_code}} ' 'http://gateway.internal/v1{}'"
+    found = used.inside("; ".join(ask.format(path) for path in paths))
+    assert [int(each) for each in found.split()] == list(paths.values())
+    deleting = used.inside(f"curl -s -X DELETE http://gateway.internal/v1{own}")
+    assert b"gateway's routes for inference" in deleting
+
+
 def test_nothing_that_the_chat_tells_has_it(used: Used) -> None:
     assert b"api.bound.example" in used.talk.heard
     assert leaks(used.talk.heard) == set()

@@ -55,6 +55,13 @@ if TYPE_CHECKING:
     from tollhouse.vault.egress.service import Egress
 
 _ACTOR: Final = "operator"
+_OWN: Final = (
+    "/v1/key",
+    "/v1/interns/{}",
+    "/v1/vault/interns/{}/secrets",
+    "/v1/vault/interns/{}/effective-secrets",
+)
+"""What an intern may read of the gateway through its way out: what is its own."""
 _NO_MODEL: Final = (
     "it has no model: give it one, or the workspace a default "
     "(tollhouse workspaces set --default-model author/slug)"
@@ -216,7 +223,13 @@ class Journeys:
                 raise LeaseLost
         self._tell(noted)
         who = Recipient(intern.account_id, intern.workspace_id, intern.id, issued.key.hash)
-        session = Wanted(intern.id, who, key=Secret(issued.text), plain_http=workspace.plain_http)
+        session = Wanted(
+            intern.id,
+            who,
+            key=Secret(issued.text),
+            plain_http=workspace.plain_http,
+            reads=tuple(each.format(intern.id) for each in _OWN),
+        )
         try:
             running.egress = await self._tools.egress.open(session)
         except (TollhouseError, StartError) as error:

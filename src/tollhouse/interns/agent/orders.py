@@ -24,6 +24,8 @@ class Setup:
     """Absolute; where commands run, and what relative paths are relative to."""
     model_seconds: float
     """How long a model may be silent."""
+    intern_id: str
+    """As the gateway knows it; empty where it does not."""
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Self:
@@ -34,6 +36,7 @@ class Setup:
             fields["base_url"],
             fields["workspace"],
             fields["model_seconds"],
+            fields["intern_id"],
         )
 
 

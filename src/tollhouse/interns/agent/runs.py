@@ -16,6 +16,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from tollhouse.interns.agent.conduct import Conduct
 from tollhouse.interns.agent.instructions import instructions
 from tollhouse.interns.agent.permits import Permits
+from tollhouse.interns.agent.secrets import SecretsNote
 from tollhouse.interns.agent.tools.servers import ServerFailed, Servers
 from tollhouse.interns.agent.tools.toolset import toolset
 from tollhouse.interns.agent.tools.work import Work
@@ -46,7 +47,9 @@ class Runs:
         """
         self._setup = setup
         self._say = say
-        client = AsyncOpenAI(base_url=setup.base_url, api_key=_ANY_KEY, max_retries=_RETRIES)
+        self._client = client = AsyncOpenAI(
+            base_url=setup.base_url, api_key=_ANY_KEY, max_retries=_RETRIES
+        )
         settings = OpenRouterModelSettings(
             timeout=setup.model_seconds, request_timeout=LONGEST_REQUEST_SECONDS
         )
@@ -100,7 +103,7 @@ class Runs:
         agent = Agent(
             self._model,
             output_type=[str, DeferredToolRequests],
-            instructions=told,
+            instructions=[told, SecretsNote(self._client, self._setup.intern_id)],
             deps_type=Work,
             toolsets=[toolset(with_servers=bool(servers))],
             retries={"tools": _CORRECTIONS, "output": _CORRECTIONS},

@@ -149,6 +149,7 @@ def _conversations(
             "base_url": agent.base_url,
             "workspace": settings.workspace,
             "model_seconds": agent.model_seconds,
+            "intern_id": settings.intern_id,
         }
         agents = Agents(children, environment, setup, agent.idle_seconds)
     terms = Terms(

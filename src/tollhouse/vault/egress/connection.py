@@ -145,7 +145,7 @@ class ClientConnection:
 
     async def _plain_way(self, target: Target) -> Way:
         if target.host == GATEWAY_HOST:
-            return GatewayWay(target, self._around.gateway, self._session.key, HTTP_PORT)
+            return GatewayWay(target, self._around.gateway, self._session, HTTP_PORT)
         if await self._around.keeper.is_bound(self._session.id, target.host):
             raise Refused(TLS_FOR_SECRETS)
         if not self._session.plain_http:
@@ -176,7 +176,7 @@ class ClientConnection:
         """Without TLS on port 80: some clients ask for a tunnel there, too."""
         secure = target.port != HTTP_PORT
         port = HTTPS_PORT if secure else HTTP_PORT
-        way = GatewayWay(target, self._around.gateway, self._session.key, port)
+        way = GatewayWay(target, self._around.gateway, self._session, port)
         await self._client.send(_ESTABLISHED)
         if secure:
             await self._shake_hands(target.host)

@@ -69,6 +69,8 @@ class Open(msgspec.Struct, tag="open"):
     """What clients have to show; None where whoever reaches the socket may use it."""
     plain_http: bool
     """Whether hosts without secrets may be reached without TLS."""
+    reads: list[str] = []
+    """Paths of the gateway that it may read, besides the routes that every session has."""
 
     def __repr__(self) -> str:
         """Tell nothing of the key."""

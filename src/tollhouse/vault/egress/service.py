@@ -52,6 +52,8 @@ class Wanted:
     """What its clients have to show; None where its socket is for it alone."""
     plain_http: bool = False
     """Whether hosts without secrets may be reached without TLS."""
+    reads: tuple[str, ...] = ()
+    """Paths of the gateway that it may read, besides the routes that every session has."""
 
 
 @dataclass(slots=True)
@@ -207,4 +209,5 @@ def _opened(wanted: Wanted) -> Open:
         None if wanted.key is None else wanted.key.reveal(),
         None if wanted.password is None else wanted.password.reveal(),
         wanted.plain_http,
+        list(wanted.reads),
     )

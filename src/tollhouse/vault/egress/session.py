@@ -58,6 +58,7 @@ class Session:
         self.id = opened.session
         self.key = None if opened.key is None else Secret(opened.key)
         self.plain_http = opened.plain_http
+        self.reads = frozenset(each.encode() for each in opened.reads)
         self._password = None if opened.password is None else Secret(opened.password)
         self.limits = limits
         self.authority = Authority(f"Tollhouse egress {opened.session}"[:_LONGEST_NAME], clock)

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Collection, Sequence
 
-    from tollhouse.kernel.secret import Secret
     from tollhouse.outbound.checked import CheckedDialer
     from tollhouse.vault.egress.heads import Field
     from tollhouse.vault.egress.ports import Grant, Keeper
+    from tollhouse.vault.egress.session import Session
 
 _CREDENTIALS: Final = frozenset((b"authorization", b"x-api-key", b"cookie"))
 
@@ -205,20 +205,22 @@ class GatewayWay:
     """To the gateway, with the session's own key."""
 
     def __init__(
-        self, target: Target, gateway: Gateway, key: Secret | None, default_port: int
+        self, target: Target, gateway: Gateway, session: Session, default_port: int
     ) -> None:
         """Take by which name it is asked for, where it is, and who asks."""
         self.target = target
         self.default_port = default_port
         self._gateway = gateway
-        self._key = key
+        self._session = session
 
     async def prepare(self, asked: Asked) -> Outgoing:
-        """Put the key in, for a route that sessions may ask for."""
-        if self._key is None or asked.path.partition(b"?")[0] not in self._gateway.routes:
+        """Put the key in, for a route that the session may ask for."""
+        path = asked.path.partition(b"?")[0]
+        is_read = asked.method == b"GET" and path in self._session.reads
+        if self._session.key is None or not (is_read or path in self._gateway.routes):
             raise Refused(NO_ROUTE)
         check_target(asked.path)
-        key = self._key.reveal()
+        key = self._session.key.reveal()
         headers = [each for each in asked.headers if each[0] not in _CREDENTIALS]
         return Outgoing([*headers, (b"authorization", f"Bearer {key}".encode())], (key,))
 

@@ -84,6 +84,8 @@ class Model:
         self.always: Turn | None = None
         """What is said once there are no more turns."""
         self.requests: list[dict[str, Any]] = []
+        self.secrets: list[dict[str, Any]] | None = None
+        """What the gateway says of secrets; None where it refuses to."""
         self.left = 0
         """Clients that left amid an answer."""
         self.url = ""
@@ -91,6 +93,7 @@ class Model:
     def forget(self) -> None:
         """Begin anew, for another test."""
         self.turns, self.always, self.requests, self.left = [], None, [], 0
+        self.secrets = None
 
     def messages(self, request: int = -1) -> list[dict[str, Any]]:
         """Return what was said to the model, without its instructions."""
@@ -100,6 +103,9 @@ class Model:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"GET "):
+                await self._tell_secrets(Answer(0, writer))
+                return
             (size,) = (
                 int(line.split(b":")[1])
                 for line in head.lower().split(b"\r\n")
@@ -121,6 +127,13 @@ class Model:
             writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
+
+    async def _tell_secrets(self, answer: Answer) -> None:
+        if self.secrets is None:
+            await answer.begin(404, kind="application/json")
+        else:
+            await answer.begin(kind="application/json")
+            await answer.write(json.dumps({"data": self.secrets, "has_more": False}).encode())
 
 
 @contextmanager

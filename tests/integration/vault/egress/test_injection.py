@@ -204,6 +204,26 @@ async def test_nothing_else_of_the_gateway_is_reached(house: House, path: str) -
     assert house.gateway.peers == []
 
 
+async def test_what_a_session_may_read_of_the_gateway_it_may_not_change(house: House) -> None:
+    house.session.reads = frozenset({b"/v1/key"})
+    house.gateway.behave = say(reply(b"told"))
+
+    async def asked(method: str, path: str) -> tuple[int, bytes]:
+        client = await house.client()
+        request = (
+            f"{method} http://gateway.internal{path} HTTP/1.1\r\nHost: gateway.internal\r\n"
+            "Content-Length: 0\r\n\r\n"
+        )
+        status, _, body = await client.ask(request.encode(), method)
+        return status, body
+
+    assert await asked("GET", "/v1/key?limit=1") == (200, b"told")
+    assert house.gateway.peers[0].fields["authorization"] == f"Bearer {GATEWAY_KEY}"
+    for method, path in (("DELETE", "/v1/key"), ("GET", "/v1/key/x"), ("GET", "/v1/keys")):
+        assert (await asked(method, path))[0] == 404
+    assert len(house.gateway.peers) == 1
+
+
 async def test_a_password_is_asked_for_where_there_is_one(house: House) -> None:
     await house.again(password="let-me-in")
     with pytest.raises(ConnectRefusedError) as refused:

@@ -85,7 +85,7 @@ async def test_what_comes_too_late_is_not_taken(
     tmp_path: Path, *, seconds: float, taken: bool
 ) -> None:
     said: list[dict[str, Any]] = []
-    setup = Setup("a/b", "", "http://127.0.0.1:9/v1", str(tmp_path), model_seconds=60)
+    setup = Setup("a/b", "", "http://127.0.0.1:9/v1", str(tmp_path), 60, "intern-1")
     runs = Runs(setup, lambda kind, **fields: said.append({"type": kind, **fields}))
     runs.begin(ORDER)
     runs.steer(LATE, asyncio.get_running_loop().time() + seconds)
