@@ -6,6 +6,10 @@ The same content with the same holes is the same stream: names are sorted, owner
 kept. Left out are sockets and devices, and a file's right to run as its owner. Holes of a file are
 not stored, and a file with several names is stored once: GNU's tar and Python's know both.
 
+No path in an archive is longer than a path may be. What lies deeper is relocated, as on a CD: the
+folder stands in its place empty, and what it holds is in a folder of `.relocated`, whose path a
+record of the empty one's header says. `unpack` moves it back; another tar leaves it there.
+
 An archive may have been changed by somebody who can write to the store: unpacking makes a new
 folder, and nothing outside of it.
 
@@ -20,7 +24,7 @@ import tarfile
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from tollhouse.interns.holes import FileChanged, extents, read_at
-from tollhouse.interns.tree import ANY_NUMBER, KEPT_MODE, walk
+from tollhouse.interns.tree import ANY_NUMBER, KEPT_MODE, is_base, walk
 from tollhouse.kernel.compression import zstd
 
 if TYPE_CHECKING:
@@ -36,6 +40,11 @@ _MAGIC: Final = slice(257, 265)
 _CHECKSUM: Final = slice(148, 156)
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MODE: Final = 0o700
+"""Of a folder that is being filled."""
+_RELOCATED: Final = ".relocated"
+_CONTENT: Final = "TOLLHOUSE.content"
+"""Record of a folder that is stored empty: the path of the folder that holds its content."""
 _KINDS: Final = {
     stat.S_IFREG: tarfile.REGTYPE,
     stat.S_IFDIR: tarfile.DIRTYPE,
@@ -59,13 +68,13 @@ def pack(
         alive: Called again and again while it goes on.
 
     Raises:
-        TreeUnfit: It holds more names, or its folders stand too deep.
+        TreeTooLarge: It holds more names.
         OSError: Something cannot be read, or was changed meanwhile: there is no archive.
     """
     compressor = zstd.ZstdCompressor(LEVEL)
-    stored: dict[tuple[int, int], str] = {}
+    packer = _Packer(_unused(folder))
     for entry in walk(folder, strict=True, most=most):
-        for piece in _packed(entry, stored):
+        for piece in packer.packed(entry):
             alive()
             if packed := compressor.compress(piece):
                 yield packed
@@ -83,9 +92,10 @@ def unpack(pieces: Iterable[bytes], folder: Path) -> None:
         ArchiveBroken: This is no archive, or it leads out of the folder.
         OSError: The folder cannot be written.
     """
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=_MODE)
     top = os.open(folder, _FOLDER)
-    modes: list[tuple[str, int]] = []
+    unfinished: list[tuple[str, int, str | None]] = []
+    places = _Places(top)
     source = _Unpacked(pieces)
     try:
         with tarfile.open(
@@ -93,47 +103,83 @@ def unpack(pieces: Iterable[bytes], folder: Path) -> None:
         ) as archive:
             while (member := archive.next()) is not None:
                 vars(archive)["members"].clear()  # it would keep them all
-                _make(archive, member, top)
-                if member.isdir():
-                    modes.append((member.name, member.mode & KEPT_MODE))
+                _make(archive, member, places)
+                mode, content = member.mode & KEPT_MODE, member.pax_headers.get(_CONTENT)
+                if member.isdir() and (content or mode & _MODE != _MODE):
+                    unfinished.append((member.name, mode, content))
         source.finish()
-        for name, mode in reversed(modes):  # a folder that nobody may write to is filled before
-            parent = _parent(top, name)
-            try:
-                os.chmod(name.rpartition("/")[2], mode, dir_fd=parent)
-            finally:
-                os.close(parent)
+        for name, mode, content in reversed(unfinished):
+            _finish(places, name, mode, content)
+        for name in {content.partition("/")[0] for _, _, content in unfinished if content}:
+            os.rmdir(name, dir_fd=top)
     except (tarfile.TarError, zstd.ZstdError, EOFError, UnicodeError, ValueError) as error:
         raise ArchiveBroken from error
     finally:
-        os.close(top)
+        places.close()
 
 
-def _packed(entry: Entry, stored: dict[tuple[int, int], str]) -> Iterator[bytes]:
-    """Yield an entry as it stands in the archive.
+def _unused(folder: Path) -> str:
+    """Return a name for the folder of what is relocated, which nothing at the top has."""
+    name = _RELOCATED
+    while os.path.lexists(f"{folder}/{name}"):
+        name += "_"
+    return name
 
-    Args:
-        entry: What is packed.
-        stored: Of files with several names: the one that each is stored under.
-    """
-    status = entry.status
-    kind = _KINDS.get(stat.S_IFMT(status.st_mode))
-    if kind is None:
-        return
-    info = tarfile.TarInfo(os.fsdecode(entry.path))
-    info.type = kind
-    info.mode = stat.S_IMODE(status.st_mode) & KEPT_MODE
-    if kind == tarfile.REGTYPE:
-        if status.st_nlink > 1:
-            info.linkname = stored.setdefault((status.st_dev, status.st_ino), info.name)
-        if info.linkname in {"", info.name}:
-            info.linkname = ""
-            yield from _packed_file(info, entry)
+
+class _Packer:
+    """Makes tar's blocks of the entries of one walk."""
+
+    def __init__(self, relocated: str) -> None:
+        """Take the name of the folder of what is relocated."""
+        self._relocated = relocated
+        self._bases = 0
+        self._stored: dict[tuple[int, int], str] = {}
+        """Of files with several names: the one that each is stored under."""
+
+    def packed(self, entry: Entry) -> Iterator[bytes]:
+        """Yield an entry as it stands in the archive."""
+        status = entry.status
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode))
+        if kind is None:
             return
-        info.type = tarfile.LNKTYPE
-    elif kind == tarfile.SYMTYPE:
-        info.linkname = os.fsdecode(entry.target())
-    yield _header(info)
+        info = tarfile.TarInfo(self._name(entry))
+        info.type = kind
+        info.mode = stat.S_IMODE(status.st_mode) & KEPT_MODE
+        if kind == tarfile.REGTYPE:
+            if status.st_nlink > 1:
+                which = status.st_dev, status.st_ino
+                info.linkname = self._stored.setdefault(which, info.name)
+            if info.linkname in {"", info.name}:
+                info.linkname = ""
+                yield from _packed_file(info, entry)
+                return
+            info.type = tarfile.LNKTYPE
+        elif kind == tarfile.SYMTYPE:
+            info.linkname = os.fsdecode(entry.target())
+        elif kind == tarfile.DIRTYPE and is_base(entry.path):
+            yield from self._relocate(info)
+            return
+        yield _header(info)
+
+    def _name(self, entry: Entry) -> str:
+        path = os.fsdecode(entry.path)
+        return f"{self._relocated}/{entry.base}/{path}" if entry.base else path
+
+    def _relocate(self, info: tarfile.TarInfo) -> Iterator[bytes]:
+        """Yield a folder that is empty here, and the one that its content will stand in."""
+        self._bases += 1
+        if self._bases == 1:
+            yield _header(_folder(self._relocated))
+        content = f"{self._relocated}/{self._bases}"
+        info.pax_headers = {_CONTENT: content}
+        yield _header(info)
+        yield _header(_folder(content))
+
+
+def _folder(name: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.mode = tarfile.DIRTYPE, _MODE
+    return info
 
 
 def _packed_file(info: tarfile.TarInfo, entry: Entry) -> Iterator[bytes]:
@@ -213,19 +259,20 @@ def _map(found: list[tuple[int, int]], size: int) -> bytes:
     return text + bytes(-len(text) % _BLOCK_BYTES)
 
 
-def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, top: int) -> None:
+def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, places: _Places) -> None:
     name = member.name.rpartition("/")[2]
-    parent = _parent(top, member.name)
+    parent = places.parent(member.name)
     try:
         if member.isdir():
-            os.mkdir(name, 0o700, dir_fd=parent)
+            os.mkdir(name, _MODE, dir_fd=parent)
+            os.chmod(name, (member.mode & KEPT_MODE) | _MODE, dir_fd=parent)
         elif member.issym():
             os.symlink(member.linkname, name, dir_fd=parent)
         elif member.isfifo():
             os.mkfifo(name, 0o600, dir_fd=parent)
             os.chmod(name, member.mode & KEPT_MODE, dir_fd=parent)
         elif member.islnk():
-            _link(member.linkname, name, top, parent)
+            _link(member.linkname, name, places, parent)
         elif member.isreg():
             _write(archive, member, os.open(name, _NEW_FILE, 0o600, dir_fd=parent))
         else:
@@ -236,9 +283,36 @@ def _make(archive: tarfile.TarFile, member: tarfile.TarInfo, top: int) -> None:
         os.close(parent)
 
 
-def _link(target: str, name: str, top: int, parent: int) -> None:
+def _finish(places: _Places, name: str, mode: int, content: str | None) -> None:
+    """Give a folder its mode, now that it is filled, and before that its content.
+
+    Where it is called for the last folder first, no folder is moved before its own content is in
+    its place, and none is shut before.
+
+    Args:
+        places: Of the folder that is unpacked to.
+        name: Path of the folder.
+        mode: Its own.
+        content: Path of the folder that takes its place; None where nothing was relocated.
+    """
+    parent, last = places.parent(name), name.rpartition("/")[2]
+    try:
+        if content is not None:
+            source = places.parent(content)
+            try:
+                os.replace(content.rpartition("/")[2], last, src_dir_fd=source, dst_dir_fd=parent)
+            except OSError as error:
+                raise ArchiveBroken from error
+            finally:
+                os.close(source)
+        os.chmod(last, mode, dir_fd=parent)
+    finally:
+        os.close(parent)
+
+
+def _link(target: str, name: str, places: _Places, parent: int) -> None:
     """Give a file of the archive another name."""
-    there = _parent(top, target)
+    there = places.parent(target)
     try:
         found = target.rpartition("/")[2]
         if not stat.S_ISREG(os.stat(found, dir_fd=there, follow_symlinks=False).st_mode):
@@ -290,25 +364,44 @@ def _copy(content: IO[bytes], file: IO[bytes], left: int) -> None:
             file.write(piece)
 
 
-def _parent(top: int, name: str) -> int:
-    """Return a descriptor of the folder that a name stands in; no link leads there.
+class _Places:
+    """Finds the folders of what is unpacked; no link leads there."""
 
-    Raises:
-        ArchiveBroken: The name leads out of the top, or through something that is no folder.
-    """
-    *folders, last = name.split("/")
-    if any(part in {"", ".", ".."} for part in (*folders, last)):
-        raise ArchiveBroken
-    current = os.dup(top)
-    for part in folders:
-        try:
-            entered = os.open(part, _FOLDER, dir_fd=current)
-        except OSError as error:
-            raise ArchiveBroken from error
-        finally:
-            os.close(current)
-        current = entered
-    return current
+    def __init__(self, top: int) -> None:
+        """Take the descriptor of the folder that is unpacked to; it is ours from now on."""
+        self._top = top
+        self._last: tuple[list[str], int] = [], os.dup(top)
+        """The folder that was found last, where the next one mostly is."""
+
+    def parent(self, name: str) -> int:
+        """Return a descriptor of the folder that a name stands in.
+
+        Raises:
+            ArchiveBroken: The name leads out of the top, or through something that is no folder.
+        """
+        *folders, last = name.split("/")
+        if any(part in {"", ".", ".."} for part in (*folders, last)):
+            raise ArchiveBroken
+        known, near = self._last
+        if folders[: len(known)] != known:
+            known, near = [], self._top
+        current = os.dup(near)
+        for part in folders[len(known) :]:
+            try:
+                entered = os.open(part, _FOLDER, dir_fd=current)
+            except OSError as error:
+                raise ArchiveBroken from error
+            finally:
+                os.close(current)
+            current = entered
+        os.close(self._last[1])
+        self._last = folders, os.dup(current)
+        return current
+
+    def close(self) -> None:
+        """Let go of all folders."""
+        os.close(self._top)
+        os.close(self._last[1])
 
 
 class _Unpacked:

@@ -15,7 +15,7 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tollhouse.interns.tree import TreeTooDeep, TreeTooLarge, walk
+from tollhouse.interns.tree import TreeTooLarge, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -48,8 +48,7 @@ def measure(
 ) -> Held:
     """Return what a workspace holds.
 
-    Where something is moved away meanwhile it is looked at again, and the larger result counts. One
-    that is nested too deep holds `BEYOND`.
+    Where something is moved away meanwhile it is looked at again, and the larger result counts.
 
     Args:
         folder: The workspace.
@@ -67,8 +66,6 @@ def measure(
         missed: list[None] = []
         try:
             look = _look(folder, most, processes, alive, lambda kept=missed: kept.append(None))
-        except TreeTooDeep:
-            return BEYOND
         except OSError as error:
             ended = error
             continue

@@ -2,9 +2,12 @@
 
 A folder is entered through its parent's descriptor and never through a link, and left through
 `..`: two descriptors are open at a time, and no path is ever longer than a name. Where somebody
-moves a folder meanwhile the walk ends, and says so; so it does below `DEEPEST` folders, since each
-level costs memory, and where there are more names than the caller takes, since those of a folder
-are sorted in memory.
+moves a folder meanwhile the walk ends, and says so; so it does where there are more names than the
+caller takes, since those of a folder are sorted in memory.
+
+Folders may be nested to any depth, also deeper than a path can say: each level costs a few words
+of memory, and an entry's path has a bound. Below that bound, paths begin again at a folder, their
+base: a walk takes time and memory in proportion to the names, not to the sum of the paths.
 
 Source: openat(2), path_resolution(7).
 """
@@ -30,19 +33,14 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 ANY_NUMBER: Final = 1 << 62
 """As a bound, none."""
+LONGEST_PATH: Final = 3_584
+"""Bytes of a folder's path from its base; a longer one is itself the base of what it holds. With a
+name and a few words more, such a path is one that every system takes."""
 DEEPEST: Final = 256
-"""Folders in one another that a walk goes through."""
+"""Folders on such a path."""
 
 
-class TreeUnfit(Exception):
-    """It is none that can be walked through."""
-
-
-class TreeTooDeep(TreeUnfit):
-    """There are folders below `DEEPEST` others."""
-
-
-class TreeTooLarge(TreeUnfit):
+class TreeTooLarge(Exception):
     """There are more names than the caller takes."""
 
 
@@ -54,7 +52,9 @@ class Entry(NamedTuple):
     """A name in a folder."""
 
     path: bytes
-    """From the top, without a slash before it."""
+    """From its base, without a slash before it."""
+    base: int
+    """The folder that its path begins at: 0 for the top, else counted in the order of the walk."""
     name: bytes
     status: os.stat_result
     """Of the name itself; a link is not followed."""
@@ -94,13 +94,12 @@ def walk(
 
     Raises:
         TreeMoved: A folder was moved meanwhile.
-        TreeTooDeep: One stands too deep.
         TreeTooLarge: There are more names.
         OSError: The top cannot be read, or a folder where it is an error.
     """
     current = os.open(top, _FOLDER)
-    above: list[tuple[bytes, list[bytes], tuple[int, int], int | None]] = []
-    path, names, mode = b"", list[bytes](), None
+    above: list[tuple[list[bytes], tuple[int, int], int | None]] = []
+    paths, names, mode = _Paths(), list[bytes](), None
     try:
         names = _names(current, most)
         most -= len(names)
@@ -108,25 +107,25 @@ def walk(
             while not names:
                 if not above:
                     return
-                path, names, which, outer_mode = above.pop()
+                names, which, outer_mode = above.pop()
                 current = _left(current, which, mode)
                 mode = outer_mode
+                paths.leave()
             name = names.pop()
             try:
                 status = os.stat(name, dir_fd=current, follow_symlinks=False)
             except FileNotFoundError:
                 missed()
                 continue
-            entry = Entry(path + name, name, status, current)
+            entry = Entry(paths.folder + name, paths.base, name, status, current)
             yield entry
             if stat.S_ISDIR(status.st_mode):
-                if len(above) >= DEEPEST:
-                    raise TreeTooDeep
                 try:
                     entered = entry.open()
-                    above.append((path, names, _identity(current), mode))
+                    above.append((names, _identity(current), mode))
                     os.close(current)
-                    current, path, names = entered, entry.path + b"/", []
+                    current, names = entered, []
+                    paths.enter(entry.path)
                     mode = _opened_up(current, status)
                     names = _names(current, most)
                     most -= len(names)
@@ -137,6 +136,36 @@ def walk(
                         missed()
     finally:
         os.close(current)
+
+
+def is_base(path: bytes) -> bool:
+    """Tell whether the paths of what a folder holds begin at that folder."""
+    return len(path) > LONGEST_PATH or path.count(b"/") >= DEEPEST
+
+
+class _Paths:
+    """The path of the folder that a walk is in."""
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.folder = b""
+        """From the base, with a slash behind it."""
+        self._last_base = 0
+        self._outside: list[tuple[int, bytes]] = []
+
+    def enter(self, path: bytes) -> None:
+        if is_base(path):
+            self._outside.append((self.base, self.folder))
+            self._last_base += 1
+            self.base, self.folder = self._last_base, b""
+        else:
+            self.folder = path + b"/"
+
+    def leave(self) -> None:
+        if self.folder:
+            self.folder = self.folder[: self.folder.rfind(b"/", 0, -1) + 1]
+        else:
+            self.base, self.folder = self._outside.pop()
 
 
 def _names(folder: int, most: int) -> list[bytes]:

@@ -85,7 +85,6 @@ def digest(
 
     Raises:
         TreeTooLarge: It holds more names.
-        TreeTooDeep: Its folders stand too deep.
         OSError: The folder is missing, or was changed meanwhile.
     """
     total, contents = hashlib.sha256(), _Contents(alive, flush=flush)
@@ -99,7 +98,8 @@ def digest(
                 _sync(entry.open())
         kind = _KINDS.get(stat.S_IFMT(mode), _OTHER)
         content = contents.of(entry, kind)
-        for part in (entry.path, kind, b"%o" % (mode & KEPT_MODE), content):
+        path = b"\0%d/" % entry.base + entry.path if entry.base else entry.path
+        for part in (path, kind, b"%o" % (mode & KEPT_MODE), content):
             total.update(b"%d:" % len(part) + part)
     if flush:
         sync_folder(folder)

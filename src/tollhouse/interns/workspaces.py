@@ -97,7 +97,7 @@ class Workspaces:
             flush: Whether they are to survive a power failure once this returns.
 
         Raises:
-            WalkRefused: They are too many, or too deep.
+            WalkRefused: They are too many.
             WalkBroken: Reading them ended without an end.
             OSError: They cannot be read, or flushed.
         """
@@ -111,7 +111,7 @@ class Workspaces:
             alive: Called while it goes on.
 
         Raises:
-            WalkRefused: Its files are too many, or too deep.
+            WalkRefused: Its files are too many.
             WalkBroken: Reading them ended without an end.
             ArchiveTooLarge: There is more than an archive may hold.
             BlobsUnavailable: The store fails.

@@ -27,7 +27,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from tollhouse.interns.tree import TreeTooDeep, TreeTooLarge
+from tollhouse.interns.tree import TreeTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,8 +80,6 @@ def serve(work: Callable[[dict[str, Any], Sender], object]) -> None:
         kind = FOUND
     except BrokenPipeError:
         return
-    except TreeTooDeep:
-        told = {"reason": "too_deep"}
     except TreeTooLarge:
         told = {"reason": "too_many"}
     except MemoryError:

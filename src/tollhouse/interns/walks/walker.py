@@ -19,7 +19,6 @@ import msgspec
 import structlog
 
 from tollhouse.interns.size import Held
-from tollhouse.interns.tree import DEEPEST
 from tollhouse.interns.walks.child import FAILED, FOUND, LARGEST, LENGTH_BYTES, LIFE, PIECE
 from tollhouse.kernel.children import own_module, start
 
@@ -230,8 +229,6 @@ async def _frame(output: asyncio.StreamReader) -> tuple[bytes, bytes]:
 def _failure(content: bytes, most: int) -> Exception:
     failure = _decoded(content, _Failure)
     match failure.reason:
-        case "too_deep":
-            return WalkRefused(f"its folders are nested more than {DEEPEST} deep")
         case "too_many":
             return WalkRefused(f"it holds more than {most} files and folders")
         case "too_much_memory":

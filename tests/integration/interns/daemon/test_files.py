@@ -71,6 +71,32 @@ async def test_permissions_can_be_asked_for(daemon: DaemonProcess) -> None:
     assert sent.json()["mode"] == "0755"
 
 
+async def test_a_path_through_too_many_folders_is_refused_and_makes_none(
+    daemon: DaemonProcess,
+) -> None:
+    async with daemon.client() as client:
+        deep = await client.put("/files/top" + "/d" * 256 + "/file", content=b"x")
+        assert deep.status_code == 400
+        assert text_of(deep) == "The path leads through more than 256 folders."
+        assert not (daemon.workspace / "top").exists()
+        fits = await client.put("/files/top" + "/d" * 255 + "/file", content=b"x")
+        assert fits.status_code == 201
+
+
+async def test_folders_of_any_depth_can_be_removed(daemon: DaemonProcess) -> None:
+    folder = os.open(daemon.workspace, os.O_RDONLY)
+    for _ in range(1_200):
+        os.mkdir("d", dir_fd=folder)
+        inner = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    async with daemon.client() as client:
+        removed = await client.delete("/files/d?recursive=true")
+    assert removed.status_code == 204
+    assert not (daemon.workspace / "d").exists()
+
+
 @pytest.mark.parametrize("mode", ["7777", "rwx", "-1", "9", ""])
 async def test_what_are_no_permissions_is_refused(daemon: DaemonProcess, mode: str) -> None:
     async with daemon.client() as client:

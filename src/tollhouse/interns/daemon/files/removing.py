@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tollhouse.interns.daemon.errors import Refused
 
 if TYPE_CHECKING:
     from tollhouse.interns.daemon.files.tree import Place
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove(place: Place, *, recursive: bool) -> None:
@@ -18,7 +19,7 @@ def remove(place: Place, *, recursive: bool) -> None:
 
     Args:
         place: Found without following a link at its end.
-        recursive: Whether a folder goes with all that it holds.
+        recursive: Whether a folder goes with all that it holds, however deep.
 
     Raises:
         Refused: It is the workspace itself.
@@ -29,7 +30,41 @@ def remove(place: Place, *, recursive: bool) -> None:
     mode = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False).st_mode
     if not stat.S_ISDIR(mode):
         os.unlink(place.name, dir_fd=place.folder)
-    elif recursive:
-        shutil.rmtree(place.name, dir_fd=place.folder)
-    else:
-        os.rmdir(place.name, dir_fd=place.folder)
+        return
+    if recursive:
+        _empty(place)
+    os.rmdir(place.name, dir_fd=place.folder)
+
+
+def _empty(place: Place) -> None:
+    """Remove what a folder holds; two folders are open at a time, at any depth."""
+    current = os.open(place.name, _FOLDER, dir_fd=place.folder)
+    above: list[tuple[str, list[str]]] = []
+    try:
+        folders = _folders_left(current)
+        while folders or above:
+            if folders:
+                name = folders.pop()
+                entered = os.open(name, _FOLDER, dir_fd=current)
+                above.append((name, folders))
+                folders = _folders_left(entered)
+            else:
+                entered = os.open("..", _FOLDER, dir_fd=current)
+                name, folders = above.pop()
+                os.rmdir(name, dir_fd=entered)
+            os.close(current)
+            current = entered
+    finally:
+        os.close(current)
+
+
+def _folders_left(folder: int) -> list[str]:
+    """Remove what a folder holds but for folders; return the names of those."""
+    folders = list[str]()
+    with os.scandir(folder) as found:
+        for each in found:
+            if each.is_dir(follow_symlinks=False):
+                folders.append(each.name)
+            else:
+                os.unlink(each.name, dir_fd=folder)
+    return folders

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
 _MOST_LINKS: Final = 40
+_DEEPEST: Final = 256
+"""Folders on a way: each is held open."""
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TOO_DEEP: Final = Refused(400, f"The path leads through more than {_DEEPEST} folders.")
 _OUTSIDE: Final = Refused(403, "A link on the path leads out of the workspace.")
 
 
@@ -70,9 +73,11 @@ class Tree:
             make: Whether folders that are missing on the way are made.
 
         Raises:
-            Refused: A link leads out.
+            Refused: A link leads out, or the way is too long.
             OSError: A folder on the way is missing or none.
         """
+        if len(names) - 1 > _DEEPEST:
+            raise _TOO_DEEP  # before any of them is made
         way = _Way(self._roots, self._root, make=make)
         try:
             name = way.walk(names, follow=follow)
@@ -123,6 +128,8 @@ class _Way:
         os.close(self._folders.pop())
 
     def _enter(self, name: str) -> None:
+        if len(self._folders) > _DEEPEST:
+            raise _TOO_DEEP
         if self._make:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o755, dir_fd=self.folder())
