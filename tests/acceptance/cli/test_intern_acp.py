@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -170,3 +171,54 @@ def test_only_pipes_will_do(gateway: ChatStandIn, tmp_path: Path, redirection: s
     )
     assert done.returncode == 1
     assert done.stderr == "standard input and output have to be pipes: an editor starts this\n"
+
+
+@pytest.mark.parametrize("how", ["stdout closed", "stdin and stdout closed", "SIGTERM"])
+async def test_an_editor_that_closes_amid_a_run_leaves_no_traceback(
+    gateway: ChatStandIn, tmp_path: Path, how: str
+) -> None:
+    gateway.plays(stream("Working", Hang))
+    errors = tmp_path / "errors"
+    output, their_output = os.pipe()
+    with errors.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            TOLLHOUSE,
+            *("intern", "acp", "ada"),
+            env=clean_environment(gateway.environment),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=their_output,
+            stderr=stderr,
+        )
+    os.close(their_output)
+    assert process.stdin is not None
+    says = process.stdin
+
+    def say(number: int, method: str, params: object) -> None:
+        call = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        says.write(json.dumps(call).encode() + b"\n")
+
+    async def until(wanted: bytes) -> bytes:
+        heard = b""
+        while wanted not in heard or not heard.endswith(b"\n"):
+            heard += await asyncio.to_thread(os.read, output, 65_536)
+        return heard
+
+    say(0, "initialize", {"protocolVersion": 1})
+    say(1, "session/new", {"cwd": "/", "mcpServers": []})
+    heard = await until(b"sessionId")
+    session = json.loads(heard.splitlines()[-1])["result"]["sessionId"]
+    say(2, "session/prompt", {"sessionId": session, "prompt": [{"type": "text", "text": "go"}]})
+    await until(b"Working")
+    if how == "SIGTERM":
+        process.terminate()
+    else:
+        os.close(output)
+        if how == "stdout closed":
+            say(3, "no/such", {})
+            await says.drain()
+        says.close()
+    async with asyncio.timeout(SECONDS):
+        code = await process.wait()
+    if how == "SIGTERM":
+        os.close(output)
+    assert (code, errors.read_text()) == (0, "")

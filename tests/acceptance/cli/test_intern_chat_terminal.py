@@ -292,6 +292,59 @@ def test_an_empty_line_sends_nothing(gateway: ChatStandIn, chat: Callable[..., T
     assert gateway.requests == []
 
 
+def test_what_is_pasted_is_one_prompt(gateway: ChatStandIn, chat: Callable[..., Terminal]) -> None:
+    gateway.plays(stream("Read."))
+    terminal = chat()
+    terminal.read_until("ada> ")
+    terminal.press(b"\x1b[200~one\rtwo\rthree\x1b[201~")
+    terminal.type("\n")
+    terminal.read_until("Read.")
+    leave(terminal)
+    assert prompts(gateway) == ["one\ntwo\nthree"]
+
+
+def test_a_line_that_ends_with_a_backslash_goes_on(
+    gateway: ChatStandIn, chat: Callable[..., Terminal]
+) -> None:
+    gateway.plays(stream("Read."))
+    terminal = chat()
+    ask(terminal, "one\\")
+    terminal.read_until("... ")
+    terminal.type("two\n")
+    terminal.read_until("Read.")
+    leave(terminal)
+    assert prompts(gateway) == ["one\ntwo"]
+
+
+def test_commands_are_not_sent(gateway: ChatStandIn, chat: Callable[..., Terminal]) -> None:
+    gateway.plays(stream("Hello."), stream("Bye."))
+    terminal = chat("--session", "notes")
+    ask(terminal, "/help")
+    terminal.read_until("begin another session")
+    ask(terminal, "/exti")
+    terminal.read_until("There is no /exti, and nothing was sent.")
+    ask(terminal, "/model")
+    terminal.read_until("model")
+    ask(terminal, "/workspace/x is wrong")
+    terminal.read_until("Hello.")
+    ask(terminal, "/cost")
+    terminal.read_until("1 turns: 1,200 tokens in, 34 out, $0.00125")
+    ask(terminal, "/new")
+    terminal.read_until("Session ")
+    ask(terminal, "bye")
+    terminal.read_until("Bye.")
+    ask(terminal, "/exit")
+    assert terminal.end() == 0
+    assert prompts(gateway) == ["/workspace/x is wrong", "bye"]
+    first, second = (each["session_id"] for each in gateway.requests)
+    assert first == "notes"
+    assert second not in {"notes", "session-of-the-server"}
+
+
+def prompts(gateway: ChatStandIn) -> list[str]:
+    return [each["messages"][0]["content"] for each in gateway.requests]
+
+
 def ask(terminal: Terminal, prompt: str) -> None:
     """Type a prompt once there is somebody to read it."""
     terminal.read_until("ada> ")

@@ -65,10 +65,12 @@ async def chat(
         raise StartError(message)
     found = await find_intern(server, intern)
 
-    def begin(waiting: Waiting) -> Conversation:
-        return Conversation(server, found, session or RandomIds().uuid(), waiting)
+    def begin(waiting: Waiting, anew: bool) -> Conversation:
+        session_id = None if anew else session
+        return Conversation(server, found, session_id or RandomIds().uuid(), waiting)
 
-    manner = Manner(one_line(found["name"]), manual, yes, wait)
+    model = one_line(found.get("model") or "the workspace's default model")
+    manner = Manner(one_line(found["name"]), model, manual, yes, wait)
     return Written("", exit_code=await talk(begin, manner, prompt, as_json=as_json))
 
 

@@ -6,9 +6,12 @@ log, goes to standard error, which editors keep.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import stat
 import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final, TextIO
 
 from acp import run_agent, stdio_streams
@@ -46,7 +49,12 @@ async def serve(server: Server, name: str, *, manual: bool) -> None:
     if not (_is_stream(sys.stdin) and _is_stream(sys.stdout)):
         message = "standard input and output have to be pipes: an editor starts this"
         raise CommandFailed(message)
-    await serve_client(server, name, *await stdio_streams(_LARGEST_LINE), manual=manual)
+    # The library closes what it wrote to; the command itself still has its standard output.
+    with redirect_stdout(os.fdopen(os.dup(sys.stdout.fileno()), "w")):
+        reader, writer = await stdio_streams(_LARGEST_LINE)
+    # Who ends this program ends its input: runs are stopped, and nothing is cut.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, reader.feed_eof)
+    await serve_client(server, name, reader, writer, manual=manual)
 
 
 async def serve_client(

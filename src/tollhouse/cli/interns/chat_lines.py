@@ -32,7 +32,9 @@ class Lines:
         self._edits = self.is_terminal and sys.stdout.isatty()
         if self._edits:
             with suppress(ImportError):
-                import_module("readline")  # `input` uses it once it is there
+                readline = import_module("readline")  # `input` uses it once it is there
+                # What is pasted is one text, whatever lines it has; Python switches that off.
+                readline.parse_and_bind("set enable-bracketed-paste on")
 
     def read(self, prompt: str) -> str | None:
         """Return the next line without its end; None where there is none.
@@ -48,6 +50,20 @@ class Lines:
             if self.was_interrupted:
                 raise KeyboardInterrupt
             return self._next(prompt)
+
+    def read_text(self, prompt: str) -> str | None:
+        r"""Return the next text: a line, or several where each but the last ends with `\\`.
+
+        Raises:
+            CommandFailed: It is no UTF-8.
+            Interrupted: Ctrl-C.
+        """
+        lines = list[str]()
+        while (line := self.read("... " if lines else prompt)) is not None:
+            if not line.endswith("\\"):
+                return "\n".join([*lines, line])
+            lines.append(line.removesuffix("\\"))
+        return "\n".join(lines) if lines else None
 
     def _next(self, prompt: str) -> str | None:
         if self._edits:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from tollhouse.cli.interns.chat_commands import Spent
 from tollhouse.cli.interns.chat_stream import (
     Asked,
     Closing,
@@ -50,6 +51,7 @@ class Screen:
         """Whether the last line on standard output has no end yet."""
         self._open_aside = False
         self.usage: Usage | None = None
+        self.spent = Spent()
 
     async def show(self, event: Event) -> None:
         """Show what happens at once."""
@@ -61,6 +63,8 @@ class Screen:
                 self._aside(text)
             case Closing(_, usage):
                 self.usage = usage
+                if usage is not None:
+                    self.spent.add(usage)
             case Asked() | Failure():
                 self.end()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ from tollhouse.cli.interns.chat import (
     failure_text,
 )
 from tollhouse.cli.interns.chat_asking import AtTerminal, Consenting, FromLines, Nobody
+from tollhouse.cli.interns.chat_commands import HELP, Spent, command_in
 from tollhouse.cli.interns.chat_lines import Lines, is_typed, whole_input
 from tollhouse.cli.interns.chat_screen import JsonLines, Screen, Unread, usage_text
 from tollhouse.cli.interns.chat_waiting import NOTICED_SECONDS, Waiting, silent
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
     from tollhouse.cli.interns.chat import Asker, Outcome, View
 
-    Begin = Callable[[Waiting], Conversation]
+    Begin = Callable[[Waiting, bool], Conversation]
+    """Opens a session: the one that was asked for, or a new one in any case."""
 
 INTERRUPTED: Final = 130
 _STEERED: Final = (
@@ -42,6 +44,8 @@ class Manner:
 
     name: str
     """The intern's, for people."""
+    model: str = ""
+    """The same."""
     manual: bool = False
     """Whether its tools ask first."""
     yes: bool = False
@@ -107,7 +111,7 @@ async def _once(begin: Begin, manner: Manner, prompt: str | None) -> int:
     asker: Asker = Nobody(screen.say)
     if lines.is_terminal:
         asker = AtTerminal(lines, screen, manner.name)
-    conversation = begin(_waiting(manner, screen.say))
+    conversation = begin(_waiting(manner, screen.say), False)
     party = Party(conversation, manner, screen, asker, screen.say)
     try:
         outcome = await party.take_turn(whole_input() if prompt is None else prompt)
@@ -122,7 +126,7 @@ async def _once(begin: Begin, manner: Manner, prompt: str | None) -> int:
 async def _once_in_json(begin: Begin, manner: Manner, prompt: str | None) -> int:
     output = JsonLines()
     asker: Asker = Nobody(silent) if prompt is None else FromLines(Lines(), output)
-    conversation = begin(_waiting(manner, silent))
+    conversation = begin(_waiting(manner, silent), False)
     party = Party(conversation, manner, output, asker, silent)
     try:
         text = whole_input() if prompt is None else prompt
@@ -141,14 +145,38 @@ async def _once_in_json(begin: Begin, manner: Manner, prompt: str | None) -> int
 async def _converse(begin: Begin, manner: Manner) -> int:
     screen, lines = Screen(), Lines()
     # Who has stopped a run may go on at once.
-    conversation = begin(_waiting(manner, screen.say, NOTICED_SECONDS))
+    waiting = _waiting(manner, screen.say, NOTICED_SECONDS)
     asker = AtTerminal(lines, screen, manner.name)
-    party = Party(conversation, manner, screen, asker, screen.say)
-    screen.say(f"Session {conversation.session_id}. Ctrl-C stops a turn, Ctrl-D leaves.")
-    while (prompt := lines.read(f"{manner.name}> ")) is not None:
-        if prompt.strip() and not await _stoppable(party, screen, lines, prompt):
-            return INTERRUPTED
+    party = Party(begin(waiting, False), manner, screen, asker, screen.say)
+    screen.say(
+        f"Session {party.conversation.session_id}. Ctrl-C stops a turn, Ctrl-D leaves, /help tells "
+        "more."
+    )
+    while (prompt := lines.read_text(f"{manner.name}> ")) is not None:
+        match command_in(prompt):
+            case None:
+                if prompt.strip() and not await _stoppable(party, screen, lines, prompt):
+                    return INTERRUPTED
+            case "/exit":
+                return 0
+            case "/new":
+                party = replace(party, conversation=begin(waiting, True))
+                screen.say(f"Session {party.conversation.session_id}.")
+            case command:
+                screen.ask(_told(command, manner, screen.spent))
     return 0
+
+
+def _told(command: str, manner: Manner, spent: Spent) -> str:
+    match command:
+        case "/help":
+            return HELP
+        case "/cost":
+            return spent.text()
+        case "/model":
+            return manner.model
+        case _:
+            return f"There is no {command}, and nothing was sent.\n{HELP}"
 
 
 def _waiting(manner: Manner, say: Callable[[str], None], limit_seconds: float = 0.0) -> Waiting:

@@ -117,9 +117,7 @@ EXTENSION: Final = Refusal(
     502, "extension", "The host agreed to an extension of WebSocket that was not offered to it."
 )
 NO_ROUTE: Final = Refusal(
-    404,
-    "no_route",
-    "The gateway's routes for inference are reached here, and by interns what is their own.",
+    404, "no_route", "Only inference is reached here, and what is an intern's own, to be read."
 )
 HEAD_TOO_LARGE: Final = Refusal(431, "head_too_large", "The head of the request is too large.")
 TOO_SLOW: Final = Refusal(408, "too_slow", "The request did not arrive in time.")
