@@ -108,7 +108,7 @@ def test_no_prompt_that_reaches_the_model_has_it(used: Used) -> None:
 
 
 def test_the_model_is_told_of_the_secret_and_its_host(used: Used) -> None:
-    told = str(used.model.requests[0]["messages"][0]["content"])
+    told = str(used.model.requests[0]["messages"])
     assert f"- {NAME.decode()} for {BOUND}" in told
 
 

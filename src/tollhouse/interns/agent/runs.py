@@ -103,7 +103,7 @@ class Runs:
         agent = Agent(
             self._model,
             output_type=[str, DeferredToolRequests],
-            instructions=[told, SecretsNote(self._client, self._setup.intern_id)],
+            instructions=[told, SecretsNote(self._client, self._setup.intern_id).text],
             deps_type=Work,
             toolsets=[toolset(with_servers=bool(servers))],
             retries={"tools": _CORRECTIONS, "output": _CORRECTIONS},

@@ -34,7 +34,7 @@ class SecretsNote:
         self._path = f"/vault/interns/{intern_id}/effective-secrets"
         self._text: str | None = None
 
-    async def __call__(self) -> str:
+    async def text(self) -> str:
         """Return it; empty where the gateway does not say."""
         if self._text is None:
             self._text = await self._asked()

@@ -152,6 +152,19 @@ async def test_what_is_said_before_the_agent_is_there_is_handed_in(
     assert [message["content"] for message in model.messages()].count("And this.") == 1
 
 
+async def test_each_run_names_the_secrets_there_are_and_their_hosts(
+    model: Model, talk: Talk
+) -> None:
+    model.turns = [says("One."), says("Two.")]
+    model.secrets = [{"name": "token", "hosts": ["api.example.com", "b.example"]}]
+    await talk.run("Begin.")
+    model.secrets = []
+    await talk.run("Go on.")
+    first, second = (str(each["messages"]) for each in model.requests)
+    assert "- {{secret:token}} for api.example.com, b.example" in first
+    assert "You have no secrets at present." in second
+
+
 async def test_a_run_can_be_ended_with_all_that_it_runs(
     daemon: DaemonProcess, model: Model, talk: Talk
 ) -> None:
