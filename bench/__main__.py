@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from bench import endurance, nginx, report, results
+from bench import endurance, fairness, nginx, report, results
 from bench.batches import report as batch_report
 from bench.batches.figures import QUICK_BATCHES, BatchDose
 from bench.batches.profiling import NAME, profile_batch
@@ -45,7 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="CPU time of the gateway for a request, beside nginx as a plain reverse proxy; "
-        "what batches cost; what the egress proxy costs, beside mitmproxy; what interns cost.",
+        "what batches cost; what the egress proxy costs, beside mitmproxy; what interns cost; how "
+        "fair it is to short requests beside large ones.",
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run: figures mean little")
     parser.add_argument("--rounds", type=int, help="rounds of each server and case")
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batches", action="store_true", help="measure batches alone")
     parser.add_argument("--egress", action="store_true", help="measure the egress proxy alone")
     parser.add_argument("--interns", action="store_true", help="measure interns alone")
+    parser.add_argument("--fairness", action="store_true", help="measure fairness alone")
     parser.add_argument("--work-dir", type=Path, default=_WORK, help="where data folders are made")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--write-results", action="store_true", help="renew bench/RESULTS.md")
@@ -81,7 +83,7 @@ def _dose(options: argparse.Namespace) -> Dose:
 def _repeatable(options: argparse.Namespace) -> str:
     """Return the arguments that matter to the figures; folders and files of one run do not."""
     words = ["--batches"] * options.batches + ["--egress"] * options.egress
-    words += ["--interns"] * options.interns
+    words += ["--interns"] * options.interns + ["--fairness"] * options.fairness
     words += ["--write-results"] + ["--quick"] * options.quick + ["--no-nginx"] * options.no_nginx
     for name, value in vars(options).items():
         if name in _DOSE_OPTIONS and value is not None:
@@ -103,6 +105,9 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     if options.endurance:
         _endure(options, folder)
         return
+    if options.fairness:
+        _measure_fairness(options, folder)
+        return
     everything = not (options.batches or options.egress or options.interns)
     measured = _measure_requests(options, folder, dose) if everything else {}
     if everything or options.batches:
@@ -113,6 +118,14 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
         measured["interns"] = _measure_interns(options, folder)
     if options.json:
         options.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+
+
+def _measure_fairness(options: argparse.Namespace, folder: Path) -> None:
+    text = fairness.report(fairness.measure(folder, 2.0 if options.quick else 20.0))
+    print(text, end="")
+    if options.write_results:
+        written = results.fairness_section(text, _today(), _command(options))
+        _write(written, results.FAIRNESS_BEGIN)
 
 
 def _measure_requests(options: argparse.Namespace, folder: Path, dose: Dose) -> dict[str, Any]:

@@ -29,6 +29,7 @@ BEGIN: Final = "<!-- written by `make bench ARGS=--write-results`; begin -->"
 ENDURANCE_BEGIN: Final = "<!-- written by `make endurance ARGS=--write-results`; begin -->"
 BATCHES_BEGIN: Final = "<!-- written by `make bench ARGS='--batches --write-results'`; begin -->"
 EGRESS_BEGIN: Final = "<!-- written by `make bench ARGS='--egress --write-results'`; begin -->"
+FAIRNESS_BEGIN: Final = "<!-- written by `make bench ARGS='--fairness --write-results'`; begin -->"
 INTERNS_BEGIN: Final = "<!-- written by `make bench ARGS='--interns --write-results'`; begin -->"
 END: Final = "<!-- end -->"
 
@@ -193,6 +194,12 @@ def endurance_section(text: str, day: date, command: str) -> str:
     """Return the section that `make endurance` writes."""
     facts = (f"- Date: {day.isoformat()}", f"- Command: `{command}`", f"- Machine: {machine()}")
     return "\n".join([*facts, text])
+
+
+def fairness_section(text: str, day: date, command: str) -> str:
+    """Return the section that `make bench ARGS=--fairness` writes."""
+    facts = (f"- Date: {day.isoformat()}", f"- Command: `{command}`", f"- Machine: {machine()}")
+    return "\n".join([*facts, "", "```text", text.rstrip(), "```"])
 
 
 def replace_section(document: str, written: str, begin_mark: str = BEGIN) -> str:

@@ -8,6 +8,7 @@ tokens are counted as those of the request itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,19 +18,25 @@ from tollhouse.api.asgi import JSON, respond
 from tollhouse.api.limits import read_body
 from tollhouse.api.policy import api_path
 from tollhouse.identity.access import billed_to
+from tollhouse.inference import access
 from tollhouse.inference.attribution import attribution
 from tollhouse.inference.estimate_wire import estimate_reply
-from tollhouse.inference.formats.registry import FORMATS, Arrived
+from tollhouse.inference.formats.registry import FORMATS, READ_HEADERS, Arrived
 from tollhouse.inference.reading import read_call
+from tollhouse.inference.steps import LARGE, told
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.envelope import envelope
-from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.errors import Forbidden, Invalid, without_frames
 from tollhouse.kernel.findings import finding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tollhouse.accounting.types import Attribution
     from tollhouse.api.asgi import Receive, Scope, Send
+    from tollhouse.api.hot_routes import LargeBodies
+    from tollhouse.identity.types import Subject
+    from tollhouse.inference.call import Call
     from tollhouse.inference.dry_run import DryRun
     from tollhouse.inference.formats.registry import Format
     from tollhouse.kernel.clock import Clock
@@ -52,7 +59,12 @@ class Estimate:
     method = "POST"
 
     def __init__(
-        self, dry_run: DryRun, clock: Clock, settings: ServerSettings, source_prefix: str
+        self,
+        dry_run: DryRun,
+        clock: Clock,
+        settings: ServerSettings,
+        source_prefix: str,
+        large: LargeBodies,
     ) -> None:
         """Take what the route needs.
 
@@ -61,7 +73,9 @@ class Estimate:
             clock: The time.
             settings: The largest body of an inference request.
             source_prefix: What every `limit_source` begins with.
+            large: Keeps large bodies from holding up the others.
         """
+        self._large = large
         self._dry_run = dry_run
         self._clock = clock
         self._body_limit = settings.body_limit_bytes
@@ -82,11 +96,14 @@ class Estimate:
         """
         subject = billed_to(scope)
         now = Now.by(self._clock)
-        asked = _read(await read_body(receive, headers, self._body_limit))
-        arrived = Arrived(bytes(asked.body), headers, scope["query_string"])
-        said = attribution(headers)
-        call = read_call(format_of(asked.endpoint), arrived, subject, said, now)
-        found = await self._dry_run.estimate(call)
+        with self._large.memory.hold(subject.account_id) as hold:
+            body = await read_body(receive, headers, self._body_limit, hold)
+            around = {name: headers[name] for name in READ_HEADERS if name in headers}
+            arrived = Arrived(body, around, scope["query_string"])
+            call, flagged = await self._large.steps.run(
+                subject.account_id, len(body), _call, arrived, subject, attribution(headers), now
+            )
+            found = await self._dry_run.estimate(call, flagged)
         await respond(send, 200, [JSON], _encode(estimate_reply(found, self._prefix)))
 
 
@@ -102,6 +119,24 @@ def format_of(endpoint: str) -> Format:
         names = ", ".join(f"/v1{each}" for each in FORMATS)
         raise Invalid(f"endpoint: must be one of {names}.")
     return found
+
+
+def _call(
+    arrived: Arrived, subject: Subject, said: Attribution, now: Now
+) -> tuple[Call, Forbidden | None]:
+    """Return the request inside, and what the caller's policies say against its words."""
+    asked = _read(arrived.body)
+    spoken, body = format_of(asked.endpoint), bytes(asked.body)
+    inner = replace(arrived, body=body)
+    call = read_call(spoken, inner, subject, said, now)
+    flagged: Forbidden | None = None
+    try:
+        access.require_unflagged(subject.policies, body)
+    except Forbidden as error:
+        flagged = without_frames(error)
+    return (
+        told(call, spoken, replace(inner, body=b"")) if len(arrived.body) > LARGE else call
+    ), flagged
 
 
 def _read(body: bytes) -> _Asked:

@@ -7,6 +7,8 @@ document like all others.
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,19 +16,18 @@ import msgspec
 
 from tollhouse.api import policy
 from tollhouse.api.asgi import JSON, ON_GONE, SINK, respond
-from tollhouse.api.limits import read_body
+from tollhouse.api.body_memory import BodyMemory
+from tollhouse.api.limits import ClientGone, read_body
 from tollhouse.identity.access import billed_to
-from tollhouse.inference import access
 from tollhouse.inference.attribution import attribution
-from tollhouse.inference.formats.messages.request import parse_request as parse_messages
 from tollhouse.inference.formats.registry import (
     FORMATS,
     Arrived,
     passed_headers,
     passed_query,
 )
-from tollhouse.inference.reading import read_call
 from tollhouse.inference.sse import EVENT_STREAM
+from tollhouse.inference.steps import ask_count, question_count, read_count
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.money import format_credits
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tollhouse.api.asgi import Receive, Scope, Send
+    from tollhouse.inference.call import Call
     from tollhouse.inference.exchange import Exchange, Outcome, Sink
     from tollhouse.inference.formats.registry import Format
     from tollhouse.inference.guardrails.gate import Guardrails
     from tollhouse.inference.pipeline import Pipeline
+    from tollhouse.inference.steps import Steps
     from tollhouse.inference.token_count import TokenCounter
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.errors import TollhouseError
@@ -73,15 +76,35 @@ class HotRoute(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class LargeBodies:
+    """What keeps large bodies from holding up the others."""
+
+    memory: BodyMemory
+    steps: Steps
+
+    @classmethod
+    def of(cls, settings: ServerSettings, steps: Steps) -> LargeBodies:
+        """Return it with the memory that the settings allow."""
+        most, seconds = settings.large_body_memory_bytes, settings.large_body_wait_seconds
+        return cls(BodyMemory(most, seconds), steps)
+
+
 class Inference:
     """`POST` of a request to a model, in one format."""
 
     method = "POST"
 
     def __init__(
-        self, spoken: Format, pipeline: Pipeline, clock: Clock, settings: ServerSettings
+        self,
+        spoken: Format,
+        pipeline: Pipeline,
+        clock: Clock,
+        settings: ServerSettings,
+        large: LargeBodies,
     ) -> None:
         """Take the format and what the route needs."""
+        self._large = large
         self._format = spoken
         self.refuse = spoken.refuse
         self._pipeline = pipeline
@@ -98,14 +121,20 @@ class Inference:
             TollhouseError: The request is refused, or failed before its first byte.
         """
         subject = billed_to(scope)
-        now = Now.by(self._clock)
-        body = await read_body(receive, headers, self._body_limit)
-        arrived = Arrived(body, headers, scope["query_string"])
-        said = attribution(headers)
-        call = read_call(self._format, arrived, subject, said, now)
-        if subject.policies:
-            access.require_unflagged(subject.policies, body)
+        with self._large.memory.hold(subject.account_id) as hold:
+            now = Now.by(self._clock)
+            body = await read_body(receive, headers, self._body_limit, hold)
+            arrived = Arrived(body, headers, scope["query_string"])
+            scope[ON_GONE] = (gone := asyncio.Event()).set
+            said = attribution(headers)
+            call = await self._large.steps.read(self._format, arrived, subject, said, now)
+            if gone.is_set():
+                raise ClientGone
+            await self._relay(scope, call, send)
+
+    async def _relay(self, scope: Scope, call: Call, send: Send) -> None:
         exchange = self._pipeline.begin(call)
+        subject = call.subject
         scope["tollhouse.exchange"] = exchange
         exchange.on_outcome = partial(_log, scope["path"], subject.label, exchange.generation_id)
         scope[ON_GONE] = exchange.abandon
@@ -142,9 +171,14 @@ class CountTokens:
     method = "POST"
 
     def __init__(
-        self, counter: TokenCounter, guardrails: Guardrails, settings: ServerSettings
+        self,
+        counter: TokenCounter,
+        guardrails: Guardrails,
+        settings: ServerSettings,
+        large: LargeBodies,
     ) -> None:
         """Take what the route needs."""
+        self._large = large
         self.refuse = FORMATS["/messages"].refuse
         self._guardrails = guardrails
         self._counter = counter
@@ -159,15 +193,20 @@ class CountTokens:
             TollhouseError: The request is refused.
         """
         subject = billed_to(scope)
-        body = await read_body(receive, headers, self._body_limit)
-        arrived = Arrived(body, headers, scope["query_string"])
-        request = parse_messages(body)
-        if subject.policies:
-            access.require_unflagged(subject.policies, body)
-            await self._guardrails.check(subject, request, Dialect.COUNT_TOKENS)
-        tokens = await self._counter.count(
-            request, passed_query(arrived), passed_headers(arrived), subject.policies
-        )
+        with self._large.memory.hold(subject.account_id) as hold:
+            body = await read_body(receive, headers, self._body_limit, hold)
+            arrived = Arrived(body, headers, scope["query_string"])
+            run = partial(self._large.steps.run, subject.account_id, len(body))
+            request = await run(read_count, body, subject.policies)
+            asks = partial(run, question_count, body, subject, Dialect.COUNT_TOKENS)
+            await self._guardrails.check(subject, asks)
+            tokens = await self._counter.count(
+                request,
+                partial(run, ask_count, body),
+                passed_query(arrived),
+                passed_headers(arrived),
+                subject.policies,
+            )
         await respond(send, 200, [JSON], msgspec.json.encode({"input_tokens": tokens}))
 
 

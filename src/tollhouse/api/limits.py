@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tollhouse.inference.steps import LARGE
 from tollhouse.kernel.errors import PayloadTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tollhouse.api.asgi import Receive
+    from tollhouse.api.body_memory import Hold
 
 _MOST_ADDRESSES = 100_000
 _MINUTE = 60.0
@@ -22,33 +24,42 @@ class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
 
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int) -> bytes:
+async def read_body(
+    receive: Receive, headers: Mapping[bytes, bytes], limit: int, hold: Hold | None = None
+) -> bytes:
     """Return the whole body of a request.
 
     Args:
         receive: The request's ASGI channel.
         headers: Its headers.
         limit: The largest body that is accepted, in bytes.
+        hold: Takes the memory of a large one, before it is read.
 
     Raises:
         PayloadTooLarge: It is larger; known from its declared length, or as soon as the limit is
             passed.
         ClientGone: The client went away before its end.
+        Unavailable: There was no memory for it.
     """
     declared = headers.get(b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > limit:
         raise too_large(limit)
+    size = int(declared) if declared is not None and declared.isdigit() else limit
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body", False):
         body: bytes = message.get("body", b"")
         return _within(body, limit)
-    gathered = bytearray()
+    pieces: list[bytes] = []
+    length = 0
     while message["type"] == "http.request":
-        gathered += message.get("body", b"")
-        if len(gathered) > limit:
+        pieces.append(message.get("body", b""))
+        length += len(pieces[-1])
+        if length > limit:
             raise too_large(limit)
         if not message.get("more_body", False):
-            return bytes(gathered)
+            return b"".join(pieces)
+        if hold is not None and not hold.size and length > LARGE // 2 and size > LARGE:
+            await hold.take(size)
         message = await receive()
     raise ClientGone
 

@@ -20,7 +20,7 @@ from tollhouse.api.control import control_app
 from tollhouse.api.docs import docs_files
 from tollhouse.api.estimate import Estimate
 from tollhouse.api.front import Front, Routes
-from tollhouse.api.hot_routes import CountTokens, Inference
+from tollhouse.api.hot_routes import CountTokens, Inference, LargeBodies
 from tollhouse.api.openapi import render_openapi
 from tollhouse.api.operations import HOT_OPERATIONS
 from tollhouse.api.readiness import Readiness, Recovery
@@ -39,8 +39,10 @@ from tollhouse.inference.guardrails.registry import build_guardrails
 from tollhouse.inference.health import Health
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.registry import build_providers
+from tollhouse.inference.steps import Steps
 from tollhouse.inference.token_count import TokenCounter
 from tollhouse.inference.upstream.client import HttpUpstream
+from tollhouse.inference.workers.pool import Pool
 from tollhouse.interns import endpoints as intern_endpoints
 from tollhouse.observability.invariants import Invariants
 from tollhouse.observability.metrics import Metrics
@@ -85,6 +87,7 @@ class Gateway:
     settler: Settler
     providers: Mapping[str, Provider]
     guardrails: Guardrails
+    steps: Steps
     core: Core
     readiness: Readiness
     recovery: Recovery
@@ -102,6 +105,7 @@ class Gateway:
         for provider in self.providers.values():
             await provider.close()
         await self.guardrails.close()
+        await self.steps.close()
         await self.core.database.close()
 
 
@@ -130,8 +134,9 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         _charge_writer(core, folder),
         sync=settings.accounting.journal_sync == "always",
     )
+    steps = Steps(Pool(settings.server.large_body_workers))
     providers = build_providers(
-        settings.providers, settings.upstream, partial(open_upstream, settings)
+        settings.providers, settings.upstream, partial(open_upstream, settings), steps
     )
     health = Health(settings.upstream.cool_down_seconds)
     desk = _desk(core, settler)
@@ -140,7 +145,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         settings.guardrails, partial(HttpUpstream, connections_per_host=places), metrics
     )
     services = Services(
-        providers, desk, settler, core.clock, metrics, guardrails, health, core.rules
+        providers, desk, settler, core.clock, metrics, guardrails, health, core.rules, steps
     )
     pipeline = Pipeline(catalog, services, core.ids)
     blobs = open_blobs(settings.blobs, folder, core.ids)
@@ -192,15 +197,16 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         intern_endpoints.router(interning.service, interning.chats, core.database),
         audit_router(vaulting.audit, core.identity, core.database),
     )
+    large = LargeBodies.of(settings.server, steps)
     hot: dict[str, HotRoute] = {
-        path: Inference(spoken, pipeline, core.clock, settings.server)
+        path: Inference(spoken, pipeline, core.clock, settings.server, large)
         for path, spoken in FORMATS.items()
     }
     counter = TokenCounter(catalog, providers)
-    hot[COUNT_TOKENS] = CountTokens(counter, guardrails, settings.server)
+    hot[COUNT_TOKENS] = CountTokens(counter, guardrails, settings.server, large)
     dry_run = DryRun(catalog, services, desk)
     hot["/estimate"] = Estimate(
-        dry_run, core.clock, settings.server, settings.limits.limit_source_prefix
+        dry_run, core.clock, settings.server, settings.limits.limit_source_prefix, large
     )
     recovery = Recovery()
     routes = Routes(
@@ -231,6 +237,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         settler=settler,
         providers=providers,
         guardrails=guardrails,
+        steps=steps,
         core=core,
         readiness=readiness,
         recovery=recovery,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tollhouse.inference.weights import count_images, demand
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
@@ -12,7 +14,19 @@ if TYPE_CHECKING:
     from tollhouse.accounting.types import Attribution
     from tollhouse.identity.types import Subject
     from tollhouse.inference.formats.base import ClientRequest, Relay
+    from tollhouse.inference.formats.registry import Arrived, Format
     from tollhouse.inference.types import Preferences
+    from tollhouse.inference.weights import Demand
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """A body whose reading is work for a worker."""
+
+    spoken: Format
+    arrived: Arrived
+    demand: Demand
+    images: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +46,17 @@ class Call:
     in_batch: bool = False
     """Whether it is an item of a batch: it has a price of its own, and what it may cost is reserved
     already."""
+    large: Large | None = None
+    """Where it came with a large body: what that was, and what was found in it. The request and the
+    relays hold nothing of what is said then."""
+
+    def demand(self) -> Demand:
+        """Return what it asks for, before any endpoint."""
+        return demand(self.request) if self.large is None else self.large.demand
+
+    def images(self) -> int:
+        """Return how many images it holds."""
+        return count_images(self.request) if self.large is None else self.large.images
 
     def limited(self, output_tokens: int) -> Call:
         """Return the same call with a limit of output, as if the request had set it."""

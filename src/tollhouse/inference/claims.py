@@ -12,7 +12,7 @@ from tollhouse.accounting.pricing import affordable, estimate, most
 from tollhouse.inference.formats.messages.wire import DEFAULT_MAX_TOKENS
 from tollhouse.inference.formats.tokens import MOST_TOKENS
 from tollhouse.inference.types import Dialect
-from tollhouse.inference.weights import LEAST_OUTPUT, demand, limit_of_each
+from tollhouse.inference.weights import LEAST_OUTPUT, limit_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def claim_of(generation_id: str, call: Call, ways: Sequence[Way], rules: Rules) 
     for way in ways:
         limited += is_limited(way)
         if not way.endpoint.price.is_free:
-            wanted = demand(call.request) if wanted is None else wanted
+            wanted = call.demand() if wanted is None else wanted
             _raise_to(claim, wanted, way, rules)
     claim.free, claim.only_free = limited > 0, limited == len(ways)
     if wanted is not None:

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.pricing import most
-from tollhouse.inference import access
 from tollhouse.inference.claims import claim_of, most_output, open_to, output_limit
 from tollhouse.inference.guardrails.verdicts import named
 from tollhouse.inference.types import LeftOut
-from tollhouse.inference.weights import demand
 from tollhouse.kernel.errors import Forbidden, NotFound, TollhouseError, Unavailable
 
 if TYPE_CHECKING:
@@ -85,20 +83,20 @@ class DryRun:
         self._services = services
         self._forecast = forecast
 
-    async def estimate(self, call: Call) -> Estimate:
+    async def estimate(self, call: Call, flagged: Forbidden | None) -> Estimate:
         """Return what would become of a request.
+
+        Args:
+            call: The request.
+            flagged: What the caller's policies say of its words, if they do not let them pass.
 
         Raises:
             NotFound: No such model.
             Unavailable: The account cannot be read.
         """
-        refusal: TollhouseError | None = None
+        refusal: TollhouseError | None = flagged
         ways: Sequence[Way] = ()
         left_out: list[LeftOut] = []
-        try:
-            access.require_unflagged(call.subject.policies, call.request.body)
-        except Forbidden as flagged:
-            refusal = flagged
         models = self._catalog.wanted(call.request.model, call.preferences.models)
         try:
             ways = self._services.ways(call, models, left_out.append)
@@ -108,7 +106,7 @@ class DryRun:
         if admissibility is not None:
             ways = _open(admissibility, ways, left_out)
             refusal = refusal or admissibility.preview.error
-        wanted, now = demand(call.request), self._services.clock.monotonic()
+        wanted, now = call.demand(), self._services.clock.monotonic()
         limit = _output_limit(admissibility, wanted, ways)
         return Estimate(
             model=models[0].id,

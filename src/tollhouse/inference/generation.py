@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,7 +21,7 @@ import structlog
 from tollhouse.accounting.pricing import FULL_PRICE, charge_for
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
-from tollhouse.inference import access, routing
+from tollhouse.inference import routing
 from tollhouse.inference.claims import claim_of, is_limited, open_to, output_limit
 from tollhouse.inference.exchange import Outcome
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
@@ -29,8 +30,8 @@ from tollhouse.inference.health import Health
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.context_length import too_long
 from tollhouse.inference.providers.failures import failure, status_of_word
+from tollhouse.inference.steps import Steps
 from tollhouse.inference.types import ReplyIdentity
-from tollhouse.inference.weights import count_images, demand
 from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.envelope import STATUS, status_of
 from tollhouse.kernel.errors import (
@@ -79,6 +80,7 @@ class Services:
     guardrails: Guardrails
     health: Health = field(default_factory=Health)
     rules: Rules = field(default_factory=Rules)
+    steps: Steps = field(default_factory=Steps)
 
     def ways(
         self,
@@ -211,7 +213,7 @@ class Generation:
                 return reply
         if unsayable is not None and not failures:
             raise unsayable
-        raise self._explained(routing.last_word(failures))
+        raise await self._explained(routing.last_word(failures))
 
     def _warn(self, error: ProviderFailure) -> None:
         """Log a provider's failure; a text that may repeat the request is left out."""
@@ -235,15 +237,15 @@ class Generation:
         """
         call = self._call
         if call.subject.policies:
-            await self._services.guardrails.check(
-                call.subject, call.request, call.relays[0].dialect, self._exchange.generation_id
-            )
+            name = self._exchange.generation_id
+            asks = partial(self._services.steps.question, call, name)
+            await self._services.guardrails.check(call.subject, asks, name)
 
-    def _explained(self, error: ProviderFailure) -> ProviderFailure:
+    async def _explained(self, error: ProviderFailure) -> ProviderFailure:
         """Return a provider's failure with what only the request and its model tell of it."""
         request = self._call.request
         if isinstance(error, ProviderModerated):
-            error.metadata["flagged_input"] = access.excerpt(request.fields)
+            error.metadata["flagged_input"] = await self._services.steps.excerpt(self._call)
         if error.code == CONTEXT_LENGTH_EXCEEDED and self._way is not None:
             estimate = estimated_tokens(request.size)
             error.message = too_long(error.message, estimate, self._way.model.context_length)
@@ -258,28 +260,30 @@ class Generation:
         open_ways = open_to(claim, ways, may_use_free=admitted.may_use_free)
         if admitted.spendable_nano is None:
             return open_ways
-        return self._limited(open_ways, admitted.spendable_nano)
+        return await self._limited(open_ways, admitted.spendable_nano)
 
-    def _limited(self, ways: Sequence[Way], spendable_nano: int) -> Sequence[Way]:
+    async def _limited(self, ways: Sequence[Way], spendable_nano: int) -> Sequence[Way]:
         """Return the ways for the same request with the limit of output that it can pay for."""
-        limit = output_limit(demand(self._call.request), ways, spendable_nano)
+        limit = output_limit(self._call.demand(), ways, spendable_nano)
         self._exchange.output_limit = limit
-        self._call = self._call.limited(limit)
+        self._call = await self._services.steps.limit(self._call, limit)
         relays = {relay.dialect: relay for relay in self._call.relays}
         return [replace(way, relay=relays[way.relay.dialect]) for way in ways]
 
     async def _try(self, way: Way) -> ProviderReply:
-        endpoint, relay = way.endpoint, way.relay
+        endpoint = way.endpoint
         provider = self._services.providers[endpoint.provider]
+        relay, body = await self._services.steps.ask(self._call, way)
         call = ProviderCall(
             endpoint=endpoint,
             dialect=relay.dialect,
             stream=self._call.request.stream,
-            body=relay.ask(endpoint),
+            body=body,
             query=relay.query,
             headers=relay.headers,
+            owner=self._call.subject.account_id,
         )
-        self._way = way
+        self._way = way if relay is way.relay else replace(way, relay=relay)
         started = self._services.clock.monotonic()
         status: int | None = None
         try:
@@ -302,11 +306,12 @@ class Generation:
         body = await reply.whole()
         self._note_first_byte()
         try:
-            self._whole = relay.whole(body)
+            owner = self._call.subject.account_id
+            self._whole = await self._services.steps.whole(owner, relay, body)
         except Unreadable as error:
             raise self._unreadable() from error
         except ErrorEvent as error:
-            raise self._reported(error) from error
+            raise await self._reported(error) from error
 
     async def _relay_stream(self, reply: ProviderReply, stream: Stream) -> None:
         self._stream = stream
@@ -319,7 +324,7 @@ class Generation:
         except Unreadable as error:
             raise self._unreadable() from error
         except ErrorEvent as error:
-            raise self._reported(error) from error
+            raise await self._reported(error) from error
         if not stream.complete or stream.finish_reason is None:
             # Formats that must say how a reply ended would say that it failed.
             raise self._unreadable()
@@ -357,11 +362,11 @@ class Generation:
             f"{name} sent an invalid response.", provider_name=name, ambiguous=True
         )
 
-    def _reported(self, event: ErrorEvent) -> ProviderFailure:
+    async def _reported(self, event: ErrorEvent) -> ProviderFailure:
         status = status_of_word(event.code) or STATUS["upstream"]
         error = failure(self._attempts[-1].provider, status, code=event.code, message=event.message)
         error.ambiguous = True
-        return self._explained(error)
+        return await self._explained(error)
 
     # The end
 
@@ -378,7 +383,7 @@ class Generation:
         self._services.admission.release(self._exchange.generation_id)
         self._services.metrics.finished(self._status(error))
         self.report(error, charge.cost_nano if self._exchange.booked else 0)
-        self._answer(charge, error)
+        await self._answer(charge, error)
 
     def report(self, error: TollhouseError | None, cost_nano: int = 0) -> None:
         """Say how it ended to whoever wants to know; the first time alone."""
@@ -401,7 +406,7 @@ class Generation:
             return _OK
         return _CLIENT_GONE if error is self._client_gone else status_of(error)
 
-    def _answer(self, charge: Charge, error: TollhouseError | None) -> None:
+    async def _answer(self, charge: Charge, error: TollhouseError | None) -> None:
         if error is not None and (self._exchange.begun or self._is_streamed(error)):
             stream = self._stream or self._unbegun_stream()
             self._exchange.finish(stream.fail(error))
@@ -410,7 +415,9 @@ class Generation:
         elif self._stream is not None:
             self._exchange.finish(self._stream.end(charge))
         elif self._whole is not None and self._identity is not None:
-            self._exchange.finish(self._whole.render(self._identity, charge))
+            owner = self._call.subject.account_id
+            steps = self._services.steps
+            self._exchange.finish(await steps.render(owner, self._whole, self._identity, charge))
 
     def _is_streamed(self, error: TollhouseError) -> bool:
         """Tell whether clients look for an error in their stream, although it has not begun."""
@@ -460,7 +467,7 @@ class Generation:
         """Return how many images are charged for; None where they cost nothing."""
         if self._way is None or not self._way.endpoint.price.has_images:
             return None
-        return count_images(self._call.request)
+        return self._call.images()
 
     def _finish_reason(self, error: TollhouseError | None) -> str | None:
         if error is not None and error is not self._client_gone:

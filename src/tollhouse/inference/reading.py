@@ -54,8 +54,13 @@ def read_call(
 def _with_limit(
     spoken: Format, arrived: Arrived, request: ClientRequest, output_tokens: int
 ) -> Asked:
+    return spoken.read(limited(arrived, request, output_tokens))
+
+
+def limited(arrived: Arrived, request: ClientRequest, output_tokens: int) -> Arrived:
+    """Return a request as it would have come with a limit of its output in place of its own."""
     names = request.output_limits
     fields = {name: value for name, value in request.fields.items() if name not in names}
     # The last name is the one that every server knows.
     fields[names[-1]] = raw(output_tokens)
-    return spoken.read(replace(arrived, body=encoder.encode(fields)))
+    return replace(arrived, body=encoder.encode(fields))

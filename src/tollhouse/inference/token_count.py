@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from tollhouse.inference import access
 from tollhouse.inference.formats.base import Unreadable
-from tollhouse.inference.formats.messages.count import parse_count, render_count
+from tollhouse.inference.formats.messages.count import parse_count
 from tollhouse.inference.formats.tokens import estimated_tokens
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.catalog import Catalog
@@ -36,6 +36,7 @@ class TokenCounter:
     async def count(
         self,
         request: MessagesRequest,
+        asks: Callable[[Endpoint], Awaitable[bytes]],
         query: str,
         headers: Sequence[tuple[str, str]],
         policies: Sequence[AccessPolicy] = (),
@@ -43,7 +44,8 @@ class TokenCounter:
         """Return the number of input tokens.
 
         Args:
-            request: What would be asked.
+            request: What would be asked; nothing of what is said is needed here.
+            asks: Returns the body with which an endpoint's provider is asked to count.
             query: The part of its URL behind the `?` that the provider gets.
             headers: Those of its headers that the provider gets.
             policies: What the caller's requests may reach.
@@ -60,7 +62,7 @@ class TokenCounter:
             if Dialect.COUNT_TOKENS not in dialects:
                 continue
             try:
-                return await self._ask(endpoint, request, query, headers)
+                return await self._ask(endpoint, await asks(endpoint), query, headers)
             except ProviderRefused:
                 raise
             except (ProviderFailure, Unreadable):
@@ -71,11 +73,10 @@ class TokenCounter:
     async def _ask(
         self,
         endpoint: Endpoint,
-        request: MessagesRequest,
+        body: bytes,
         query: str,
         headers: Sequence[tuple[str, str]],
     ) -> int:
-        body = render_count(request, endpoint)
         call = ProviderCall(
             endpoint, Dialect.COUNT_TOKENS, stream=False, body=body, query=query, headers=headers
         )

@@ -114,6 +114,23 @@ class ServerSettings(Section):
     control_body_limit_bytes: Whole = Field(
         default=1_048_576, ge=1024, description="Largest body of every other request, in bytes."
     )
+    large_body_workers: Whole = Field(
+        default=2,
+        ge=1,
+        le=64,
+        description="Processes that read bodies above 256 KB, so that they hold up nobody; they "
+        "are started when they are needed.",
+    )
+    large_body_memory_bytes: Whole = Field(
+        default=536_870_912,
+        ge=1024,
+        description="Memory that bodies above 256 KB may take at once, all together; one account's "
+        "at most half of it. Others wait for their turn.",
+    )
+    large_body_wait_seconds: Seconds = Field(
+        default=30.0,
+        description="How long a body above 256 KB may wait for memory before it gets a 503.",
+    )
     min_body_bytes_per_second: Whole = Field(
         default=1024,
         ge=0,

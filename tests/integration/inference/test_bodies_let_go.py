@@ -17,10 +17,11 @@ import pytest
 from tests.unit.api.asgi_client import Client, scope
 from tests.unit.inference.fakes import SUBJECT, World, steps
 from tollhouse.api.front import Front, Routes
-from tollhouse.api.hot_routes import Inference
+from tollhouse.api.hot_routes import Inference, LargeBodies
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.providers.http import HttpProvider
+from tollhouse.inference.steps import Steps
 from tollhouse.inference.types import Dialect
 from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream
 from tollhouse.inference.upstream.client import HttpUpstream
@@ -80,7 +81,15 @@ class _Gateway:
         # Two endpoints: what the first one's failure holds must go, too.
         world = World([provider, provider])  # type: ignore[list-item]
         settings = ServerSettings()
-        hot = {PATH[3:]: Inference(FORMATS[PATH[3:]], world.pipeline, world.clock, settings)}
+        hot = {
+            PATH[3:]: Inference(
+                FORMATS[PATH[3:]],
+                world.pipeline,
+                world.clock,
+                settings,
+                LargeBodies.of(settings, Steps()),
+            )
+        }
         routes = Routes(hot=hot, control=None, system=None)  # type: ignore[arg-type]
         self._front: App = Front(routes, _Authenticator(), settings, world.clock, world.metrics)  # type: ignore[arg-type]
 

@@ -19,10 +19,11 @@ from tests.unit.inference.fakes import (
 )
 from tests.unit.inference.legal_stream import checked
 from tollhouse.accounting.types import Attribution
-from tollhouse.api.hot_routes import Inference, attribution
+from tollhouse.api.hot_routes import Inference, LargeBodies, attribution
 from tollhouse.identity.access import set_caller
 from tollhouse.inference.exchange import HIGH_WATER
 from tollhouse.inference.formats.registry import FORMATS
+from tollhouse.inference.steps import Steps
 from tollhouse.kernel.errors import (
     Invalid,
     NotFound,
@@ -40,7 +41,8 @@ def request(w: World, client: Client, **fields: Any) -> asyncio.Task[None]:
     client.body = json.dumps(body).encode()
     inner = client.scope = scope("POST", "/v1/chat/completions")
     set_caller(inner, SUBJECT)
-    route = Inference(FORMATS["/chat/completions"], w.pipeline, w.clock, SETTINGS)
+    large = LargeBodies.of(SETTINGS, Steps())
+    route = Inference(FORMATS["/chat/completions"], w.pipeline, w.clock, SETTINGS, large)
     return asyncio.ensure_future(route(inner, dict(inner["headers"]), client.receive, client.send))
 
 

@@ -28,9 +28,10 @@ from tests.unit.inference.generation.worlds import COST, CUT
 from tollhouse.api.asgi import JSON, respond
 from tollhouse.api.control import control_app
 from tollhouse.api.front import Front, Routes
-from tollhouse.api.hot_routes import Inference
+from tollhouse.api.hot_routes import Inference, LargeBodies
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.providers.failures import failure
+from tollhouse.inference.steps import Steps
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.kernel.money import format_credits
 from tollhouse.observability.logging import configure_logging
@@ -79,7 +80,8 @@ class Gateway:
         settings = ServerSettings()
         clock = FakeClock()
         spoken = FORMATS["/chat/completions"]
-        hot = {"/chat/completions": Inference(spoken, self.world.pipeline, clock, settings)}
+        large = LargeBodies.of(settings, Steps())
+        hot = {"/chat/completions": Inference(spoken, self.world.pipeline, clock, settings, large)}
         routes = Routes(hot=hot, control=control_app(control()), system=self.system)  # type: ignore[arg-type]
         self.front = Front(routes, FakeAuthenticator(), settings, clock, Metrics(), local=local)  # type: ignore[arg-type]
 

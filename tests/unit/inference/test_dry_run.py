@@ -19,6 +19,7 @@ from tests.unit.inference.fakes import (
 )
 from tollhouse.accounting.admission.types import Admitted, Claim, Preview
 from tollhouse.identity.types import AccessPolicy
+from tollhouse.inference import access
 from tollhouse.inference.dry_run import DryRun, Estimate
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.kernel.errors import Forbidden, NotFound, TollhouseError, Unavailable
@@ -55,7 +56,12 @@ async def estimated(
     asked = call(parse_request(json.dumps(body | fields).encode()))
     subject = replace(asked.subject, policies=w.policies)
     dry_run = DryRun(w.catalog, w.services, forecast or FakeForecast())
-    return await dry_run.estimate(replace(asked, subject=subject))
+    flagged: Forbidden | None = None
+    try:
+        access.require_unflagged(w.policies, asked.request.body)
+    except Forbidden as error:
+        flagged = error
+    return await dry_run.estimate(replace(asked, subject=subject), flagged)
 
 
 async def test_it_claims_what_the_request_claims_and_reaches_nobody() -> None:

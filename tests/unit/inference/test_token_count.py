@@ -7,6 +7,7 @@ import pytest
 from tests.unit.inference.fakes import PRICE, FakeProvider, FakeReply
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.formats.messages.count import render_count
 from tollhouse.inference.formats.messages.request import parse_request
 from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.token_count import TokenCounter
@@ -26,12 +27,17 @@ def counting(answer: Any) -> FakeProvider:
     return FakeProvider(reply, dialects=COUNTS)
 
 
+async def asks(endpoint: Endpoint) -> bytes:
+    return render_count(REQUEST, endpoint)
+
+
 async def count(*providers: FakeProvider, policies: Sequence[AccessPolicy] = ()) -> int:
     by_slug = {f"p{number}": each for number, each in enumerate(providers)}
     endpoints = tuple(Endpoint(slug, "large-2026", PRICE) for slug in by_slug)
     model = Model("acme/large", "Large", "", 8192, None, endpoints)
     counter = TokenCounter(Catalog([model]), by_slug)
-    return await counter.count(REQUEST, "beta=true", (("anthropic-beta", "b"),), policies)
+
+    return await counter.count(REQUEST, asks, "beta=true", (("anthropic-beta", "b"),), policies)
 
 
 async def test_a_provider_that_counts_is_asked_without_what_is_of_the_reply() -> None:
@@ -64,7 +70,7 @@ async def test_a_request_that_a_provider_refuses_is_refused() -> None:
 
 async def test_an_unknown_model_is_not_found() -> None:
     with pytest.raises(NotFound):
-        await TokenCounter(Catalog([]), {}).count(REQUEST, "", ())
+        await TokenCounter(Catalog([]), {}).count(REQUEST, asks, "", ())
 
 
 async def test_a_provider_that_a_policy_blocks_is_not_asked_to_count() -> None:

@@ -9,7 +9,8 @@ The pipeline knows these and no format: a call brings the relays that its reques
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.fields import Fields
     from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
+
+R = TypeVar("R", bound="ClientRequest")
 
 
 class Unreadable(ValueError):
@@ -29,7 +32,7 @@ class ErrorEvent(Exception):
 
     def __init__(self, code: str | int | None, message: str | None) -> None:
         """Take the provider's code and text, where it gave them."""
-        super().__init__(message)
+        super().__init__(code, message)
         self.code = code
         self.message = message
 
@@ -120,6 +123,14 @@ class Relay(Protocol):
         """The client's headers that the provider gets, in lower case."""
         ...
 
+    def told(self, *, parsed: bool = False) -> Relay:
+        """Return what reads and writes a reply as this does, and holds nothing of what is said.
+
+        Args:
+            parsed: Whether it has to be able to say, besides, what would be `lost`.
+        """
+        ...
+
     def lost(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that an endpoint would not get."""
         ...
@@ -170,6 +181,11 @@ class ClientRequest(Protocol):
         ...
 
     @property
+    def said(self) -> str:
+        """The field that holds what is said."""
+        ...
+
+    @property
     def body(self) -> bytes:
         """Its body as it came."""
         ...
@@ -193,3 +209,10 @@ class ClientRequest(Protocol):
     def answer_counts(self) -> Sequence[str]:
         """The fields that say how many answers are written."""
         ...
+
+
+def without_said(request: R) -> R:
+    """Return a request without what is said in it: what its reply is made from."""
+    fields = {name: value for name, value in request.fields.items() if name != request.said}
+    stripped: R = replace(cast("Any", request), fields=fields, body=b"")  # each is a dataclass
+    return stripped

@@ -47,6 +47,8 @@ _MESSAGES: Final = MessagesSpeaker()
 _VISIBLE: Final = re.compile(rb"[!-~]*")
 _PRINTABLE: Final = re.compile(rb"[\t -~]*")
 _ANTHROPIC_HEADERS: Final = ("anthropic-version", "anthropic-beta")
+READ_HEADERS: Final = tuple(name.encode() for name in _ANTHROPIC_HEADERS)
+"""All that a format reads of a request's head."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.inference.guardrails.verdicts import decide, named, no_verdict, question
+from tollhouse.inference.guardrails.verdicts import decide, named, no_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from tollhouse.identity.types import Subject
-    from tollhouse.inference.formats.base import ClientRequest
     from tollhouse.inference.guardrails.base import Guardrail, Verdict
-    from tollhouse.inference.types import Dialect
     from tollhouse.observability.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -33,16 +31,14 @@ class Guardrails:
     async def check(
         self,
         subject: Subject,
-        request: ClientRequest,
-        dialect: Dialect,
+        asks: Callable[[], Awaitable[bytes]],
         generation_id: str | None = None,
     ) -> None:
         """Let a request pass that every guardrail of its caller's policies lets pass.
 
         Args:
             subject: Whose request it is.
-            request: What is asked of a model.
-            dialect: The format in which the client asks it.
+            asks: Returns the question that they are asked: `verdicts.question`.
             generation_id: The id that the reply will have; None where nothing is generated.
 
         Raises:
@@ -57,8 +53,7 @@ class Guardrails:
         if unknown:
             _log.error("guardrail_not_configured", guardrails=unknown)
             raise no_verdict(unknown, "of a policy is not configured")
-        asked = question(subject, request, dialect, generation_id)
-        verdicts = await self._ask(names, asked)
+        verdicts = await self._ask(names, await asks())
         for name, verdict in verdicts.items():
             self._note(name, verdict, generation_id)
         decide(verdicts, self._lenient)

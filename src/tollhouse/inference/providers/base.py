@@ -34,6 +34,8 @@ class ProviderCall:
     """The part of the URL behind the `?`."""
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
     """The client's headers that pass through."""
+    owner: str = ""
+    """The account whose request it is."""
 
 
 class ProviderReply(Protocol):

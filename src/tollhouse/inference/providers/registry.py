@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tollhouse.inference.providers.base import Provider
     from tollhouse.inference.providers.http import ReadError
+    from tollhouse.inference.steps import Steps
     from tollhouse.inference.upstream.port import Upstream
     from tollhouse.settings.sections import ProviderSettings, UpstreamSettings
 
@@ -33,10 +35,21 @@ class UpstreamFactory(Protocol):
 
 
 def build_providers(
-    providers: Sequence[ProviderSettings], limits: UpstreamSettings, upstream: UpstreamFactory
+    providers: Sequence[ProviderSettings],
+    limits: UpstreamSettings,
+    upstream: UpstreamFactory,
+    steps: Steps | None = None,
 ) -> Mapping[str, Provider]:
-    """Return the configured providers by slug."""
-    return {each.slug: _BY_KIND[each.kind](each, limits, upstream) for each in providers}
+    """Return the configured providers by slug.
+
+    Args:
+        providers: The settings of each.
+        limits: How long each part of a call may take.
+        upstream: Makes what reaches a provider.
+        steps: What reads large requests to the simulated one.
+    """
+    by_kind = {**_BY_KIND, "simulated": partial(_simulated, steps)}
+    return {each.slug: by_kind[each.kind](each, limits, upstream) for each in providers}
 
 
 def _openai_compatible(
@@ -101,10 +114,13 @@ def _http(  # noqa: PLR0913 - what differs between two kinds
 
 
 def _simulated(
-    settings: ProviderSettings, limits: UpstreamSettings, upstream: UpstreamFactory
+    steps: Steps | None,
+    settings: ProviderSettings,
+    limits: UpstreamSettings,
+    upstream: UpstreamFactory,
 ) -> Provider:
     del limits, upstream
-    return SimulatedProvider(settings.name, settings.on_disconnect)
+    return SimulatedProvider(settings.name, settings.on_disconnect, steps)
 
 
 _BY_KIND: Mapping[
@@ -112,5 +128,4 @@ _BY_KIND: Mapping[
 ] = {
     "openai_compatible": _openai_compatible,
     "anthropic": _anthropic,
-    "simulated": _simulated,
 }

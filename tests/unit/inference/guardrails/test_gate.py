@@ -11,6 +11,7 @@ from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.guardrails.base import Verdict
 from tollhouse.inference.guardrails.gate import Guardrails
+from tollhouse.inference.guardrails.verdicts import question
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import Forbidden, Unavailable
 from tollhouse.observability.metrics import Metrics
@@ -29,7 +30,11 @@ class Gate:
     async def check(self, *names: str) -> None:
         policies = tuple(AccessPolicy("key", guardrails=(name,)) for name in names)
         subject = replace(SUBJECT, policies=policies)
-        await self.guardrails.check(subject, REQUEST, Dialect.CHAT, "gen-1")
+
+        async def asks() -> bytes:
+            return question(subject, REQUEST, Dialect.CHAT, "gen-1")
+
+        await self.guardrails.check(subject, asks, "gen-1")
 
     def counted(self, guardrail: str, verdict: str) -> float | None:
         labels = {"guardrail": guardrail, "verdict": verdict}

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from typing import Any
 
@@ -19,15 +20,18 @@ from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.generation import Services
 from tollhouse.inference.guardrails.gate import Guardrails
 from tollhouse.inference.pipeline import Pipeline
+from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.simulated import provider as simulated
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, SLUG, models
 from tollhouse.inference.providers.simulated.provider import NAME, SimulatedProvider
-from tollhouse.inference.types import Dialect
+from tollhouse.inference.types import Dialect, Endpoint
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
 from tollhouse.observability.metrics import Metrics
 from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
+
+ENDPOINT = Endpoint(SLUG, "echo", BEHAVIOURS["echo"].price)
 
 
 async def test_it_repeats_the_last_user_message() -> None:
@@ -276,3 +280,36 @@ async def test_every_model_ends_well_through_the_pipeline(
 def test_a_configured_model_is_asked_in_what_the_provider_can_answer() -> None:
     # Without this, an endpoint whose settings name no dialect would be asked in the client's.
     assert set(SimulatedProvider.dialects) == {Dialect.CHAT, Dialect.EMBEDDINGS}
+
+
+async def test_many_streams_leave_turns_of_the_event_loop_to_others() -> None:
+    provider, said, most = SimulatedProvider(NAME, "cancel"), 0, 0
+
+    async def read() -> None:
+        nonlocal said
+        body = json.dumps(asked("word " * 100)).encode()
+        reply = await provider.open(ProviderCall(ENDPOINT, Dialect.CHAT, stream=True, body=body))
+        async for events in reply.events():
+            said += len(events)
+
+    streams = [asyncio.create_task(read()) for _ in range(20)]
+    while not all(each.done() for each in streams):
+        before = said
+        await asyncio.sleep(0)
+        most = max(most, said - before)
+    assert said > 20 * 100
+    assert most <= 9  # a slice, and a stream's last words
+
+
+async def test_a_stream_of_another_account_does_not_wait_for_many() -> None:
+    provider, ended = SimulatedProvider(NAME, "cancel"), list[str]()
+
+    async def read(owner: str) -> None:
+        body = json.dumps(asked("word " * 100)).encode()
+        call = ProviderCall(ENDPOINT, Dialect.CHAT, stream=True, body=body, owner=owner)
+        async for _ in (await provider.open(call)).events():
+            pass
+        ended.append(owner)
+
+    await asyncio.gather(*[read("many") for _ in range(20)], read("one"))
+    assert ended[0] == "one"

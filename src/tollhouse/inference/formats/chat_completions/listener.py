@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tollhouse.inference.formats.base import without_said
 from tollhouse.inference.formats.chat_completions.prompt import parse_prompt
 from tollhouse.inference.formats.chat_completions.reasoning import render_details
 from tollhouse.inference.formats.chat_completions.usage import render_usage
@@ -30,6 +31,11 @@ class ChatListener:
     def parse(self) -> Prompt:
         """Return what the request asks."""
         return parse_prompt(self._request.body, self._request.fields)
+
+    def told(self, prompt: Prompt | None) -> ChatListener:
+        """Return this without what is said."""
+        del prompt
+        return ChatListener(without_said(self._request))
 
     def render(self, reply: Reply, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return a chat completion."""

@@ -48,6 +48,7 @@ def parse_request(body: bytes) -> ChatRequest:
         model=model,
         stream=stream,
         fields=fields,
+        size=len(body),
         body=body,
         shows_reasoning=_shows_reasoning(fields),
     )

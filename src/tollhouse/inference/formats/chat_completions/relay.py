@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tollhouse.inference.formats.base import without_said
 from tollhouse.inference.formats.chat_completions.render import (
     parse_whole,
     provider_request,
@@ -30,6 +31,11 @@ class ChatRelay:
     def __init__(self, request: ChatRequest) -> None:
         """Take the request."""
         self._request = request
+
+    def told(self, *, parsed: bool = False) -> ChatRelay:
+        """Return this without what is said."""
+        del parsed
+        return ChatRelay(without_said(self._request))
 
     def lost(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that an endpoint would not get."""

@@ -17,17 +17,15 @@ class ChatRequest:
     output_limits = ("max_completion_tokens", "max_tokens")
     answer_counts = ("n",)
     streamed_errors = ()
+    said = "messages"
 
     model: str
     stream: bool
     fields: Fields = field(repr=False)
     """The body's top-level fields as they came; what a provider gets is made from these."""
+    size: int
+    """Bytes of the body."""
     body: bytes = field(repr=False)
     """The body as it came."""
     shows_reasoning: bool = True
     """False: the model may think, but the reply must not show it."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the body."""
-        return len(self.body)

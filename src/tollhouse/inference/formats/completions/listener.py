@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from tollhouse.inference.formats.base import without_said
 from tollhouse.inference.formats.chat_completions.usage import render_usage
 from tollhouse.inference.formats.completions.writer import (
     CompletionsWriter,
@@ -79,6 +80,11 @@ class CompletionsListener:
             user=read.user,
             sampling={name: fields[name] for name in _SAMPLING if fields.get(name, NULL) != NULL},
         )
+
+    def told(self, prompt: Prompt | None) -> CompletionsListener:
+        """Return this without what is said."""
+        del prompt
+        return CompletionsListener(without_said(self._request))
 
     def render(self, reply: Reply, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return a text completion."""

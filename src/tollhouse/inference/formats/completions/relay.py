@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.base import Unreadable, without_said
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
 from tollhouse.inference.formats.chat_completions.usage import parse_usage, render_usage
 from tollhouse.inference.formats.chat_completions.wire import DONE, normal_finish_reason
@@ -49,6 +49,11 @@ class CompletionsRelay:
     def __init__(self, request: CompletionsRequest) -> None:
         """Take the request."""
         self._request = request
+
+    def told(self, *, parsed: bool = False) -> CompletionsRelay:
+        """Return this without what is said."""
+        del parsed
+        return CompletionsRelay(without_said(self._request))
 
     def lost(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that an endpoint would not get."""

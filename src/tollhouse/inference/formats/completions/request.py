@@ -25,17 +25,15 @@ class CompletionsRequest:
     output_limits = ("max_tokens",)
     answer_counts = ("n", "best_of")
     streamed_errors = ()
+    said = "prompt"
 
     model: str
     stream: bool
     fields: Fields = field(repr=False)
     """The body's top-level fields as they came."""
+    size: int
+    """Bytes of the body."""
     body: bytes = field(repr=False)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the body."""
-        return len(self.body)
 
 
 def parse_request(body: bytes) -> CompletionsRequest:
@@ -53,4 +51,4 @@ def parse_request(body: bytes) -> CompletionsRequest:
     fields = read_object(body)
     model = read_model(fields)
     read_field(_prompt, fields, "prompt", "a text, a list of texts or lists of tokens", filled=True)
-    return CompletionsRequest(model, read_flag(fields, "stream"), fields, body)
+    return CompletionsRequest(model, read_flag(fields, "stream"), fields, len(body), body)

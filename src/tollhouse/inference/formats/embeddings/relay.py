@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.base import Unreadable, without_said
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
 from tollhouse.inference.formats.chat_completions.usage import parse_usage
 from tollhouse.inference.formats.costs import render_costs
@@ -80,6 +80,11 @@ class EmbeddingsRelay:
     def __init__(self, request: EmbeddingsRequest) -> None:
         """Take the request."""
         self._request = request
+
+    def told(self, *, parsed: bool = False) -> EmbeddingsRelay:
+        """Return this without what is said."""
+        del parsed
+        return EmbeddingsRelay(without_said(self._request))
 
     def lost(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that an endpoint would not get."""

@@ -22,19 +22,17 @@ class EmbeddingsRequest:
     output_limits = ()
     answer_counts = ()
     streamed_errors = ()
+    said = "input"
 
     model: str
     encoding: Encoding
     """How the client wants each vector."""
     fields: Fields = field(repr=False)
     """The body's top-level fields as they came."""
+    size: int
+    """Bytes of the body."""
     body: bytes = field(repr=False)
     """The body as it came."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the body."""
-        return len(self.body)
 
     @property
     def stream(self) -> bool:
@@ -60,4 +58,4 @@ def parse_request(body: bytes) -> EmbeddingsRequest:
     encoding: Encoding | None = None
     if "encoding_format" in fields:
         encoding = read_field(_encoding, fields, "encoding_format", "float or base64")
-    return EmbeddingsRequest(model, encoding or "float", fields, body)
+    return EmbeddingsRequest(model, encoding or "float", fields, len(body), body)

@@ -115,6 +115,14 @@ class Listener(Protocol):
         """
         ...
 
+    def told(self, prompt: Prompt | None) -> Listener:
+        """Return what writes replies as this does, and holds nothing of what is said.
+
+        Args:
+            prompt: What `parse` returned, without its turns; None where it was not called yet.
+        """
+        ...
+
     def render(self, reply: Reply, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return a whole reply's body."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.base import Unreadable, without_said
 from tollhouse.inference.formats.hub.events import (
     Event,
     Finished,
@@ -58,6 +58,17 @@ class Translation:
     @cached_property
     def _prompt(self) -> Prompt:
         return self._listener.parse()
+
+    def told(self, *, parsed: bool = False) -> Translation:
+        """Return this without what is said; unless it was parsed, it can write no reply yet."""
+        prompt: Prompt | None = None
+        if parsed or "_prompt" in self.__dict__:
+            prompt = replace(self._prompt, turns=())
+        listener = self._listener.told(prompt)
+        told = Translation(without_said(self._request), listener, self._speaker)
+        if prompt is not None:
+            told._prompt = prompt
+        return told
 
     def lost(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that an endpoint would not get."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tollhouse.inference.formats.base import without_said
 from tollhouse.inference.formats.messages.prompt import parse_prompt
 from tollhouse.inference.formats.messages.reply import render_reply
 from tollhouse.inference.formats.messages.writer import MessagesWriter
@@ -26,6 +27,11 @@ class MessagesListener:
     def parse(self) -> Prompt:
         """Return what the request asks."""
         return parse_prompt(self._request)
+
+    def told(self, prompt: Prompt | None) -> MessagesListener:
+        """Return this without what is said."""
+        del prompt
+        return MessagesListener(without_said(self._request))
 
     def render(self, reply: Reply, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return a whole reply's body."""

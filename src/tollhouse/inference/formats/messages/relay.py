@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tollhouse.inference.formats.base import without_said
 from tollhouse.inference.formats.messages.render import parse_whole, provider_request
 from tollhouse.inference.formats.messages.stream import MessagesStream
 from tollhouse.inference.types import Dialect
@@ -37,6 +38,11 @@ class MessagesRelay:
         self._request = request
         self.query = query
         self.headers = headers
+
+    def told(self, *, parsed: bool = False) -> MessagesRelay:
+        """Return this without what is said."""
+        del parsed
+        return MessagesRelay(without_said(self._request), self.query, self.headers)
 
     def lost(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that an endpoint would not get."""

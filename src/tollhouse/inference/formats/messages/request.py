@@ -39,6 +39,7 @@ class MessagesRequest:
     output_limits = ("max_tokens",)
     answer_counts = ()
     streamed_errors = ()
+    said = "messages"
 
     model: str
     stream: bool

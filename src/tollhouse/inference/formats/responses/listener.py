@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tollhouse.inference.formats.base import without_said
 from tollhouse.inference.formats.responses.output import OutputOptions
 from tollhouse.inference.formats.responses.prompt import read_prompt
 from tollhouse.inference.formats.responses.render import render_reply
@@ -44,6 +45,13 @@ class ResponsesListener:
             Invalid: A field is of the wrong type or missing; the message begins with its path.
         """
         return self._prompt
+
+    def told(self, prompt: Prompt | None) -> ResponsesListener:
+        """Return this without what is said."""
+        listener = ResponsesListener(without_said(self._request))
+        if prompt is not None:
+            listener._prompt = prompt
+        return listener
 
     def render(self, reply: Reply, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return a whole reply's body."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
+from tollhouse.inference.formats.base import without_said
 from tollhouse.inference.formats.fields import OURS, Fields, fields_decoder
 from tollhouse.inference.formats.hub.reasoning import unpack
 from tollhouse.inference.formats.responses.input import reasoning_input
@@ -61,6 +62,11 @@ class ResponsesRelay:
     def __init__(self, request: ResponsesRequest) -> None:
         """Take the request."""
         self._request = request
+
+    def told(self, *, parsed: bool = False) -> ResponsesRelay:
+        """Return this without what is said."""
+        del parsed
+        return ResponsesRelay(without_said(self._request))
 
     def lost(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that an endpoint would not get."""

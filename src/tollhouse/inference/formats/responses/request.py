@@ -40,6 +40,7 @@ class ResponsesRequest:
     answer_counts = ()
     streamed_errors = (CONTEXT_LENGTH_EXCEEDED,)
     """Codex knows a full context by `response.failed` alone, as OpenAI tells it."""
+    said = "input"
 
     model: str
     stream: bool

@@ -1,12 +1,14 @@
 """The simulated provider: deterministic replies, and faults on request.
 
 It speaks a provider's dialects to the pipeline, so that every reply takes the way that a real
-provider's reply takes.
+provider's reply takes. A real one is slow and far away; this one would keep the event loop busy,
+so its replies take turns: one slice of one reply in each turn of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -18,16 +20,20 @@ from tollhouse.inference.providers.simulated.embedding import embeddings
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, Behaviour
 from tollhouse.inference.providers.simulated.request import NotUnderstood
 from tollhouse.inference.providers.simulated.script import Script, script
+from tollhouse.inference.steps import LARGE, Steps
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import ProviderRefused, ProviderUnavailable
+from tollhouse.kernel.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
     from tollhouse.inference.providers.base import ProviderCall
 
 NAME: Final = "Simulated"
 _PIECES_BEFORE_FAILURE = 2
+_SLICE: Final = 8
+"""Chunks of a stream in one turn of the event loop: about a millisecond."""
 _BAD_GATEWAY = 502
 
 
@@ -36,14 +42,18 @@ class SimulatedProvider:
 
     dialects: Collection[Dialect] = frozenset((Dialect.CHAT, Dialect.EMBEDDINGS))
 
-    def __init__(self, name: str, on_disconnect: Literal["cancel", "drain"]) -> None:
-        """Take the settings that every provider has."""
+    def __init__(
+        self, name: str, on_disconnect: Literal["cancel", "drain"], steps: Steps | None = None
+    ) -> None:
+        """Take the settings that every provider has, and what reads large requests."""
+        self._steps = steps or Steps()
+        self._pace = _Pace()
         self.name = name
         self.on_disconnect: Literal["cancel", "drain"] = on_disconnect
         self._alternation = count()
         """Of the model that fails every other request."""
 
-    async def open(self, call: ProviderCall) -> SimulatedReply | SimulatedEmbeddings:
+    async def open(self, call: ProviderCall) -> SimulatedReply | ReadyReply:
         """Begin a reply.
 
         Raises:
@@ -54,13 +64,21 @@ class SimulatedProvider:
             raise failure(self.name, behaviour.refuses)
         if behaviour.alternates and next(self._alternation) % 2 == 0:
             raise failure(self.name, _BAD_GATEWAY)
+        run = partial(self._steps.run, call.owner, len(call.body))
+        if not behaviour.pause_seconds:
+            await self._pace.turn(call.owner)
         try:
             if call.dialect is Dialect.EMBEDDINGS:
-                return SimulatedEmbeddings(embeddings(call.endpoint.model, call.body))
-            said = script(call.body, behaviour)
+                made = await run(_embedded, call.endpoint.model, call.body)
+                return ReadyReply(made)
+            plain = not (call.stream or behaviour.pause_seconds or behaviour.fails)
+            if plain and len(call.body) > LARGE:
+                return ReadyReply(await run(_whole, call.endpoint.model, call.body, behaviour))
+            said = await run(script, call.body, behaviour)
         except NotUnderstood as error:
             raise ProviderRefused(str(error), provider_name=self.name) from None
-        return SimulatedReply(self.name, call.endpoint.model, behaviour, said)
+        turn = partial(self._pace.turn, call.owner)
+        return SimulatedReply(self.name, call.endpoint.model, behaviour, said, turn)
 
     async def check(self) -> None:
         """It is always there."""
@@ -69,11 +87,44 @@ class SimulatedProvider:
         """Nothing is held."""
 
 
+class _Pace:
+    """Lets one reply go on in each turn of the event loop; accounts take turns."""
+
+    def __init__(self) -> None:
+        self._waiting: Turns[asyncio.Future[None]] = Turns()
+        self._is_due = False
+
+    async def turn(self, owner: str) -> None:
+        loop = asyncio.get_running_loop()
+        mine = loop.create_future()
+        self._waiting.add(owner, mine)
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._next, loop)
+        await mine
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (each := self._waiting.next()) is not None:
+            if not each.done():
+                each.set_result(None)
+                loop.call_soon(self._next, loop)
+                return
+        self._is_due = False
+
+
 class SimulatedReply:
     """A reply under way."""
 
-    def __init__(self, name: str, model: str, behaviour: Behaviour, said: Script) -> None:
-        """Take what will be said."""
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        behaviour: Behaviour,
+        said: Script,
+        turn: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Take what will be said, and what waits until more of it may be."""
+        self._turn = turn
         self._name = name
         self._model = model
         self._behaviour = behaviour
@@ -102,6 +153,8 @@ class SimulatedReply:
                 raise _broken(self._name)
             if pause := self._behaviour.pause_seconds:
                 await asyncio.sleep(pause)
+            elif number % _SLICE == 0:
+                await self._turn()
             yield [msgspec.json.encode(chunk)]
         yield [b"[DONE]"]
 
@@ -109,23 +162,31 @@ class SimulatedReply:
         """Nothing is held."""
 
 
-class SimulatedEmbeddings:
-    """Embeddings, which are ready at once."""
+class ReadyReply:
+    """A whole reply that is there already: embeddings, or that to a large request."""
 
-    def __init__(self, made: dict[str, object]) -> None:
-        """Take them."""
+    def __init__(self, made: bytes) -> None:
+        """Take its body."""
         self._made = made
 
     async def whole(self) -> bytes:
-        """Return them."""
-        return msgspec.json.encode(self._made)
+        """Return it."""
+        return self._made
 
     async def events(self) -> AsyncIterator[Sequence[bytes]]:
-        """Return them as the only event: nobody asks for a stream of embeddings."""
-        yield [msgspec.json.encode(self._made)]
+        """Return it as the only event: nobody asks for a stream of it."""
+        yield [self._made]
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+def _whole(model: str, body: bytes, behaviour: Behaviour) -> bytes:
+    return msgspec.json.encode(reply.whole(model, script(body, behaviour)))
+
+
+def _embedded(model: str, body: bytes) -> bytes:
+    return msgspec.json.encode(embeddings(model, body))
 
 
 def _broken(name: str) -> ProviderUnavailable:

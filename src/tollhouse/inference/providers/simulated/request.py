@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.wire import NULL
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _SHOWN: Final = {
 """How a part that is no text is acknowledged."""
 
 
-class NotUnderstood(ValueError):
+class NotUnderstood(Unreadable):
     """A field is not of its format; the text names it."""
 
 

@@ -1,0 +1,295 @@
+"""The steps of a request that take time as its body is long, each where it holds up nobody.
+
+What is small is done at once; what is large is done by a worker, with the same functions. A worker
+gets the body as it came and returns what the gateway needs of it: the call without what is said,
+then the body for a provider. It keeps nothing, so any worker can do the next step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from tollhouse.inference import access
+from tollhouse.inference.call import Large
+from tollhouse.inference.formats.base import without_said
+from tollhouse.inference.formats.fields import fields_decoder
+from tollhouse.inference.formats.messages.count import render_count
+from tollhouse.inference.formats.messages.request import parse_request as parse_messages
+from tollhouse.inference.formats.registry import READ_HEADERS, Arrived
+from tollhouse.inference.guardrails.verdicts import question
+from tollhouse.inference.reading import limited, read_call
+from tollhouse.inference.weights import count_images, demand
+from tollhouse.inference.workers.pool import Pool, WorkerGone
+from tollhouse.kernel.errors import Bug, Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tollhouse.accounting.types import Attribution, Charge, Usage
+    from tollhouse.identity.types import AccessPolicy, Subject
+    from tollhouse.inference.call import Call
+    from tollhouse.inference.formats.base import Relay, Whole
+    from tollhouse.inference.formats.messages.request import MessagesRequest
+    from tollhouse.inference.formats.registry import Asked, Format
+    from tollhouse.inference.routing import Way
+    from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
+    from tollhouse.kernel.clock import Now
+
+R = TypeVar("R")
+LARGE: Final = 256 * 1024
+"""Bytes of a body from which on a worker reads it. A body of this size takes some 20 ms at most."""
+
+
+class Steps:
+    """Does each step here or in a worker."""
+
+    def __init__(self, pool: Pool | None = None) -> None:
+        """Take the workers; without any, everything is done here."""
+        self._pool = pool
+
+    async def read(
+        self, spoken: Format, arrived: Arrived, subject: Subject, said: Attribution, now: Now
+    ) -> Call:
+        """Return what a request asks for, once the caller's policies let its words pass.
+
+        Args:
+            spoken: Its format.
+            arrived: The request.
+            subject: Who asks, and pays.
+            said: What its headers say of the program that sent it.
+            now: When it came.
+
+        Raises:
+            Invalid: It is not of its format, or says of routing what makes no sense.
+            Forbidden: It holds what a policy does not let pass.
+        """
+        if self._pool is None or len(arrived.body) <= LARGE:
+            return _read(spoken, arrived, subject, said, now)
+        names = (name for name in READ_HEADERS if name in arrived.headers)
+        arrived = replace(arrived, headers={name: arrived.headers[name] for name in names})
+        call = await self._pool.run(
+            subject.account_id, _read_large, spoken, arrived, subject, said, now
+        )
+        return replace(call, subject=subject)
+
+    async def ask(self, call: Call, way: Way) -> tuple[Relay, bytes]:
+        """Return what relays the reply, and the body for an endpoint's provider.
+
+        Raises:
+            Invalid: The request cannot be put into the provider's dialect.
+        """
+        if call.large is None or self._pool is None:
+            return way.relay, way.relay.ask(way.endpoint)
+        owner, large = call.subject.account_id, call.large
+        dialect = way.relay.dialect
+        return await self._pool.run(
+            owner, _ask_large, large.spoken, large.arrived, dialect, way.endpoint
+        )
+
+    async def limit(self, call: Call, output_tokens: int) -> Call:
+        """Return a call with a limit of output, as if the request had set it."""
+        if call.large is None or self._pool is None:
+            return call.limited(output_tokens)
+        return await self._pool.run(call.subject.account_id, _limit_large, call, output_tokens)
+
+    async def whole(self, owner: str, relay: Relay, body: bytes) -> Whole:
+        """Read a provider's whole reply; see `Relay.whole`."""
+        if len(body) > LARGE and self._pool is not None:
+            relay = relay.told()
+            try:
+                return await self._pool.run(owner, _read_reply, relay, body)
+            except WorkerGone:
+                pass  # the provider has done its work: late is better than never
+        return relay.whole(body)
+
+    async def render(
+        self, owner: str, whole: Whole, identity: ReplyIdentity, charge: Charge
+    ) -> bytes:
+        """Return the client's body of a whole reply."""
+        if isinstance(whole, _LargeReply) and self._pool is not None:
+            try:
+                return await self._pool.run(
+                    owner, _render_reply, whole.relay, whole.body, identity, charge
+                )
+            except WorkerGone:
+                pass
+        return whole.render(identity, charge)
+
+    async def question(self, call: Call, generation_id: str) -> bytes:
+        """Return what guardrails are asked about a request; see `verdicts.question`."""
+        subject, dialect, large = call.subject, call.relays[0].dialect, call.large
+        if large is None or self._pool is None:
+            return question(subject, call.request, dialect, generation_id)
+        return await self._pool.run(
+            subject.account_id,
+            _question_large,
+            large.spoken,
+            large.arrived,
+            subject,
+            dialect,
+            generation_id,
+        )
+
+    async def excerpt(self, call: Call) -> str:
+        """Return what a request says last; see `access.excerpt`."""
+        if call.large is None or self._pool is None:
+            return access.excerpt(call.request.fields)
+        return await self._pool.run(
+            call.subject.account_id, _excerpt_large, call.large.arrived.body
+        )
+
+    async def run(
+        self,
+        owner: str,
+        size: int,
+        function: Callable[..., R],
+        *arguments: Any,  # noqa: ANN401
+    ) -> R:
+        """Call a function of a module that takes time as a body is long.
+
+        Args:
+            owner: The account whose turn it takes.
+            size: Bytes of the body.
+            function: What is called; without a state of its own.
+            arguments: Its arguments.
+
+        Raises:
+            WorkerGone: The worker did not answer.
+        """
+        if self._pool is None or size <= LARGE:
+            return function(*arguments)
+        return await self._pool.run(owner, function, *arguments)
+
+    async def close(self) -> None:
+        """End the workers."""
+        if self._pool is not None:
+            await self._pool.close()
+
+
+# What a worker does
+
+
+def _read(spoken: Format, arrived: Arrived, subject: Subject, said: Attribution, now: Now) -> Call:
+    call = read_call(spoken, arrived, subject, said, now)
+    if subject.policies:
+        access.require_unflagged(subject.policies, arrived.body)
+    return call
+
+
+def _read_large(
+    spoken: Format, arrived: Arrived, subject: Subject, said: Attribution, now: Now
+) -> Call:
+    return told(_read(spoken, arrived, subject, said, now), spoken, arrived)
+
+
+def told(call: Call, spoken: Format, arrived: Arrived) -> Call:
+    """Return a call of a large body without what is said, and with what was found in that."""
+    call = replace(call, with_limit=_unread)
+    large = Large(spoken, arrived, demand(call.request), count_images(call.request))
+    parsed = call.preferences.require_parameters
+    relays = tuple(_told(relay, parsed=parsed) for relay in call.relays)
+    return replace(call, request=without_said(call.request), relays=relays, large=large)
+
+
+def _limit_large(call: Call, output_tokens: int) -> Call:
+    large = call.large
+    if large is None:
+        raise Bug("a call that is not large")
+    request, _ = large.spoken.read(large.arrived)
+    arrived = limited(large.arrived, request, output_tokens)
+    request, relays = large.spoken.read(arrived)
+    parsed = call.preferences.require_parameters
+    return replace(
+        call,
+        request=without_said(request),
+        relays=tuple(_told(relay, parsed=parsed) for relay in relays),
+        large=replace(large, arrived=arrived),
+    )
+
+
+def _unread(_output_tokens: int) -> Asked:
+    raise Bug("a large request is limited by a worker")
+
+
+def _told(relay: Relay, *, parsed: bool) -> Relay:
+    try:
+        return relay.told(parsed=parsed)
+    except Invalid:
+        return relay.told()  # it cannot say what is asked, and will say so again
+
+
+def _ask_large(
+    spoken: Format, arrived: Arrived, dialect: Dialect, endpoint: Endpoint
+) -> tuple[Relay, bytes]:
+    _, relays = spoken.read(arrived)
+    relay = next(each for each in relays if each.dialect == dialect)
+    body = relay.ask(endpoint)
+    return relay.told(), body
+
+
+def _question_large(
+    spoken: Format, arrived: Arrived, subject: Subject, dialect: Dialect, generation_id: str
+) -> bytes:
+    request, _ = spoken.read(arrived)
+    return question(subject, request, dialect, generation_id)
+
+
+def _excerpt_large(body: bytes) -> str:
+    return access.excerpt(fields_decoder.decode(body))
+
+
+def read_count(body: bytes, policies: Sequence[AccessPolicy]) -> MessagesRequest:
+    """Return a request whose tokens are to be counted, without what is said.
+
+    Raises:
+        Invalid: It is none.
+        Forbidden: It holds what a policy does not let pass.
+    """
+    request = parse_messages(body)
+    if policies:
+        access.require_unflagged(policies, body)
+    return without_said(request)
+
+
+def ask_count(body: bytes, endpoint: Endpoint) -> bytes:
+    """Return the body with which an endpoint's provider is asked to count."""
+    return render_count(parse_messages(body), endpoint)
+
+
+def question_count(body: bytes, subject: Subject, dialect: Dialect) -> bytes:
+    """Return what guardrails are asked about a request whose tokens are to be counted."""
+    return question(subject, parse_messages(body), dialect, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _LargeReply:
+    """A whole reply that was read, and is read again where the client's body is made from it."""
+
+    relay: Relay
+    body: bytes
+    reported: Usage | None
+    seen: Usage
+    finish_reason: str | None
+    native_finish_reason: str | None
+    upstream_id: str | None
+
+    def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
+        return _render_reply(self.relay, self.body, identity, charge)
+
+
+def _read_reply(relay: Relay, body: bytes) -> _LargeReply:
+    whole = relay.whole(body)
+    return _LargeReply(
+        relay,
+        body,
+        whole.reported,
+        whole.seen,
+        whole.finish_reason,
+        whole.native_finish_reason,
+        whole.upstream_id,
+    )
+
+
+def _render_reply(relay: Relay, body: bytes, identity: ReplyIdentity, charge: Charge) -> bytes:
+    return relay.whole(body).render(identity, charge)

@@ -1,0 +1,161 @@
+"""How long one step on the event loop takes while a large request is served: never long.
+
+What counts is the CPU time of the loop's own thread in one callback, so a busy machine changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from tests.unit.api.asgi_client import Client, scope
+from tests.unit.inference.fakes import SUBJECT, FakeProvider, FakeReply, World
+from tollhouse.api.hot_routes import Inference, LargeBodies
+from tollhouse.identity.access import set_caller
+from tollhouse.identity.types import AccessPolicy
+from tollhouse.inference.formats.registry import FORMATS
+from tollhouse.inference.pipeline import Pipeline
+from tollhouse.inference.steps import Steps
+from tollhouse.inference.types import Dialect
+from tollhouse.inference.workers.pool import Pool
+from tollhouse.settings.sections import ServerSettings
+from tollhouse.testing.ids import SequentialIds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+MOST_SECONDS = 0.05
+CALLER = replace(SUBJECT, policies=(AccessPolicy("key", patterns=("never said",)),))
+SETTINGS = ServerSettings()
+TURNS = [
+    {"role": role, "content": f"what {number} says is not long"}
+    for number in range(12_000)
+    for role in ("user", "assistant")
+]
+REQUESTS: dict[str, dict[str, Any]] = {
+    "/chat/completions": {"messages": TURNS},
+    "/responses": {"input": TURNS},
+    "/messages": {"messages": TURNS, "max_tokens": 9},
+    "/completions": {"prompt": "a long text " * 800_000},
+    "/embeddings": {"input": ["a short text"] * 100_000},
+}
+TEXT = "a long reply " * 100_000
+USED = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}
+CHAT = {
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}
+    ]
+}
+SAID: dict[str, Any] = {
+    "type": "message",
+    "role": "assistant",
+    "id": "m",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": TEXT, "annotations": []}],
+}
+REPLIES: dict[Dialect, dict[str, Any]] = {
+    Dialect.CHAT: {"id": "x", "object": "chat.completion", "usage": USED, **CHAT},
+    Dialect.RESPONSES: {
+        "id": "x",
+        "object": "response",
+        "status": "completed",
+        "output": [SAID],
+        "usage": {"input_tokens": 9, "output_tokens": 9},
+    },
+    Dialect.MESSAGES: {
+        "id": "x",
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": TEXT}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 9, "output_tokens": 9},
+    },
+    Dialect.COMPLETIONS: {
+        "id": "x",
+        "choices": [{"index": 0, "text": TEXT, "finish_reason": "stop"}],
+        "usage": USED,
+    },
+    Dialect.EMBEDDINGS: {"data": [{"index": 0, "embedding": [0.25] * 200_000}], "usage": USED},
+}
+CHUNKS: list[dict[str, Any]] = [
+    {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]},
+    {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    {"choices": [], "usage": USED},
+]
+STREAM = b"".join(b"data: %b\n\n" % json.dumps({"id": "x", **each}).encode() for each in CHUNKS)
+STREAM += b"data: [DONE]\n\n"
+OWN = {
+    "/chat/completions": Dialect.CHAT,
+    "/responses": Dialect.RESPONSES,
+    "/messages": Dialect.MESSAGES,
+    "/completions": Dialect.COMPLETIONS,
+    "/embeddings": Dialect.EMBEDDINGS,
+}
+WHOLE = [(path, own, False) for path, own in OWN.items()]
+TRANSLATED = [(path, Dialect.CHAT, False) for path in ("/responses", "/messages", "/completions")]
+STREAMED = [
+    (path, Dialect.CHAT, True)
+    for path in ("/chat/completions", "/responses", "/messages", "/completions")
+]
+FROM_CHAT = [
+    ("/chat/completions", Dialect.MESSAGES, False),
+    ("/chat/completions", Dialect.RESPONSES, False),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def steps() -> AsyncIterator[Steps]:
+    made = Steps(Pool(1))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def longest(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds of CPU that the loop's thread spent in each callback; no collection among them."""
+    taken: list[float] = []
+    run: Callable[[asyncio.Handle], None] = asyncio.Handle._run  # noqa: SLF001 - there is no other way in
+
+    def timed(self: asyncio.Handle) -> None:
+        before = time.thread_time()
+        run(self)
+        taken.append(time.thread_time() - before)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", timed)
+    return taken
+
+
+@pytest.mark.parametrize(("path", "dialect", "stream"), WHOLE + TRANSLATED + STREAMED + FROM_CHAT)
+async def test_no_step_of_a_large_request_holds_up_the_loop(
+    steps: Steps, longest: list[float], path: str, dialect: Dialect, *, stream: bool
+) -> None:
+    reply = STREAM if stream else json.dumps(REPLIES[dialect]).encode()
+    world = World([FakeProvider(FakeReply([reply]), dialects=frozenset({dialect}))])
+    services = replace(world.services, steps=steps)
+    pipeline = Pipeline(world.catalog, services, SequentialIds())
+    route = Inference(
+        FORMATS[path], pipeline, world.clock, SETTINGS, LargeBodies.of(SETTINGS, steps)
+    )
+    body = {"model": "acme/large", "stream": stream, **REQUESTS[path]}
+    client = Client(body=json.dumps(body).encode())
+    inner = client.scope = scope("POST", f"/v1{path}")
+    set_caller(inner, CALLER)
+    gc.disable()
+    try:
+        await asyncio.sleep(0)
+        longest.clear()
+        await route(inner, dict(inner["headers"]), client.receive, client.send)
+    finally:
+        gc.enable()
+    assert client.answer.status == 200
+    assert client.answer.whole
+    assert max(longest) < MOST_SECONDS

@@ -1,0 +1,203 @@
+"""A large request is read by a worker, and comes out as it does here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from tests.unit.inference.fakes import SUBJECT
+from tollhouse.accounting.pricing import charge_for
+from tollhouse.accounting.types import FREE, Attribution, Usage
+from tollhouse.identity.types import AccessPolicy
+from tollhouse.inference.formats.registry import FORMATS, Arrived
+from tollhouse.inference.providers.simulated.models import BEHAVIOURS
+from tollhouse.inference.routing import Way
+from tollhouse.inference.steps import LARGE, Steps
+from tollhouse.inference.types import Dialect, Endpoint, Model, ReplyIdentity
+from tollhouse.inference.workers.pool import Pool
+from tollhouse.kernel.clock import Now
+from tollhouse.kernel.errors import Forbidden, Invalid, TollhouseError
+from tollhouse.testing.clock import START
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tollhouse.inference.call import Call
+
+NOW = Now(START, 0.0)
+LONG = "a long text " * (LARGE // 8)
+USER = {"role": "user", "content": LONG}
+FIELDS: dict[str, dict[str, Any]] = {
+    "/chat/completions": {
+        "messages": [USER],
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+    },
+    "/responses": {"input": [{"role": "user", "content": LONG}], "instructions": "be brief"},
+    "/messages": {"messages": [USER], "max_tokens": 9},
+    "/completions": {"prompt": LONG},
+    "/embeddings": {"input": [LONG]},
+}
+PRICE = BEHAVIOURS["echo"].price
+ENDPOINT = Endpoint("acme", "large-2026", PRICE)
+MODEL = Model("acme/large", "Large", "", 128_000, None, (ENDPOINT,))
+IDENTITY = ReplyIdentity(id="gen-1", model="acme/large", provider="Acme", created=1)
+CHARGE = charge_for(Usage(1, 2), Usage(1, 2), FREE, finish_reason="stop", broken_off=False)
+HERE = Steps()
+TEXT = "a reply " * (LARGE // 4)
+USED = Usage(input_tokens=9, output_tokens=8)
+_CHAT_USED = {"prompt_tokens": 9, "completion_tokens": 8, "total_tokens": 17}
+_USED = {"input_tokens": 9, "output_tokens": 8}
+_MESSAGE = {"role": "assistant", "content": TEXT}
+_PART: dict[str, Any] = {"type": "output_text", "text": TEXT, "annotations": []}
+_ITEM = {"type": "message", "role": "assistant", "id": "m", "status": "completed"}
+REPLIES: dict[Dialect, dict[str, Any]] = {
+    Dialect.CHAT: {
+        "choices": [{"index": 0, "message": _MESSAGE, "finish_reason": "stop"}],
+        "usage": _CHAT_USED,
+    },
+    Dialect.RESPONSES: {
+        "id": "x",
+        "status": "completed",
+        "output": [_ITEM | {"content": [_PART]}],
+        "usage": _USED,
+    },
+    Dialect.MESSAGES: {
+        "id": "x",
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": TEXT}],
+        "stop_reason": "end_turn",
+        "usage": _USED,
+    },
+    Dialect.EMBEDDINGS: {
+        "data": [{"index": 0, "embedding": [0.25] * LARGE}],
+        "usage": {"prompt_tokens": 9, "total_tokens": 9},
+    },
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def steps() -> AsyncIterator[Steps]:
+    made = Steps(Pool(1))
+    yield made
+    await made.close()
+
+
+def arrived(path: str, **more: Any) -> Arrived:
+    body = {"model": "acme/large", **FIELDS[path], **more}
+    return Arrived(json.dumps(body).encode(), {}, b"")
+
+
+async def read(
+    steps: Steps, path: str, policies: tuple[AccessPolicy, ...] = (), **more: Any
+) -> Call:
+    subject = replace(SUBJECT, policies=policies)
+    return await steps.read(FORMATS[path], arrived(path, **more), subject, Attribution(), NOW)
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PAIRS = [
+    (path, dialect)
+    for path in FIELDS
+    for dialect in (
+        (Dialect.EMBEDDINGS,)
+        if path == "/embeddings"
+        else (Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES)
+    )
+]
+
+
+@pytest.mark.parametrize(("path", "dialect"), PAIRS)
+async def test_a_large_request_is_asked_as_if_it_were_read_here(
+    steps: Steps, path: str, dialect: Dialect
+) -> None:
+    bodies: list[bytes] = []
+    for each in (HERE, steps):
+        call = await read(each, path)
+        relay = next(relay for relay in call.relays if relay.dialect is dialect)
+        told, body = await each.ask(call, Way(MODEL, ENDPOINT, relay))
+        bodies.append(body)
+        assert told.dialect is dialect
+    assert bodies[0] == bodies[1]
+
+
+@pytest.mark.parametrize(("path", "dialect"), PAIRS)
+async def test_a_large_reply_is_rendered_as_if_it_were_read_here(
+    steps: Steps, path: str, dialect: Dialect
+) -> None:
+    reply = json.dumps(REPLIES[dialect]).encode()
+    rendered: list[bytes] = []
+    for each in (HERE, steps):
+        call = await read(each, path)
+        relay = next(relay for relay in call.relays if relay.dialect is dialect)
+        told, _ = await each.ask(call, Way(MODEL, ENDPOINT, relay))
+        whole = await each.whole("account", told, reply)
+        assert whole.reported is not None
+        assert whole.reported.input_tokens == USED.input_tokens
+        rendered.append(await each.render("account", whole, IDENTITY, CHARGE))
+    assert rendered[0] == rendered[1]
+
+
+async def test_what_is_left_of_a_large_call_is_without_what_is_said(steps: Steps) -> None:
+    call = await read(steps, "/chat/completions", user="ada")
+    here = await read(HERE, "/chat/completions", user="ada")
+    assert (call.demand(), call.images()) == (here.demand(), here.images())
+    assert (call.attribution, call.preferences) == (here.attribution, here.preferences)
+    assert call.request.size == here.request.size
+    assert "messages" not in call.request.fields
+    assert call.large is not None
+    assert LONG.encode() in call.large.arrived.body
+
+
+@pytest.mark.parametrize(
+    ("more", "refusal"), [({"model": 1}, Invalid), ({"provider": {"order": 1}}, Invalid)]
+)
+async def test_a_refusal_is_the_same(
+    steps: Steps, more: dict[str, Any], refusal: type[TollhouseError]
+) -> None:
+    said: list[str] = []
+    for each in (HERE, steps):
+        with pytest.raises(refusal) as caught:
+            await read(each, "/chat/completions", **more)
+        said.append(caught.value.message)
+    assert said[0] == said[1]
+
+
+async def test_a_policy_judges_what_a_large_request_says(steps: Steps) -> None:
+    policy = AccessPolicy("key", patterns=("long text",))
+    with pytest.raises(Forbidden) as caught:
+        await read(steps, "/chat/completions", policies=(policy,))
+    assert caught.value.metadata["patterns"] == ["long text"]
+
+
+async def test_required_parameters_are_known_of_a_large_request(steps: Steps) -> None:
+    wanted: dict[str, Any] = {
+        "provider": {"require_parameters": True},
+        "seed": 7,
+        "frequency_penalty": 1,
+    }
+    lost: list[object] = []
+    for each in (HERE, steps):
+        call = await read(each, "/chat/completions", **wanted)
+        lost.append([set(relay.lost(ENDPOINT)) for relay in call.relays])
+    assert lost[0] == lost[1]
+
+
+async def test_excerpts_and_questions_are_made_of_the_whole_request(steps: Steps) -> None:
+    large, here = await read(steps, "/messages"), await read(HERE, "/messages")
+    assert await steps.excerpt(large) == await HERE.excerpt(here)
+    assert await steps.question(large, "gen-1") == await HERE.question(here, "gen-1")
+
+
+async def test_a_limit_of_output_is_set_in_the_body_of_a_large_request(steps: Steps) -> None:
+    bodies: list[bytes] = []
+    for each in (HERE, steps):
+        call = await each.limit(await read(each, "/chat/completions"), 77)
+        _, body = await each.ask(call, Way(MODEL, ENDPOINT, call.relays[0]))
+        bodies.append(body)
+    assert bodies[0] == bodies[1]
+    assert json.loads(bodies[1])["max_tokens"] == 77
