@@ -12,8 +12,12 @@ from tollhouse.kernel.start import StartError
 if TYPE_CHECKING:
     from pathlib import Path
 
-BUSY_TIMEOUT_MS = 5_000
-"""How long a connection to an SQLite file waits for another one's lock."""
+BUSY_TIMEOUT_MS = 2_000
+"""How long a connection to an SQLite file waits for another one's lock.
+
+An operation on interns or secrets has ten seconds and may stand behind two writers that wait as
+long: it learns of the lock, not of its own time-out.
+"""
 
 
 def sqlite_url(path: Path) -> sa.URL:
