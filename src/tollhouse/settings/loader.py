@@ -69,7 +69,12 @@ def load(
     result = validate(tree)
     problems = [] if isinstance(result, Settings) else result
     lines = [
-        *_lines((*document.problems, *_not_following(problems, document.problems)), given, path),
+        *_lines(
+            (*document.problems, *_not_following(problems, document.problems)),
+            given,
+            path,
+            document.lines,
+        ),
         *environment.problems,
     ]
     if isinstance(result, Settings) and not lines:
@@ -199,13 +204,28 @@ def _not_following(problems: Iterable[Problem], earlier: Iterable[Problem]) -> l
     return [problem for problem in problems if problem.location not in broken]
 
 
-def _lines(problems: Iterable[Problem], given: Iterable[Given], path: Path | None) -> Iterator[str]:
+def _lines(
+    problems: Iterable[Problem],
+    given: Iterable[Given],
+    path: Path | None,
+    numbers: Mapping[Location, int],
+) -> Iterator[str]:
     names = {location: name for name, location, _ in given}
     for problem in problems:
         place = _place(problem.location, names)
         if place is None:
-            place = ": ".join(str(part) for part in (path, problem.path) if part)
+            file = f"{path}{_line_number(problem.location, numbers)}" if path else None
+            place = ": ".join(part for part in (file, problem.path) if part)
         yield f"{place}: {problem.message}"
+
+
+def _line_number(location: Location, numbers: Mapping[Location, int]) -> str:
+    """Return `:12` for what begins in line 12; of what is not written, the line of its section."""
+    for length in range(len(location), 0, -1):
+        number = numbers.get(location[:length])
+        if number is not None:
+            return f":{number}"
+    return ""
 
 
 def _place(location: Location, names: Mapping[Location, str]) -> str | None:

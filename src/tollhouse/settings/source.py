@@ -19,7 +19,7 @@ from tollhouse.settings.errors import ConfigError
 from tollhouse.settings.problems import Location, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"
@@ -46,6 +46,8 @@ class Document:
     """What is wrong with the file itself; the tree holds the rest."""
     variables: frozenset[str] = frozenset()
     """Names of the environment that the file refers to."""
+    lines: Mapping[Location, int] = field(default_factory=dict[Location, int])
+    """The line, from 1, at which each setting and each entry of a list begins."""
 
 
 def read_document(path: Path, env: Mapping[str, str]) -> Document:
@@ -66,6 +68,8 @@ def read_document(path: Path, env: Mapping[str, str]) -> Document:
             raise ConfigError([f"{path}: must be a mapping of names to values at its top level"])
         expansion = _Expansion(env, loader.problems)
         expanded = expansion.expand(cast("object", tree or {}), ())
+        # After construction: by then merge keys are mixed in.
+        lines = dict(_line_numbers(loader.root, ()))
     except yaml.MarkedYAMLError as error:
         raise ConfigError([f"{path}: {_yaml_problem(error)}"]) from None
     except ReaderError as error:
@@ -80,7 +84,20 @@ def read_document(path: Path, env: Mapping[str, str]) -> Document:
         cast("dict[str, object]", expanded),
         tuple(expansion.problems),
         frozenset(expansion.variables),
+        lines,
     )
+
+
+def _line_numbers(node: yaml.Node | None, location: Location) -> Iterator[tuple[Location, int]]:
+    """Yield each location in a node with the line of its name, or of its first character."""
+    inside: list[tuple[str | int, yaml.Node, yaml.Node]] = []
+    if isinstance(node, yaml.MappingNode):
+        inside = [(name.value, name, value) for name, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        inside = [(at, value, value) for at, value in enumerate(node.value)]
+    for step, start, value in inside:
+        yield (*location, step), start.start_mark.line + 1
+        yield from _line_numbers(value, (*location, step))
 
 
 def _text_of(path: Path) -> str:
@@ -114,6 +131,11 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.problems: list[Problem] = []
+        self.root: yaml.Node | None = None
+
+    def compose_document(self) -> yaml.Node | None:
+        self.root = super().compose_document()
+        return self.root
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:  # noqa: ANN401  (as in the library)
         # Here and not when the mapping is built: by then merge keys are mixed in.

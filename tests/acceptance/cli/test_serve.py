@@ -132,7 +132,7 @@ def test_a_broken_config_is_named_and_nothing_is_made(tmp_path: Path) -> None:
     config = tmp_path / "tollhouse.yaml"
     config.write_text("server: {prot: 1}")
     refused = serve("--config", config, "--data-dir", tmp_path / "data").refused(2)
-    assert refused == f"{config}: server.prot: there is no such setting; the nearest is 'port'"
+    assert refused == f"{config}:1: server.prot: there is no such setting; the nearest is 'port'"
     assert not (tmp_path / "data").exists()
 
 

@@ -1,5 +1,6 @@
 """A configuration file from a text, loaded as the program does."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def load_text(tmp_path: Path) -> Load:
 
 @pytest.fixture
 def problems_of(load_text: Load, tmp_path: Path) -> Problems:
-    """Return the lines of the error, without the file's name."""
+    """Return the lines of the error, without the file's name and its line."""
+    place = re.compile(re.escape(str(tmp_path / "config.yaml")) + r"(:\d+)?: ")
 
     def _problems(
         text: str,
@@ -40,6 +42,6 @@ def problems_of(load_text: Load, tmp_path: Path) -> Problems:
             load_text(text, env, overrides)
         assert str(caught.value) == "\n".join(caught.value.lines)
         assert all("\n" not in line for line in caught.value.lines)
-        return [line.removeprefix(f"{tmp_path / 'config.yaml'}: ") for line in caught.value.lines]
+        return [place.sub("", line, count=1) for line in caught.value.lines]
 
     return _problems
