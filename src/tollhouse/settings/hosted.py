@@ -17,8 +17,8 @@ class InternSettings(Section):
 
     runtime: Lowered[Literal["bubblewrap", "process"]] = Field(
         default="bubblewrap",
-        description="What runs sandboxes. `process` isolates nothing: an intern may do on this "
-        "machine whatever the server may. For development alone.",
+        description="What runs sandboxes. `process` isolates nothing: an intern may then do on "
+        "this machine whatever the server may do. Use it only for development.",
     )
     max_per_creator: Whole = Field(
         default=100, ge=1, description="Interns that one user may have in a workspace."
@@ -26,63 +26,78 @@ class InternSettings(Section):
     chats_per_minute: Whole = Field(
         default=60,
         ge=1,
-        description="Prompts and answers that one account may send to interns in a minute.",
+        description="Prompts and answers to questions that one account may send to its interns "
+        "in a minute.",
     )
     first_user: Whole = Field(
         default=1_900_000_000,
         ge=1_000,
         le=2_147_000_000,
-        description="Where the server runs as root: the number of the user that the first sandbox "
-        "runs as. Each further one takes the next number; nobody else may have them.",
+        description="If the server runs as root: the number of the user that the first sandbox "
+        "runs as. Each further sandbox takes the next number; no other user may have these "
+        "numbers.",
     )
     memory_bytes: Whole = Field(
-        default=2 * _GIB, ge=134_217_728, description="Memory of one sandbox."
+        default=2 * _GIB, ge=134_217_728, description="Memory of one sandbox, in bytes."
     )
     processes: Whole = Field(
         default=512, ge=32, description="Processes and threads of one sandbox."
     )
     cpu_percent: Whole = Field(
-        default=200, ge=1, le=100_000, description="Time of one sandbox, in percent of a core's."
+        default=200,
+        ge=1,
+        le=100_000,
+        description="CPU time of one sandbox, in percent of one core: 200 is two cores.",
     )
     disk_bytes: Whole = Field(
-        default=10 * _GIB, ge=1_048_576, description="Files in one workspace, in bytes."
+        default=10 * _GIB, ge=1_048_576, description="Size of one workspace, in bytes."
     )
     files: Whole = Field(
-        default=1_000_000, ge=1_000, le=2_000_000, description="Files and folders in one workspace."
+        default=1_000_000,
+        ge=1_000,
+        le=2_000_000,
+        description="How many files and folders one workspace may have.",
     )
     open_files: Whole = Field(
-        default=4_096, ge=64, description="Open files of one process in a sandbox."
+        default=4_096, ge=64, description="How many files one process in a sandbox may have open."
     )
     boot_seconds: Seconds = Field(
         default=60.0,
-        description="How long an intern may take until it runs; counted anew while its files are "
-        "read.",
+        description="How long an intern may take to start. The time starts again while its files "
+        "are being read.",
     )
     boots_at_once: Whole = Field(
         default=4,
         ge=1,
-        description="Interns that boot at a time; the others wait, which does not count.",
+        description="How many interns start at the same time. Others wait; their waiting does "
+        "not count as start time.",
     )
     suspend_seconds: Seconds = Field(
         default=120.0,
-        description="How long it may take until a stopped intern's files are safe; counted anew "
-        "while they are read.",
+        description="How long it may take to store the files of an intern that is suspended. The "
+        "time starts again while they are being read.",
     )
     destroy_seconds: Seconds = Field(
         default=600.0,
-        description="How long its removal may take; counted anew while its archive is made.",
+        description="How long deleting an intern may take. The time starts again while its "
+        "archive is being written.",
     )
     stop_seconds: Seconds = Field(
-        default=5.0, description="How long the programs in a sandbox have before they are killed."
+        default=5.0,
+        description="How long the programs in a sandbox have to end by themselves before they "
+        "are killed.",
     )
     lease_seconds: Seconds = Field(
         default=30.0,
-        description="After how long without a sign of life another server may act on an intern.",
+        description="After how many seconds without a sign of life from the server that manages "
+        "an intern another server may take over.",
     )
     away_seconds: Seconds = Field(
         default=120.0,
-        description="After how long without a sign of life from a machine its interns have failed.",
+        description="After how many seconds without a sign of life from a machine its interns "
+        "get the status failed.",
     )
     round_seconds: Seconds = Field(
-        default=2.0, description="The pause before the server looks for what nobody told it of."
+        default=2.0,
+        description="How often the server looks for work of which no notification reached it.",
     )

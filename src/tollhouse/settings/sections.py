@@ -18,7 +18,7 @@
                       └─ endpoints   EndpointSettings, ...   └─ pricing   PricingSettings
 
 Frozen, and complete: every field has its default here and nowhere else. The descriptions are
-the reference that `docs/guide/configuration.md` and `tollhouse config env` show.
+what `docs/guide/configuration.md` and `tollhouse config env` show.
 """
 
 from __future__ import annotations
@@ -85,10 +85,13 @@ class ServerSettings(Section):
 
     host: Host = Field(
         default="127.0.0.1",
-        description="Address or host name to listen on; 0.0.0.0 is every IPv4 address.",
+        description="Address or host name to listen on; 0.0.0.0 means every IPv4 address.",
     )
     port: Whole = Field(
-        default=8080, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one."
+        default=8080,
+        ge=0,
+        le=65535,
+        description="TCP port to listen on; with 0 the system chooses a free one.",
     )
     regional_hostnames: Listed[HostPattern] = Field(
         default=(),
@@ -97,7 +100,8 @@ class ServerSettings(Section):
     )
     trusted_proxies: Listed[NetworkField] = Field(
         default=(),
-        description="Addresses or networks of reverse proxies whose X-Forwarded-* headers count.",
+        description="Addresses or networks of your reverse proxies. X-Forwarded-* headers are "
+        "believed only from these.",
     )
     cors_origins: Listed[Origin] = Field(
         default=(), description="Origins whose pages in a browser may call the API."
@@ -118,14 +122,14 @@ class ServerSettings(Section):
         default=2,
         ge=1,
         le=64,
-        description="Processes that read bodies above 256 KB, so that they hold up nobody; they "
-        "are started when they are needed.",
+        description="How many processes read request bodies above 256 KB, so that short requests "
+        "need not wait behind them. They are started when they are first needed.",
     )
     large_body_memory_bytes: Whole = Field(
         default=536_870_912,
         ge=1024,
-        description="Memory that bodies above 256 KB may take at once, all together; one account's "
-        "at most half of it. Others wait for their turn.",
+        description="Memory, in bytes, that all bodies above 256 KB together may take at once. "
+        "One account gets at most half of it. Requests that do not fit wait for their turn.",
     )
     large_body_wait_seconds: Seconds = Field(
         default=30.0,
@@ -134,13 +138,13 @@ class ServerSettings(Section):
     min_body_bytes_per_second: Whole = Field(
         default=1024,
         ge=0,
-        description="Slowest rate at which a request's body may arrive, looked at every 30 "
-        "seconds; a slower one gets a 408. 0 for no limit.",
+        description="Slowest rate at which a request's body may arrive, measured every 30 "
+        "seconds; a slower one gets a 408. 0 means no limit.",
     )
     keep_alive_seconds: Seconds = Field(
         default=15.0,
-        description="How long a stream may be silent before it gets a comment that keeps its "
-        "connection open.",
+        description="How long a stream may be silent before the gateway sends a comment that "
+        "keeps the connection open.",
     )
     discover_local_models: bool = Field(
         default=False,
@@ -153,8 +157,8 @@ class ServerSettings(Section):
     )
     core_dumps: bool = Field(
         default=False,
-        description="Whether the process may be dumped, and looked into by its own user, as "
-        "profilers do. Secrets pass through its memory.",
+        description="Whether the process may leave core dumps and be inspected by its own user, "
+        "as profilers do. Secrets pass through its memory.",
     )
 
 
@@ -163,17 +167,19 @@ class AccountingSettings(Section):
 
     initial_grant: Credits = Field(
         default=Decimal(1000),
-        description="Credits that the account made on the first start is given; 0 for none.",
+        description="Credits given to the account that the first start creates; 0 for none.",
     )
     journal_sync: Lowered[Literal["group", "always"]] = Field(
         default="group",
-        description="When a charge survives a power failure: with its group, some 30 ms after the "
-        "reply, or always before the reply's last byte. It survives the end of the process anyway.",
+        description="When a charge is safe from a power failure: `group` writes it to the disk "
+        "with others, about 30 ms after the reply; `always` writes it before the reply's last "
+        "byte. A crash of the process loses no charge in either case.",
     )
     verify_seconds: Pause = Field(
         default=300.0,
-        description="The pause before the books of the next few accounts are recomputed, beside "
-        "serving; what differs is an error in the log and in /metrics. 0 for never.",
+        description="Pause between two checks in the background, each of which recomputes the "
+        "balances of a few accounts. A difference is an error in the log and in /metrics. 0 means "
+        "never.",
     )
 
 
@@ -182,51 +188,68 @@ class LimitsSettings(Section):
 
     in_flight_fraction: Share = Field(
         default=Decimal("0.5"),
-        description="The part of a prepaid account's balance that its requests under way may hold.",
+        description="Share of a prepaid account's balance that its running requests together may "
+        "reserve: the in-flight budget. 0.5 is half of the balance.",
     )
     in_flight_ceiling: Credits = Field(
-        default=Decimal(50), description="The most that they may hold, in credits."
+        default=Decimal(50),
+        description="Largest in-flight budget in credits, however large the balance.",
     )
     in_flight_request_cap: Credits = Field(
         default=Decimal(2),
-        description="The most that is held for one request, in credits; what is held for one that "
-        "names no limit of its output.",
+        description="Most credits of the in-flight budget that one request reserves. A request "
+        "without `max_tokens` reserves exactly this.",
     )
     in_flight_threshold: Credits = Field(
         default=Decimal(500),
-        description="Accounts with a balance of so many credits hold what they like.",
+        description="Balance in credits from which an account has no in-flight budget.",
     )
     in_flight_new_accounts: bool = Field(
         default=False,
-        description="Whether accounts that never used anything are held to it whatever their "
-        "balance.",
+        description="Whether accounts that never used anything have an in-flight budget even "
+        "above the threshold.",
     )
     settlement_seconds: Pause = Field(
         default=5.0,
-        description="How long a request's actual cost stays held after its end.",
+        description="How long the actual cost of a finished request still counts towards the "
+        "in-flight budget.",
     )
     admission_wait_seconds: Pause = Field(
         default=2.0,
-        description="How long a request waits for what others hold before it gets a 402.",
+        description="How long a request waits for other requests of its account to free credits "
+        "before it gets a 402.",
     )
     free_requests_per_minute: Whole = Field(
         default=20,
         ge=0,
-        description="Requests to free models (ids that end in :free) of one account in a minute.",
+        description="Requests that one account may send in a minute to free models (ids that end "
+        "in :free).",
     )
-    free_requests_per_day: Whole = Field(default=50, ge=0, description="The same in a UTC day.")
+    free_requests_per_day: Whole = Field(
+        default=50,
+        ge=0,
+        description="Requests that one account may send to free models in a UTC day.",
+    )
     free_requests_per_day_raised: Whole = Field(
-        default=1000, ge=0, description="The same for accounts that purchased enough credits."
+        default=1000,
+        ge=0,
+        description="Requests to free models in a UTC day for accounts that purchased enough "
+        "credits (limits.free_raised_from).",
     )
     free_raised_from: Credits = Field(
-        default=Decimal(10), description="Purchased credits that are enough."
+        default=Decimal(10),
+        description="Credits that an account must have purchased, ever, for the higher limit a "
+        "day.",
     )
     free_raised_tolerance: Credits = Field(
-        default=Decimal(1), description="How many of those may be missing."
+        default=Decimal(1),
+        description="Credits by which the purchases may fall short of limits.free_raised_from: "
+        "with 10 and 1, 9 purchased credits are enough.",
     )
     limit_source_prefix: Text = Field(
         default="service_",
-        description="What `limit_source` begins with in a 402; some clients look for a vendor's.",
+        description="Prefix of `limit_source` in a 402, as in service_key_limit. Some clients "
+        "look for the prefix of a certain vendor.",
     )
 
 
@@ -237,21 +260,30 @@ class UpstreamSettings(Section):
         default=5.0, description="Time for name lookup, TCP and TLS of a new connection."
     )
     pool_seconds: Seconds = Field(
-        default=2.0, description="Time to wait for a place in the provider's connection pool."
+        default=2.0,
+        description="Time to wait for a free connection to the provider's host "
+        "(upstream.connections_per_host).",
     )
     head_seconds: Seconds = Field(
-        default=60.0, description="Time from the request being sent to the head of the response."
+        default=60.0,
+        description="Time from sending the request to the first line and headers of the response.",
     )
     idle_seconds: Seconds = Field(
-        default=120.0, description="Time between two pieces of a response."
+        default=120.0, description="Longest pause between two pieces of a response."
     )
-    total_seconds: Seconds = Field(default=600.0, description="Hard limit of a whole exchange.")
+    total_seconds: Seconds = Field(
+        default=600.0,
+        description="Longest time for a request to a provider with its whole response.",
+    )
     cool_down_seconds: Seconds = Field(
         default=30.0,
-        description="How long an endpoint that failed is tried after those that did not.",
+        description="For how long after a failure an endpoint is tried only after the endpoints "
+        "that did not fail.",
     )
     connections_per_host: Whole = Field(
-        default=1000, ge=1, description="Connections to one provider host; further requests wait."
+        default=1000,
+        ge=1,
+        description="Most connections to one host of a provider; further requests wait.",
     )
     max_response_bytes: Whole = Field(
         default=67_108_864, ge=1024, description="Largest response that is not streamed, in bytes."
@@ -266,7 +298,8 @@ class LoggingSettings(Section):
     )
     format: Lowered[Literal["json", "console", "auto"]] = Field(
         default="auto",
-        description="One JSON object a line, or text for people; auto is console on a terminal.",
+        description="`json` writes one JSON object a line, `console` text for people; `auto` is "
+        "`console` on a terminal and `json` otherwise.",
     )
 
 
@@ -275,18 +308,21 @@ class GuardrailSettings(Section):
 
     slug: Slug = Field(description="The guardrail's short name, by which policies name it.")
     url: HookUrl = Field(
-        description="Where a request's texts are sent by POST, and a verdict is read."
+        description="Address to which a request's texts are sent by POST, and which answers with "
+        "a verdict."
     )
     timeout_seconds: Seconds = Field(
-        default=5.0, description="Hard limit of the whole exchange with it."
+        default=5.0, description="Longest time for a call of the guardrail, with its answer."
     )
     on_failure: Literal["refuse", "allow"] = Field(
         default="refuse",
-        description="What becomes of a request on which it gave no verdict: a 503, or it passes.",
+        description="What happens to a request if the guardrail gives no verdict: `refuse` "
+        "answers it with a 503, `allow` lets it pass.",
     )
     headers: Mapping[HeaderName, HeaderValue] = Field(
         default_factory=dict[str, HeaderValue],
-        description="Request headers, such as its credentials. Their values are never shown.",
+        description="Request headers for the guardrail, such as its credentials. Their values "
+        "are never shown.",
     )
 
 
@@ -303,64 +339,69 @@ class ProviderSettings(Section):
 
     slug: Slug = Field(description="The provider's short name, by which endpoints name it.")
     kind: ProviderKind = Field(
-        description="What it speaks; simulated answers by itself, without any network."
+        description="Which API the provider speaks; `simulated` is built in and needs no network."
     )
     base_url: BaseUrl | None = Field(
         default_factory=_provider_base_url,
         validate_default=True,
-        description="Address of its API, up to and with /v1. Required for openai_compatible, "
-        f"{ANTHROPIC_BASE_URL} for anthropic unless given, not for simulated.",
+        description="Address of the provider's API, up to and including /v1. Required for "
+        "openai_compatible, https://api.anthropic.com/v1 for anthropic if not given, not allowed "
+        "for simulated.",
     )
     api_key: ApiKey | None = Field(
-        default=None, description="The key it wants, where it wants one. Never shown."
+        default=None,
+        description="The key that the provider requires, if it requires one. Never shown.",
     )
     name: Filled = Field(
         default_factory=_provider_name,
-        description="The name that users see; the slug unless given.",
+        description="The name that users see; the slug if not given.",
     )
     on_disconnect: Literal["cancel", "drain"] = Field(
         default="cancel",
-        description="When the client hangs up: cancel the call, or (where the provider bills all "
-        "the same) drain it to its end.",
+        description="What happens to a running call when the client disconnects: `cancel` ends "
+        "it, `drain` reads it to its end (for providers that bill the whole reply anyway).",
     )
     idempotent: bool = Field(
         default=False,
-        description="Whether work that it does in vain costs nothing, as with a local model "
-        "server: a request that may have reached it and got no answer goes to the next endpoint.",
+        description="Whether a request that is sent twice costs nothing extra, as with a local "
+        "model server. If so, a request that may have reached this provider and got no answer is "
+        "sent to the model's next endpoint.",
     )
     list_models: bool = Field(
         default=False,
-        description="Put every model of its price list into the catalogue, as slug/model. So it is "
-        "for the providers that OPENAI_API_KEY and ANTHROPIC_API_KEY stand for.",
+        description="Whether every model of the provider's known price list is in the catalogue, "
+        "as slug/model. The providers that OPENAI_API_KEY and ANTHROPIC_API_KEY add have it "
+        "switched on.",
     )
     keeps_data: bool = Field(
         default=True,
-        description="Whether it may keep what it is sent; requests that deny data collection go "
-        "to providers that do not.",
+        description="Whether the provider may keep what it is sent. Requests with "
+        "`data_collection: deny` go only to providers with `false`.",
     )
     dialects: Listed[DialectName] = Field(
         default=(),
-        description="What an openai_compatible server speaks: chat, responses, messages, "
-        "completions, embeddings. Unless given, what is known of it; of an unknown one chat and "
-        "embeddings.",
+        description="Which APIs an openai_compatible server has: chat, responses, messages, "
+        "completions, embeddings. If not given: what is known of this server, or chat and "
+        "embeddings for an unknown one.",
     )
     refuses: Listed[Filled] = Field(
         default=(),
-        description="Request fields that an openai_compatible server answers with an error; they "
-        "are left out, besides those that are known of it.",
+        description="Request fields that an openai_compatible server answers with an error. They "
+        "are left out, as are those that are known of this server.",
     )
     head_seconds: Seconds | None = Field(
         default=None,
-        description="Time from the request being sent to the head of its response.",
+        description="As upstream.head_seconds, for this provider alone.",
     )
     headers: Mapping[HeaderName, HeaderValue] = Field(
         default_factory=dict[str, HeaderValue],
-        description="Further request headers. Their values are never shown.",
+        description="Further headers of every request to this provider. Their values are never "
+        "shown.",
     )
     proxy: ProxyUrl | None = Field(
         default=None,
-        description="HTTP proxy to reach it through, as http://user:password@host:port. Proxy "
-        "variables of the environment are not read.",
+        description="HTTP proxy through which the provider is called, as "
+        "http://user:password@host:port. Proxy variables of the environment are ignored.",
     )
 
     @field_validator("base_url", mode="after")
@@ -392,23 +433,28 @@ class PricingSettings(Section):
     completion: Price = Field(description="For one output token, reasoning included.")
     reasoning: Price | None = Field(
         default=None,
-        description="For one output token that was reasoning; completion unless given.",
+        description="For one output token that was reasoning; `completion` if not given.",
     )
     input_cache_read: Price | None = Field(
         default=None, description="For one input token that was read from the provider's cache."
     )
     input_cache_write: Price | None = Field(
-        default=None, description="For one input token that was written to the cache for minutes."
+        default=None,
+        description="For one input token that was written to the provider's cache for some "
+        "minutes.",
     )
     input_cache_write_1h: Price | None = Field(
         default=None,
-        description="For one input token that was written to the cache for an hour; "
-        "input_cache_write unless given.",
+        description="For one input token that was written to the provider's cache for an hour; "
+        "`input_cache_write` if not given.",
     )
-    request: Price = Field(default=Decimal(0), description="For the request itself.")
+    request: Price = Field(
+        default=Decimal(0), description="For the request itself, whatever its length."
+    )
     image: Price = Field(
         default=Decimal(0),
-        description="For one image of the request, besides the input tokens that it takes.",
+        description="For one image in the request, in addition to the input tokens that the "
+        "provider counts for it.",
     )
 
 
@@ -431,26 +477,26 @@ class EndpointSettings(Section):
     """One provider's offer of a model."""
 
     provider: Filled = Field(description="Slug of the provider.")
-    model: Filled = Field(description="The provider's own name of the model.")
+    model: Filled = Field(description="The name by which the provider knows the model.")
     dialects: Listed[DialectName] = Field(
         default=(),
-        description="What this model can be asked in, where that is not all that its provider "
-        "speaks: embeddings for an embedding model, completions for one that knows no chat.",
+        description="Which of the provider's APIs can be used for this model, if not all: "
+        "embeddings for an embedding model, completions for a model without chat.",
     )
     free_limits: bool = Field(
         default=True,
-        description="Whether requests to a free model count towards the account's limits where "
-        "this endpoint serves it.",
+        description="Whether requests to a free model that this endpoint serves count towards "
+        "the account's limits for free models.",
     )
     batch_price_factor: Share = Field(
         default=Decimal(1),
-        description="What token prices are multiplied with where a batch is served. The provider "
-        "is asked as for any other request: less than 1 is your own discount.",
+        description="Factor for the prices of tokens in batches: 0.5 is half price. The provider "
+        "charges you as for live requests, so less than 1 is a discount at your own expense.",
     )
     pricing: Pricing | None = Field(
         default=None,
-        description='Prices, or "free". Known list prices are used where it is left out; a model '
-        "without a known price is refused at start.",
+        description='Prices, or "free". If left out, the known list price is used; a model '
+        "without a known price is refused at the start.",
     )
 
 
@@ -458,33 +504,36 @@ class ModelSettings(Section):
     """One model of the catalogue."""
 
     id: ModelId = Field(
-        description="The name that clients send: author/slug, with :variant where wanted."
+        description="The name that clients send, as author/slug, or author/slug:variant."
     )
     aliases: Listed[ModelAlias] = Field(
         default=(),
-        description="Other names that clients may send, such as gpt-4o. A name without an author "
-        "is found without one as well, where only one model's id ends with it.",
+        description="Other names that clients may send, such as gpt-4o. A name without its "
+        "author is found without an alias, too, if it ends the id of one model only.",
     )
     name: Filled | None = Field(
-        default=None, description="The name that users see; the id unless given."
+        default=None, description="The name that users see; the id if not given."
     )
     description: Text | None = Field(
         default=None, description="A sentence or two for the model list."
     )
-    context_length: Whole = Field(gt=0, description="Tokens of input and output together.")
+    context_length: Whole = Field(
+        gt=0, description="Most tokens of a request and its reply together."
+    )
     max_completion_tokens: Whole | None = Field(
         default=None,
         gt=0,
-        description="Most output tokens of one reply, where there is such a limit.",
+        description="Most output tokens of one reply, if the model has such a limit.",
     )
     requests_per_minute: Whole | None = Field(
         default=None,
         ge=1,
-        description="Requests of one account in a minute, of all its keys together. Unless given, "
-        "free models share limits.free_requests_per_minute and others have no limit.",
+        description="Requests for this model that one account may send in a minute, with all its "
+        "keys together. If not given, free models share limits.free_requests_per_minute and other "
+        "models have no limit.",
     )
     endpoints: Annotated[tuple[EndpointSettings, ...], Field(min_length=1)] = Field(
-        description="Who serves it; at least one."
+        description="The providers that serve the model; at least one."
     )
 
 
@@ -504,20 +553,21 @@ class Settings(Section):
     logging: LoggingSettings = LoggingSettings()
     database_url: DatabaseUrl | None = Field(
         default=None,
-        description="PostgreSQL as postgresql://user:password@host:5432/name. Without it a SQLite "
-        "file in the data folder is used.",
+        description="PostgreSQL, as postgresql://user:password@host:5432/name. If not given, a "
+        "SQLite file in the data folder is used.",
     )
     data_dir: Folder = Field(
-        description="The data folder. In the file, a relative path starts at the file's own folder."
+        description="The data folder. A relative path in the file starts at the file's own folder."
     )
     guardrails: tuple[GuardrailSettings, ...] = Field(
         default=(), description="The guardrails that policies may name."
     )
     simulated_models: bool = Field(
         default=True,
-        description="Whether the simulated provider is there beside those that are listed, with "
-        "its models (simulated/echo and others). They answer without a network and cost what "
-        "/models says of them; no other model ever falls back on them.",
+        description="Whether the built-in simulated provider is available besides the configured "
+        "ones, with its models (simulated/echo and others). They need no network and cost what "
+        "/models says. They answer only requests that name them, and are never a fallback for "
+        "another model.",
     )
     providers: tuple[ProviderSettings, ...] = Field(
         default=(), validate_default=True, description="The providers."
