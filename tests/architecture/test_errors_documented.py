@@ -9,7 +9,7 @@ import pytest
 
 from tollhouse.kernel.envelope import STATUS
 
-PAGE = Path(__file__).parents[2] / "docs" / "guide" / "errors.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "errors.md"
 ROW = re.compile(r"^\| (\d{3}) \|", re.MULTILINE)
 DOCUMENTED = {int(status) for status in ROW.findall(PAGE.read_text())}
 FROM_THE_SERVER_ITSELF = {431}

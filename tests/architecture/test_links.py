@@ -26,3 +26,10 @@ def leads(page: Path, target: str, anchor: str) -> bool:
 def test_a_page_links_to_what_there_is(page: Path) -> None:
     links = LINK.findall(CODE.sub("", page.read_text()))
     assert [link for link in links if not leads(page, *link)] == []
+
+
+def test_the_index_lists_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    listed = {(index.parent / target).resolve() for target, _ in LINK.findall(index.read_text())}
+    pages = set((ROOT / "docs").rglob("*.md")) - {index}
+    assert sorted(pages - listed) == []

@@ -1,4 +1,4 @@
-"""`docs/guide/configuration.md` has a row for every setting and for every environment name.
+"""`docs/reference/configuration.md` has a row for every setting and for every environment name.
 
 A failure lists the rows that are missing; put them into the table of their section.
 """
@@ -11,7 +11,7 @@ from tollhouse.settings.environment import OTHER_NAMES, TEST_PREFIX, environment
 from tollhouse.settings.loader import load
 from tollhouse.settings.show import environment_names
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "configuration.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 
 def rows() -> list[str]:

@@ -1,4 +1,4 @@
-"""`docs/upstream.md` names a test for each promise of the upstream client; each of them exists."""
+"""`docs/development/upstream.md` names an existing test for each promise of the upstream client."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROMISES = [
     line.split("|")[1:3]
-    for line in (ROOT / "docs" / "upstream.md").read_text().splitlines()
+    for line in (ROOT / "docs" / "development" / "upstream.md").read_text().splitlines()
     if line.startswith("|") and not line.startswith(("| promise", "|---"))
 ]
 FOLDERS = ("integration/inference/upstream", "unit/inference/upstream", "faults")

@@ -18,7 +18,7 @@
                       └─ endpoints   EndpointSettings, ...   └─ pricing   PricingSettings
 
 Frozen, and complete: every field has its default here and nowhere else. The descriptions are
-what `docs/guide/configuration.md` and `tollhouse config env` show.
+what `docs/reference/configuration.md` and `tollhouse config env` show.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`docs/interns.md` begins with commands and what they print; it is what a newcomer sees."""
+"""`docs/guide/interns.md` begins with commands and what they print; it is what a newcomer sees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.acceptance.server_process import TOLLHOUSE, clean_environment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).parents[3] / "docs" / "interns.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "interns.md"
 SECTION = "## From nothing to a shell and back"
 OTHER_EACH_TIME = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),

@@ -1,6 +1,6 @@
 """Every command teaches: its help has a purpose and examples, and the guide has all of it.
 
-A failure lists what is missing in `docs/guide/command-line.md`.
+A failure lists what is missing in `docs/reference/command-line.md`.
 """
 
 import re
@@ -14,7 +14,7 @@ import typer
 
 from tollhouse.cli.main import app
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "guide" / "command-line.md").read_text("utf-8")
+GUIDE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text("utf-8")
 COMMON = {"--help", "--json", "--data-dir", "--config", "--base-url", "--api-key"}
 """Options of many commands; the guide explains them once."""
 
