@@ -1,6 +1,7 @@
-"""`docs/reference/limits.md` names a test in each row of its tables, and each of them exists.
+"""`docs/reference/limits.md` has every rule of the limits, and another page the tests of each row.
 
-Every reason of a 402 and every setting of the limits is on the page, too.
+`docs/development/limits-tests.md` has the same tables with the same rows in the same order, and each
+test that it names exists. Every reason of a 402 and every setting of the limits is on the page, too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
+TESTS = (ROOT / "docs" / "development" / "limits-tests.md").read_text(encoding="utf-8")
 NAME = re.compile(r"`(test_\w+)`")
 
 
@@ -58,6 +60,14 @@ def problems(page: str, known: set[str]) -> list[str]:
     return found + [f"no such test: {name}" for name in NAME.findall(page) if name not in known]
 
 
+def names(page: str) -> list[list[str]]:
+    """Return what the rows of each table are called: a numbered one by its second cell, too."""
+    return [
+        [f"{row[0]}. {row[1]}" if row[0].isdigit() else row[0] for row in body]
+        for _, *body in tables(page)
+    ]
+
+
 def reasons() -> set[str]:
     """Return the reasons that the code gives for refusing with a 402."""
     calls = (
@@ -72,7 +82,17 @@ def reasons() -> set[str]:
 
 
 def test_every_row_names_a_test_that_exists() -> None:
-    assert problems(PAGE, functions(ROOT / "tests")) == []
+    assert problems(TESTS, functions(ROOT / "tests")) == []
+
+
+def test_both_pages_have_the_same_rows_in_the_same_order() -> None:
+    assert names(TESTS) == names(PAGE)
+
+
+def test_a_page_for_users_names_no_tests() -> None:
+    guides = [*(ROOT / "docs" / "guide").iterdir(), *(ROOT / "docs" / "reference").iterdir()]
+    pages = [ROOT / "README.md", ROOT / "docs" / "formats.md", *guides]
+    assert [page.name for page in pages if NAME.search(page.read_text(encoding="utf-8"))] == []
 
 
 def test_there_is_something_to_read() -> None:
