@@ -1,7 +1,8 @@
 """`docs/reference/limits.md` has every rule of the limits, and another page the tests of each row.
 
-`docs/development/limits-tests.md` has the same tables with the same rows in the same order, and each
-test that it names exists. Every reason of a 402 and every setting of the limits is on the page, too.
+`docs/development/limits-tests.md` has the same tables with the same rows in the same order, and
+each test that it names exists. Every reason of a 402 and every setting of the limits is on the
+page, too.
 """
 
 from __future__ import annotations

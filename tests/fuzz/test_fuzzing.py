@@ -1,4 +1,4 @@
-"""Forty seconds of looking for an input on which a target fails; ten times as long with `DOSE=full`."""
+"""Forty seconds of looking for an input on which a target fails; `DOSE=full` looks longer."""
 
 from __future__ import annotations
 
