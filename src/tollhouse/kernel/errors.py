@@ -77,10 +77,23 @@ def without_frames(error: E) -> E:
     to the one that keeps the error. Both would stay until the garbage collector finds the cycle.
     """
     waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()  # a cause is most often the context, too
     while waiting:
-        if (each := waiting.pop()) is not None:
-            each.__traceback__ = None
-            waiting += (each.__cause__, each.__context__)
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.__traceback__ = None
+        waiting += (each.__cause__, each.__context__)
+    return error
+
+
+def _restored(
+    kind: type[TollhouseError], arguments: tuple[object, ...], facts: Mapping[str, object]
+) -> TollhouseError:
+    """Return an error as it was before it was pickled, whatever its constructor takes."""
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(facts)
     return error
 
 
@@ -108,6 +121,10 @@ class TollhouseError(Exception):
         self.message = message
         self.metadata: dict[str, object] = dict(metadata or {})
         self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let another process raise it here: it carries its facts, not its constructor's call."""
+        return _restored, (type(self), self.args, self.__dict__)
 
 
 class NotFound(TollhouseError):

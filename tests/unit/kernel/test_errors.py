@@ -1,8 +1,10 @@
+import pickle
 from collections.abc import Iterator
 from typing import get_args
 
 import pytest
 
+from tollhouse.inference.workers.pool import WorkerGone
 from tollhouse.kernel import errors
 from tollhouse.kernel.envelope import STATUS
 from tollhouse.kernel.errors import (
@@ -11,6 +13,7 @@ from tollhouse.kernel.errors import (
     ProviderTimeout,
     ProviderUnavailable,
     TollhouseError,
+    without_frames,
 )
 
 # Source: the `error_type` values of the public gateway's error reference, and what it lacks.
@@ -85,3 +88,37 @@ def test_the_metadata_of_one_error_is_not_the_callers_dictionary() -> None:
     error = TollhouseError("no", metadata=given)
     error.metadata["more"] = 2
     assert given == {"fact": 1}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.NotFound("It is not there.", metadata={"a": 1}, retry_after=2),
+        ProviderFailure("acme failed.", provider_name="Acme", provider_code=500),
+        WorkerGone(),
+        errors.MethodNotAllowed("Use GET.", allow=("GET",)),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_that_comes_from_another_process_is_the_same(error: TollhouseError) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert type(again) is type(error)
+    assert (str(again), vars(again)) == (str(error), vars(error))
+
+
+def test_a_long_chain_of_causes_gives_up_its_frames_at_once() -> None:
+    """A cause is the context, too: to follow both anew at each step would take years."""
+    error: Exception = ValueError("first")
+    for _ in range(60):
+        try:
+            try:
+                raise error
+            except ValueError as cause:
+                raise ValueError("next") from cause
+        except ValueError as caught:
+            error = caught
+    first = without_frames(error)
+    while first.__cause__ is not None:
+        assert first.__traceback__ is None
+        first = first.__cause__
+    assert str(first) == "first"

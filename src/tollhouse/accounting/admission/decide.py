@@ -179,7 +179,7 @@ def competes(case: Case) -> bool:
     for key, _ in case.keys:  # of every request: no generator
         if key.limit.limit_nano is not None and case.counts(key):
             return True
-    return has_budget(case)
+    return case.takes_credits or has_budget(case)
 
 
 def negative_balance(balance_nano: int) -> Refusal:

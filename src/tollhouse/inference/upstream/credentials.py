@@ -2,7 +2,8 @@
 
 An error of a provider may repeat the headers of the request, and its text is shown to clients. What
 a provider says of a failure is searched whole, in every spelling that `kernel.redaction` knows.
-Replies are searched for the credentials as they are, which costs next to nothing.
+Replies are searched for keys as they are, which costs next to nothing; other headers that were
+sent, such as our own address, are no secret there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _SHORTEST_IN_REPLIES: Final = 16
 _LARGEST_ERROR: Final = 65_536
 """Bytes of an error that comes under a success status, or in a stream."""
 _PUBLIC: Final = frozenset({"anthropic-version"})
+_ERROR: Final = re.compile(rb'"error"\s{0,9}:\s{0,9}(?!null|\s)')
 _CREDENTIAL: Final = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
 
 
@@ -32,22 +34,23 @@ class Credentials:
     def __init__(self, headers: Iterable[tuple[str, str]]) -> None:
         """Take the headers that are sent there, whichever of them are secret."""
         found = [(name, part) for name, value in headers for part in _parts(name, value)]
+        keys = {part for name, part in found if _CREDENTIAL.search(name)}
         self._redactor: Final = Redactor({part for _, part in found})
-        self._keys: Final = {
-            part.encode()
-            for name, part in found
-            if len(part) >= _SHORTEST_IN_REPLIES and _CREDENTIAL.search(name)
-        }
+        self._key_redactor: Final = Redactor(keys)
+        self._keys: Final = {each.encode() for each in keys if len(each) >= _SHORTEST_IN_REPLIES}
 
     def hidden_in_error(self, text: bytes) -> bytes:
         """Return what a server says of a failure, with asterisks in place of credentials."""
         return self._redactor.mask(text)
 
     def hidden_in_reply(self, body: bytes) -> bytes:
-        """Return a reply or an event of one; the very same bytes where no credential is in it."""
-        is_error = len(body) <= _LARGEST_ERROR and b'"error"' in body
+        """Return a reply or an event of one; the very same bytes where no key is in it.
+
+        One that tells an error is searched for keys in every spelling.
+        """
+        is_error = len(body) <= _LARGEST_ERROR and _ERROR.search(body) is not None
         if is_error or any(key in body for key in self._keys):
-            return self._redactor.mask(body)
+            return self._key_redactor.mask(body)
         return body
 
 

@@ -129,6 +129,11 @@ class Pool:
                 worker = None if worker is None else await worker.stop()
                 if isinstance(error, TimeoutError):
                     break
+            except Exception as error:  # noqa: BLE001 - whoever waits has to be told
+                # No message and no trace: they could hold a part of the body.
+                _log.error("worker_step_failed", reason=type(error).__name__)
+                _fail(step, Bug("a step could not be passed to a worker or back"))
+                return None if worker is None else await worker.stop()
             else:
                 _tell(step, succeeded, outcome)
                 return await worker.stop() if last else worker

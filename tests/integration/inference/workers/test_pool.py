@@ -96,3 +96,12 @@ async def test_workers_end_with_the_pool() -> None:
         await waiting
     for pid in pids:
         await ended(pid)
+
+
+async def test_a_step_that_cannot_be_passed_on_fails_and_the_next_is_done() -> None:
+    pool = Pool(1)
+    async with asyncio.timeout(20):
+        with pytest.raises(Bug):
+            await pool.run("a", lambda: "no function of a module")
+        assert await pool.run("a", os.getpid)
+    await pool.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from fractions import Fraction
 from typing import Any
 
@@ -246,6 +247,18 @@ async def test_requests_at_once_cannot_overdraw_the_balance(balance: int) -> Non
     assert (error.metadata["reason"], error.retry_after) == ("credits_held", 5)
     front.desk.release(running[0])
     await front.admit(0, most_nano=each)
+
+
+async def test_nobody_passes_those_who_wait_for_credits() -> None:
+    front = FrontDesk(rules=Rules(wait_seconds=5), balance=600 * CREDIT)
+    first = await front.admit(0, most_nano=400 * CREDIT)
+    large = asyncio.ensure_future(front.admit(0, most_nano=500 * CREDIT))
+    await asyncio.sleep(0.01)
+    small = asyncio.ensure_future(front.admit(0, most_nano=CREDIT))
+    await asyncio.sleep(0.01)
+    assert (large.done(), small.done()) == (False, False)
+    front.desk.release(first)
+    await asyncio.gather(large, small)
 
 
 async def test_a_prompt_that_the_balance_cannot_cover_is_refused() -> None:

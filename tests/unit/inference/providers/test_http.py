@@ -398,3 +398,10 @@ async def test_replies_without_the_key_are_passed_on_byte_by_byte() -> None:
     said = b'{"choices": [{"delta": {"content": "sk-acme-0123 \\u002b %2B Bearer"}}]}'
     reply = await provider(FakeUpstream(FakeResponse(pieces=[said])), headers=BEARER).open(call())
     assert await reply.whole() == said
+
+
+async def test_a_reply_may_name_what_was_sent_and_is_no_key() -> None:
+    headers = [*BEARER, ("http-referer", "https://acme.example")]
+    said = b'{"error": null, "output": [{"text": "see https://acme.example/docs"}]}'
+    reply = await provider(FakeUpstream(FakeResponse(pieces=[said])), headers=headers).open(call())
+    assert await reply.whole() == said
