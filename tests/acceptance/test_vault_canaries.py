@@ -83,7 +83,10 @@ class Sender:
 
     def __call__(self, method: str, path: str, body: Any = None, key: str | None = None) -> int:
         content = json.dumps(body).encode() if isinstance(body, dict) else body
-        headers = {"Authorization": f"Bearer {key or self._server.api_key}"}
+        headers = {
+            "Authorization": f"Bearer {key or self._server.api_key}",
+            "Content-Type": "application/json",
+        }
         url = f"{self._server.base_url}{path}"
         reply = self._http.request(method, url, headers=headers, content=content)
         self.received += repr(reply.headers).encode() + reply.content

@@ -34,6 +34,8 @@ SERVER: Final = "/v1"
 BEARER: Final = "bearer"
 ERROR_SCHEMA: Final = "x-error-schema"
 """Names the schema of a hot operation's errors, where it is not the common envelope."""
+_ANTHROPICS: Final = "anthropic-version"
+"""The header with which clients of Anthropic's ask for its shapes, those of errors too."""
 _FIRST_ERROR_STATUS = 400
 _FRAMEWORKS_REFUSAL = "422"
 _FRAMEWORKS_SCHEMAS = ("HTTPValidationError", "ValidationError")
@@ -137,9 +139,11 @@ def render_openapi(app: FastAPI, hot: Sequence[HotOperation]) -> bytes:
 
 
 def _complete(method: str, path: str, operation: Schema) -> None:
-    error = operation.pop(ERROR_SCHEMA, "Error")
+    errors = [operation.pop(ERROR_SCHEMA, "Error")]
+    if any(each["name"] == _ANTHROPICS for each in operation.get("parameters", ())):
+        errors.append("MessagesError")
     responses: Schema = {
-        status: _with_envelope(status, response, error)
+        status: _with_envelope(status, response, errors)
         for status, response in operation["responses"].items()
         if not _is_frameworks(status, response)
     }
@@ -167,8 +171,9 @@ def _is_frameworks(status: str, response: Schema) -> bool:
     return status == _FRAMEWORKS_REFUSAL and "content" in response
 
 
-def _with_envelope(status: str, response: Schema, error: str) -> Schema:
+def _with_envelope(status: str, response: Schema, errors: Sequence[str]) -> Schema:
     if int(status) < _FIRST_ERROR_STATUS:
         return response
-    schema = {"$ref": f"#/components/schemas/{error}"}
+    schemas = [{"$ref": f"#/components/schemas/{name}"} for name in errors]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return {**response, "content": {"application/json": {"schema": schema}}}

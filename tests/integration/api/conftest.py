@@ -16,12 +16,15 @@ from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
 from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
 from tollhouse.accounting.types import GenerationRecord
+from tollhouse.api.asgi import respond
 from tollhouse.api.control import control_app
+from tollhouse.api.errors import error_response
 from tollhouse.identity import endpoints as identity_endpoints
 from tollhouse.identity.access import set_caller
 from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import IssuedKey, KeyKind, LocalOperator, NewKey
+from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.storage.database import Database
 from tollhouse.testing.builders import OPERATOR
 from tollhouse.testing.clock import FakeClock
@@ -137,7 +140,11 @@ async def connect(
 
     async def front(scope: Any, receive: Any, send: Any) -> None:
         key = dict(scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
-        caller = LocalOperator() if key == LOCAL else await authenticator.authenticate(key)
+        try:
+            caller = LocalOperator() if key == LOCAL else await authenticator.authenticate(key)
+        except Unauthenticated as error:
+            await respond(send, *error_response(error))
+            return
         set_caller(scope, caller)
         await plane.app(scope, receive, send)
 

@@ -326,8 +326,7 @@ class TestChange:
         reply = await acme.management.patch(path, json={"disabled": True})
 
         assert reply.json()["data"]["disabled"] is True
-        with pytest.raises(Exception, match="Invalid API key"):
-            await acme.api.get("/key")
+        assert message(await acme.api.get("/key"), 401).startswith("Invalid API key")
         await acme.management.patch(path, json={"disabled": False})
         assert (await acme.api.get("/key")).status_code == 200
 
@@ -363,8 +362,7 @@ class TestDelete:
 
         assert reply.status_code == 200
         assert reply.json() == {"deleted": True}
-        with pytest.raises(Exception, match="Invalid API key"):
-            await acme.api.get("/key")
+        assert message(await acme.api.get("/key"), 401).startswith("Invalid API key")
         message(await acme.management.get(f"/keys/{acme.api_key.key.hash}"), 404)
         assert "Acme api" not in await names(acme.management, include_disabled=True)
 

@@ -35,7 +35,7 @@ WRITES = ("store", "delete", "intern store", "intern delete", "copy")
 READS = ("list", "intern list", "effective")
 OF_WORKSPACE = ("list", "store", "delete")
 OF_INTERN = ("intern list", "intern store", "intern delete", "copy", "effective")
-LARGEST_BODY = 425_000
+LARGEST_BODY = 1_048_576
 LONGEST = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 65_536
 """The library writes each of its characters as an escape of six bytes."""
 
@@ -197,7 +197,7 @@ def too_large(caller) -> dict:
     return {
         "store": refused(partial(asks["store"], value=value)),
         "intern store": refused(partial(asks["intern store"], value=value)),
-        "copy": refused(partial(asks["copy"], names=["a" * 255] * 2000)),
+        "copy": refused(partial(asks["copy"], names=["a" * 255] * 5_000)),
     }
 
 
