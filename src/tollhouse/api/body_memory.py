@@ -1,23 +1,32 @@
 """The memory that large bodies may take, all together.
 
     with memory.hold(account_id) as hold:
-        await hold.take(30_000_000)      # waits; a 503 where that takes too long
-        ...                              # read the body, answer the request
+        await hold.take(300_000)         # waits; a 503 where that takes too long
+        await hold.take(600_000)         # more, as more of the body comes
+        ...                              # answer the request
 
-Accounts take turns, and none holds more than half, so that none waits for another one alone.
+Accounts take turns, and none holds more than half, so that none waits for another one alone. A body
+takes memory as it arrives, so that a slow one holds little; while others wait, one that holds some
+has to arrive fast.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from tollhouse.kernel.errors import Unavailable
+from tollhouse.kernel.errors import TimedOut, Unavailable
 from tollhouse.kernel.turns import Turns
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+
+LEAST_RATE: Final = 65_536
+"""Bytes a second at which a body has to arrive that holds memory for which others wait."""
+GRACE_SECONDS: Final = 10.0
+"""How long it may be slower."""
 
 
 class BodyMemory:
@@ -47,37 +56,53 @@ class BodyMemory:
             message = "Too many large requests are under way; try again in a moment."
             raise Unavailable(message) from None
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits."""
+        return len(self._waiting) > 0
+
     def give_back(self, hold: Hold) -> None:
         """Take back what a request has taken."""
         self._taken[hold.owner] -= hold.size
         self._serve()
 
     def _serve(self) -> None:
-        """Serve whom there is room for, one request of each account in turn."""
+        """Serve whom there is room for, one request of each account in turn.
+
+        Who does not fit beside the others is waited for, or small requests would keep it out for
+        ever; who is over its own account's half holds up nobody.
+        """
         later: list[Hold] = []
         while (hold := self._waiting.next()) is not None:
             if hold.served is None or hold.served.done():
                 continue  # it waits no longer
-            if self._has_room(hold):
+            if not self._is_within_half(hold):
+                later.append(hold)
+            elif self._fits(hold):
+                self._taken[hold.owner] += hold.wanted - hold.size
                 hold.size = hold.wanted
-                self._taken[hold.owner] += hold.size
                 hold.served.set_result(None)
             else:
                 later.append(hold)
-        for hold in later:
-            self._waiting.add(hold.owner, hold)
+                break
+        for hold in reversed(later):
+            self._waiting.put_back(hold.owner, hold)
 
-    def _has_room(self, hold: Hold) -> bool:
-        """Tell whether a request may be served now; one alone always may."""
-        taken, own = self._taken.total(), self._taken[hold.owner]
-        fits = taken + hold.wanted <= self._most or not taken
-        return fits and (own + hold.wanted <= self._most // 2 or not own)
+    def _fits(self, hold: Hold) -> bool:
+        """Tell whether there is room for a request; one alone always has some."""
+        others = self._taken.total() - hold.size
+        return others + hold.wanted <= self._most or not others
+
+    def _is_within_half(self, hold: Hold) -> bool:
+        """Tell the same of its account's half."""
+        others = self._taken[hold.owner] - hold.size
+        return others + hold.wanted <= self._most // 2 or not others
 
 
 class Hold:
     """What one request has taken."""
 
-    __slots__ = ("_memory", "owner", "served", "size", "wanted")
+    __slots__ = ("_arrived", "_memory", "_since", "owner", "served", "size", "wanted")
 
     def __init__(self, owner: str, memory: BodyMemory) -> None:
         """Start with nothing."""
@@ -85,18 +110,44 @@ class Hold:
         self.size = 0
         """Bytes that it has."""
         self.wanted = 0
-        """Bytes that it waits for, or waited for."""
+        """Bytes that it is to have in all."""
         self.served: asyncio.Future[None] | None = None
         self._memory = memory
+        self._since = 0.0
+        """When it got what it has, by the loop's clock."""
+        self._arrived = 0
+        """Bytes of the body that were there then."""
+
+    async def keep(self, arrived: int, most: int) -> None:
+        """Have memory for what has arrived of a body, and for as much again.
+
+        Args:
+            arrived: Bytes of the body that are here.
+            most: Bytes that the body may have.
+
+        Raises:
+            Unavailable: There was none for too long.
+            TimedOut: The body arrives slowly, and others wait for its memory.
+        """
+        if arrived > self.size:
+            await self.take(min(most, 2 * arrived))
+            self._since, self._arrived = asyncio.get_running_loop().time(), arrived
+        elif self._memory.is_wanted and self._is_slow(arrived):
+            message = "The body arrives too slowly while other large requests wait."
+            raise TimedOut(message)
 
     async def take(self, size: int) -> None:
-        """Take so many bytes, once for a request; wait until there is room for them.
+        """Have so many bytes in all; wait until there is room for them.
 
         Raises:
             Unavailable: There was none for too long.
         """
         self.wanted = size
         await self._memory.wait(self)
+
+    def _is_slow(self, arrived: int) -> bool:
+        seconds = asyncio.get_running_loop().time() - self._since
+        return seconds > GRACE_SECONDS and arrived - self._arrived < LEAST_RATE * seconds
 
     def __enter__(self) -> Self:
         """Begin the block."""

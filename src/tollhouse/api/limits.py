@@ -33,13 +33,14 @@ async def read_body(
         receive: The request's ASGI channel.
         headers: Its headers.
         limit: The largest body that is accepted, in bytes.
-        hold: Takes the memory of a large one, before it is read.
+        hold: Takes the memory of a large one, as it arrives.
 
     Raises:
         PayloadTooLarge: It is larger; known from its declared length, or as soon as the limit is
             passed.
         ClientGone: The client went away before its end.
         Unavailable: There was no memory for it.
+        TimedOut: It is slow and holds memory for which others wait.
     """
     declared = headers.get(b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > limit:
@@ -58,8 +59,8 @@ async def read_body(
             raise too_large(limit)
         if not message.get("more_body", False):
             return b"".join(pieces)
-        if hold is not None and not hold.size and length > LARGE // 2 and size > LARGE:
-            await hold.take(size)
+        if hold is not None and length > LARGE // 2 and size > LARGE:
+            await hold.keep(length, size)
         message = await receive()
     raise ClientGone
 

@@ -27,6 +27,12 @@ class Turns(Generic[T]):
         """Let an item wait behind the others of its owner."""
         self._waiting.setdefault(owner, deque()).append(item)
 
+    def put_back(self, owner: str, item: T) -> None:
+        """Let an item that was taken be the next one."""
+        items = self._waiting.pop(owner, deque[T]())
+        items.appendleft(item)
+        self._waiting = {owner: items, **self._waiting}
+
     def next(self) -> T | None:
         """Take the oldest item of the owner whose turn it is; None where nothing waits."""
         for owner, items in self._waiting.items():

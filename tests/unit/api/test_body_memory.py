@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.unit.inference.fakes import steps
+from tollhouse.api import body_memory
 from tollhouse.api.body_memory import BodyMemory
-from tollhouse.kernel.errors import Unavailable
+from tollhouse.kernel.errors import TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from tollhouse.api.body_memory import Hold
@@ -93,3 +95,61 @@ async def test_one_that_went_away_takes_nothing() -> None:
     await steps()
     assert last.holds
     await last.ends()
+
+
+async def test_a_large_one_is_not_kept_out_by_small_ones() -> None:
+    memory = BodyMemory(100, 9)
+    small = Holder(memory, "a", 40)
+    await steps()
+    large = Holder(memory, "b", 90)
+    later = Holder(memory, "c", 30)
+    await steps()
+    assert (large.holds, later.holds) == (False, False)
+    await small.ends()
+    await steps()
+    assert (large.holds, later.holds) == (True, False)
+    await large.ends()
+    await steps()
+    assert later.holds
+    await later.ends()
+
+
+async def test_a_body_holds_at_most_twice_what_has_arrived() -> None:
+    with BodyMemory(100, 9).hold("a") as hold:
+        await hold.keep(10, 60)
+        assert hold.size == 20
+        await hold.keep(15, 60)
+        assert hold.size == 20
+        await hold.keep(40, 60)
+        assert hold.size == 60
+
+
+async def test_one_that_gets_no_more_gives_back_what_it_has() -> None:
+    memory = BodyMemory(100, 0.01)
+    full = Holder(memory, "a", 50)
+    await steps()
+    with memory.hold("b") as hold:
+        await hold.keep(20, 100)
+        with pytest.raises(Unavailable):
+            await hold.keep(41, 100)
+    other = Holder(memory, "b", 50)
+    await steps()
+    assert other.holds
+    await full.ends()
+    await other.ends()
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_a_slow_one_is_ended_only_while_others_wait(
+    monkeypatch: pytest.MonkeyPatch, *, wanted: bool
+) -> None:
+    monkeypatch.setattr(body_memory, "GRACE_SECONDS", 0.0)
+    memory = BodyMemory(100, 9)
+    with memory.hold("a") as hold:
+        await hold.keep(40, 100)
+        waiting = Holder(memory, "b", 90) if wanted else None
+        await asyncio.sleep(0.01)
+        with pytest.raises(TimedOut) if wanted else nullcontext():
+            await hold.keep(41, 100)
+    if waiting is not None:
+        await waiting.ends()
