@@ -19,6 +19,9 @@ from __future__ import annotations
 
 import base64
 import re
+import sys
+from collections import defaultdict
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.kernel.escapes import readings
@@ -28,8 +31,11 @@ if TYPE_CHECKING:
 
 SHORTEST: Final = 4
 """Bytes of a form that is looked for: shorter ones stand everywhere by chance."""
-LONGEST: Final = 1_024
-"""Characters that are looked for as one; a longer value is looked for in pieces of so many."""
+LONGEST: Final = 256
+"""Bytes that are looked for as one; a longer value is looked for in pieces.
+
+What is held back is searched again with what comes: the shorter the pieces, the less that is.
+"""
 _SHARED: Final = 2
 """Characters that neighbouring pieces share: a digit of base64 may hold bits of two bytes."""
 LONGEST_SPELLING: Final = 8
@@ -42,7 +48,11 @@ _BASE64_LINE: Final = re.compile(rb"[A-Za-z0-9+/_-]{60}\r?\n\Z")
 Source: RFC 2045, section 6.8 (76 columns); RFC 7468, section 2 (64). Some programs write 60.
 """
 _LINE_END: Final = 62
+_BLOCK: Final = 8
+"""Bytes of which the search makes one number, to look many forms up at once."""
 _RUNS: Final = 2
+_MOST_RUNS: Final = 64
+"""Above so many, looking for each takes longer than undoing the escapes of most texts."""
 _RUN: Final = re.compile(rb"[A-Za-z0-9]{4,8}")
 _LETTER: Final = rb"(?:2[56]|3[0-9]|[46][1-9a-fA-F]|5[0-9aAcC]|7[0-9aA])"
 _ESCAPED_LETTERS: Final = (
@@ -62,8 +72,9 @@ def forms_of(value: str) -> frozenset[bytes]:
 
 
 def _pieces(value: str) -> Iterator[str]:
-    for start in range(0, max(1, len(value) - _SHARED), LONGEST - _SHARED):
-        yield value[start : start + LONGEST]
+    size = LONGEST // max((len(character.encode()) for character in value), default=1)
+    for start in range(0, max(1, len(value) - _SHARED), size - _SHARED):
+        yield value[start : start + size]
 
 
 def _forms_of(value: str) -> Iterator[bytes]:
@@ -87,7 +98,7 @@ def _in_base64(raw: bytes) -> Iterator[bytes]:
 class Redactor:
     """Takes values out of one stream of bytes."""
 
-    __slots__ = ("_borders", "_forms", "_gone", "_reach", "_runs", "_text")
+    __slots__ = ("_blocks", "_borders", "_forms", "_gone", "_reach", "_runs", "_short", "_text")
 
     def __init__(self, values: Iterable[str], forms: frozenset[bytes] = frozenset()) -> None:
         """Look for some values.
@@ -100,6 +111,8 @@ class Redactor:
         longest = max(map(len, self._forms), default=0)
         self._reach: Final = longest * LONGEST_SPELLING // 2  # the longest is in hexadecimal
         self._runs: Final = _runs(self._forms)
+        self._short: Final = [form for form in self._forms if len(form) < 2 * _BLOCK - 1]
+        self._blocks: Final = _blocks(self._forms.difference(self._short))
         self._borders: Final[dict[bytes, Sequence[int]]] = {}
         self._text = b""
         """What is held back, behind what has gone on and may be the beginning of a value."""
@@ -108,7 +121,12 @@ class Redactor:
 
     def anew(self, values: Iterable[str] = ()) -> Redactor:
         """Return one for another stream, which looks for the same values, and for some more."""
-        return Redactor(values, self._forms)
+        added = tuple(values)
+        if added:
+            return Redactor(added, self._forms)
+        other = copy(self)  # to sort many forms again takes long
+        other._text, other._gone = b"", 0  # noqa: SLF001
+        return other
 
     def feed(self, data: bytes) -> bytes:
         """Return what may go on of what has come until now."""
@@ -148,7 +166,7 @@ class Redactor:
         if not self._may_hold_values(text):
             return
         for reading in readings(text):
-            for form in self._forms:
+            for form in self._candidates(reading.text):
                 for start, end in self._occurrences(reading.text, form):
                     yield reading.source(start, end)
 
@@ -158,6 +176,16 @@ class Redactor:
             self._runs is None
             or any(run in text for run in self._runs)
             or any(escape.search(text) for escape in _ESCAPED_LETTERS)
+        )
+
+    def _candidates(self, text: bytes) -> set[bytes]:
+        """Return the forms that may stand in a text, at a cost that does not grow with the forms.
+
+        Wherever a form stands, one of its first whole blocks is one of the text's, too.
+        """
+        whole = memoryview(text)[: len(text) // _BLOCK * _BLOCK].cast("Q")
+        return set(self._short).union(
+            *(self._blocks[block] for block in self._blocks.keys() & whole)
         )
 
     def _occurrences(self, text: bytes, form: bytes) -> Iterator[tuple[int, int]]:
@@ -193,7 +221,8 @@ class Redactor:
 def _runs(forms: Iterable[bytes]) -> Collection[bytes] | None:
     """Return parts of forms of which a text has one, if it has a form without escaped letters.
 
-    Two of each form, for a line break may be in one of them. None where a form has no two.
+    Two of each form, for a line break may be in one of them. None where a form has no two, or where
+    they are too many.
     """
     found: set[bytes] = set()
     for form in forms:
@@ -201,7 +230,16 @@ def _runs(forms: Iterable[bytes]) -> Collection[bytes] | None:
         if len(runs) < _RUNS:
             return None
         found.update(runs)
-    return found
+    return found if len(found) <= _MOST_RUNS else None
+
+
+def _blocks(forms: Iterable[bytes]) -> dict[int, set[bytes]]:
+    """Return the blocks that a form begins with, wherever in a block it begins; with the forms."""
+    found: defaultdict[int, set[bytes]] = defaultdict(set)
+    for form in forms:
+        for at in range(_BLOCK):
+            found[int.from_bytes(form[at : at + _BLOCK], sys.byteorder)].add(form)
+    return dict(found)
 
 
 def _borders(form: bytes) -> Sequence[int]:

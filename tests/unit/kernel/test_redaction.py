@@ -8,7 +8,6 @@ import json
 import re
 import sys
 from random import Random
-from time import process_time
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
@@ -21,7 +20,7 @@ from tollhouse.kernel.escapes import readings
 from tollhouse.kernel.redaction import SHORTEST, Redactor, forms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 
@@ -495,15 +494,50 @@ def test_eight_times_the_text_takes_eight_times_the_work(value: str, repeated: b
     assert once < 40 * size
 
 
-def test_a_long_value_takes_hardly_more_time_than_a_short_one() -> None:
-    def seconds(value: str) -> float:
-        redactor, before = Redactor([value]), process_time()
-        for _ in range(12):
-            redactor.feed(b"a" * 8_192)
-        redactor.flush()
-        return process_time() - before
+@pytest.fixture
+def bytes_searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes each search for one form has had to look at."""
+    sizes: list[int] = []
+    search = vars(Redactor)["_occurrences"]
 
-    assert min(seconds("a" * 30_000) for _ in range(3)) < 15 * seconds("a" * 500)
+    def occurrences(self: Redactor, text: bytes, form: bytes) -> Iterator[tuple[int, int]]:
+        sizes.append(len(text))
+        return search(self, text, form)
+
+    monkeypatch.setattr(Redactor, "_occurrences", occurrences)
+    return sizes
+
+
+LETTERS = "".join(Random(2).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=65_000))
+MIXED = b"%255cu0025&#37;%26#92;u003c%5c%5c&#38;amp;hello" * 170
+"""Escapes of JSON, URLs and HTML, in one another."""
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "text"),
+    [
+        pytest.param("a" * 500, "a" * 30_000, b"a" * 8_192, id="one letter"),
+        pytest.param(LETTERS[:500], LETTERS, MIXED, id="mixed escapes"),
+    ],
+)
+def test_a_long_value_takes_hardly_more_work_than_a_short_one(
+    short: str, long: str, text: bytes, bytes_searched: list[int]
+) -> None:
+    def searched(value: str) -> int:
+        bytes_searched.clear()
+        redactor = Redactor([value])
+        for at in range(0, len(text), 2_048):
+            redactor.feed(text[at : at + 2_048])
+        redactor.flush()
+        return sum(bytes_searched)
+
+    assert searched(long) <= 4 * searched(short) + 40 * len(text)
+
+
+def test_many_values_take_no_more_work_than_one(bytes_searched: list[int]) -> None:
+    values = [LETTERS[at : at + 40] for at in range(0, 8_000, 40)]
+    Redactor(values).mask(MIXED)
+    assert sum(bytes_searched) <= 40 * len(MIXED)
 
 
 def test_a_long_value_is_hidden_whole() -> None:

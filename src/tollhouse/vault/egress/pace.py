@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SLICE: Final = 8_192
+SLICE: Final = 2_048
 """Bytes that are searched at once."""
 _MINUTE: Final = 60.0
 
