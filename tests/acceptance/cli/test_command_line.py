@@ -35,7 +35,7 @@ def test_the_module_is_the_program() -> None:
 def test_a_wrong_command_line_ends_with_2_and_shows_the_way_to_the_help(args: list[str]) -> None:
     done = tollhouse(*args)
     assert (done.code, done.out) == (2, "")
-    assert "--help" in done.err
+    assert "-h" in done.err
     assert "Traceback" not in done.err
 
 

@@ -76,6 +76,14 @@ IncludeByok = Annotated[
 ]
 
 
+def _require_name(context: typer.Context, named: str | None) -> str | None:
+    """Refuse a command line without a name, before anything else is looked at."""
+    if named is None and context.params.get("name") is None:
+        message = "give the key a name: `tollhouse keys create NAME`"
+        raise typer.BadParameter(message)
+    return named
+
+
 @control_command(
     app,
     "create",
@@ -91,7 +99,10 @@ async def create(
         str | None, typer.Argument(metavar="[NAME]", help="What people call it.")
     ] = None,
     named: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="The same, as an option.")
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="The same, as an option.", callback=_require_name
+        ),
     ] = None,
     kind: Annotated[
         Kind,
@@ -121,7 +132,7 @@ async def create(
     account: Account = None,
 ) -> Record:
     """Make a key and show its text, this once."""
-    if (name is None) is (named is None):
+    if name is not None and named is not None:
         message = "give the key one name: `tollhouse keys create NAME`"
         raise StartError(message)
     body = changes(
