@@ -296,6 +296,7 @@ def test_what_is_pasted_is_one_prompt(gateway: ChatStandIn, chat: Callable[..., 
     gateway.plays(stream("Read."))
     terminal = chat()
     terminal.read_until("ada> ")
+    terminal.text = ""
     terminal.press(b"\x1b[200~one\rtwo\rthree\x1b[201~")
     terminal.type("\n")
     terminal.read_until("Read.")

@@ -174,7 +174,8 @@ class _Worker:
         with suppress(ProcessLookupError):
             self._process.kill()
         self._stdin.close()
-        await self._stdout.read()
+        with suppress(OSError):  # the pipe may have broken before
+            await self._stdout.read()
         await self._process.wait()
 
 
