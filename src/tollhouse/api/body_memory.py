@@ -55,6 +55,9 @@ class BodyMemory:
         except TimeoutError:
             message = "Too many large requests are under way; try again in a moment."
             raise Unavailable(message) from None
+        finally:
+            if served.cancelled():
+                self._serve()  # those behind it may fit
 
     @property
     def is_wanted(self) -> bool:

@@ -129,7 +129,8 @@ class ServerSettings(Section):
         default=536_870_912,
         ge=1024,
         description="Memory, in bytes, that all bodies above 256 KB together may take at once. "
-        "One account gets at most half of it. Requests that do not fit wait for their turn.",
+        "One account gets at most half of it. Requests that do not fit wait for their turn; while "
+        "one waits, a body that holds memory and arrives at less than 64 KB a second gets a 408.",
     )
     large_body_wait_seconds: Seconds = Field(
         default=30.0,

@@ -114,6 +114,31 @@ async def test_a_large_one_is_not_kept_out_by_small_ones() -> None:
     await later.ends()
 
 
+async def test_one_that_gives_up_lets_those_behind_it_be_served() -> None:
+    memory = BodyMemory(100, 9)
+    small = Holder(memory, "a", 40)
+    await steps()
+    large = Holder(memory, "b", 90)
+    later = Holder(memory, "c", 30)
+    await steps()
+    large.task.cancel()
+    await asyncio.gather(large.task, return_exceptions=True)
+    await steps()
+    assert later.holds
+    await small.ends()
+    await later.ends()
+
+
+async def test_nobody_wants_memory_once_the_only_one_that_waits_gives_up() -> None:
+    memory = BodyMemory(100, 0.01)
+    full = Holder(memory, "a", 50)
+    await steps()
+    with pytest.raises(Unavailable), memory.hold("b") as hold:
+        await hold.take(60)
+    assert not memory.is_wanted
+    await full.ends()
+
+
 async def test_a_body_holds_at_most_twice_what_has_arrived() -> None:
     with BodyMemory(100, 9).hold("a") as hold:
         await hold.keep(10, 60)
