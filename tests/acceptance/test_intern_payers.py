@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tests.acceptance.payers import Payer, Payers
 
 pytestmark = pytest.mark.sandbox
-TINY = "0.000001"
+TINY = "0.000035"
+"""Credits: what the prompt of one request may cost, and not of a second one behind it."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_a_keys_limit_holds_for_the_intern_that_it_had_run(house: House) -> None
     assert "choices" in house.asked(rooms)
     error = house.asked(rooms)["error"]
     assert error["code"] == 402
-    assert error["metadata"]["reason"] == "key_limit_exhausted"
+    assert error["metadata"]["reason"] == "weight_exceeds_key_limit"
     assert "the key that answers for this intern" in error["message"]
     assert error["metadata"]["limits"][0]["payer"] is True
     shown = payer.get("/key")
@@ -100,7 +101,7 @@ def test_a_limit_that_is_set_on_an_interns_key_survives_its_boots(house: House) 
     rooms.suspend(intern)
     rooms.run()
     error = house.asked(rooms)["error"]
-    assert error["metadata"]["reason"] == "key_limit_exhausted"
-    assert error["message"].startswith("The key's limit of 0.000001 credits")
+    assert error["metadata"]["reason"] == "weight_exceeds_key_limit"
+    assert "are left of the key's limit" in error["message"]
     after = house.payers.key_of("ada")
     assert (after["hash"], after["limit"]) == (before["hash"], float(TINY))
