@@ -132,7 +132,7 @@ class Known:
             "accounts": {"account_id": self._make("/accounts")["id"]},
             "users": {"user_id": user},
             "model": {"author": "simulated", "slug": "echo"},
-            "models": {"author": "simulated", "slug": "echo"},
+            "models": {"author": "simulated", "slug": "echo", "name": "simulated/echo"},
             "vault": {
                 "internId": add_intern(Path(announced["data_dir"]), announced).id,
                 "name": SECRET_NAME,
