@@ -39,7 +39,7 @@ def _answer() -> dict[str, RequestFeature]:
     }
     limit: dict[str, Places] = {**tokens, "chat": {"max_tokens": 77}}
     return {
-        "answer by a JSON schema": RequestFeature(
+        "structured output (JSON schema)": RequestFeature(
             says={**schema(), "messages": config},
             own={
                 **own(schema=SCHEMA),
@@ -48,25 +48,25 @@ def _answer() -> dict[str, RequestFeature]:
             covers=("JsonOutput.schema", "Prompt.output"),
             parameter="output",
         ),
-        "schema's name": RequestFeature(
+        "schema name": RequestFeature(
             says=schema(name=MARK),
             beside=schema(),
             own=own(name=MARK),
             covers=("JsonOutput.name",),
         ),
-        "schema's description": RequestFeature(
+        "schema description": RequestFeature(
             says=schema(description=MARK),
             beside=schema(),
             own=own(description=MARK),
             covers=("JsonOutput.description",),
         ),
-        "schema's `strict`": RequestFeature(
+        "schema `strict`": RequestFeature(
             says=schema(strict=True),
             beside=schema(),
             own=own(strict=True),
             covers=("JsonOutput.strict",),
         ),
-        "answer as any JSON object": RequestFeature(
+        "JSON mode (`json_object`)": RequestFeature(
             says=text,
             own={
                 "chat": {"response_format": {"type": "json_object"}},
@@ -75,7 +75,7 @@ def _answer() -> dict[str, RequestFeature]:
             other={"messages": {"system.0.text": ANY_OBJECT}},
             parameter="output",
         ),
-        "answer in another format (`grammar`)": RequestFeature(
+        "other response formats (`grammar`)": RequestFeature(
             says={
                 "chat": {"response_format": {"type": "grammar", "grammar": MARK}},
                 "responses": {"text": {"format": {"type": "grammar", "grammar": MARK}}},
@@ -86,7 +86,7 @@ def _answer() -> dict[str, RequestFeature]:
             own=in_all(ALL, {"stream": True}),
             covers=("Prompt.stream",),
         ),
-        "most tokens": RequestFeature(
+        "output limit (`max_tokens`)": RequestFeature(
             says=tokens, own=limit, covers=("Prompt.max_tokens",), parameter="max_tokens"
         ),
         "stop sequences": RequestFeature(
@@ -104,7 +104,7 @@ def _answer() -> dict[str, RequestFeature]:
             covers=("Prompt.verbosity",),
             parameter="verbosity",
         ),
-        "several answers (`n`)": RequestFeature(
+        "several choices (`n`)": RequestFeature(
             says=fields(("chat", "completions"), n=2),
             own={"chat": {"n": 2}},
             covers=("Prompt.choices",),
@@ -122,13 +122,13 @@ def _answer() -> dict[str, RequestFeature]:
             covers=("Prompt.logprobs",),
             parameter="logprobs",
         ),
-        "their number for each token (`top_logprobs`)": RequestFeature(
+        "`top_logprobs`": RequestFeature(
             says={"chat": {"logprobs": True, "top_logprobs": 3}, "responses": {"top_logprobs": 3}},
             own=in_all(("chat", "responses"), {"top_logprobs": 3}),
             covers=("Prompt.top_logprobs",),
             parameter="top_logprobs",
         ),
-        "completions' own `logprobs`": RequestFeature(says={"completions": {"logprobs": 3}}),
+        "`logprobs` of completions": RequestFeature(says={"completions": {"logprobs": 3}}),
     }
 
 

@@ -43,25 +43,25 @@ def _cache_marks() -> dict[str, RequestFeature]:
         {"type": "document", "source": pdf},
     )
     return {
-        "cache mark on a text": RequestFeature(
+        "`cache_control` on text": RequestFeature(
             says=marked(*text, text[0]),
             beside=user(*text, text[0]),
             own={"messages": part},
             covers=("Text.cache",),
         ),
-        "cache mark on a picture": RequestFeature(
+        "`cache_control` on an image": RequestFeature(
             says=marked(*pictures),
             beside=user(*pictures),
             own={"messages": part},
             covers=("Image.cache",),
         ),
-        "cache mark on a document": RequestFeature(
+        "`cache_control` on a document": RequestFeature(
             says=marked(*documents),
             beside=user(*documents),
             own={"messages": part},
             covers=("Document.cache",),
         ),
-        "cache mark on a tool": RequestFeature(
+        "`cache_control` on a tool": RequestFeature(
             says={
                 "chat": {"tools": [{**chat_tool, "cache_control": CACHE}]},
                 **{
@@ -73,17 +73,17 @@ def _cache_marks() -> dict[str, RequestFeature]:
             own={"messages": {"tools.0.cache_control": CACHE}},
             covers=("Tool.cache",),
         ),
-        "cache mark on a tool call": RequestFeature(
+        "`cache_control` on a tool call": RequestFeature(
             says=model(messages={**USE, "cache_control": CACHE}),
             beside=model(messages=USE),
             covers=("ToolCall.cache",),
         ),
-        "cache mark on a tool result": RequestFeature(
+        "`cache_control` on a tool result": RequestFeature(
             says=result(messages={"content": "seen", "cache_control": CACHE}),
             beside=RESULTS,
             covers=("ToolResult.cache",),
         ),
-        "cache mark on the request": RequestFeature(says=fields(ALL, cache_control=CACHE)),
+        "`cache_control` on the request": RequestFeature(says=fields(ALL, cache_control=CACHE)),
     }
 
 

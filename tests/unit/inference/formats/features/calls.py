@@ -40,7 +40,7 @@ def _calls() -> dict[str, RequestFeature]:
             },
             covers=("ToolCall.id", "ToolCall.name", "ToolCall.arguments"),
         ),
-        "tool call's id with a dot in it": RequestFeature(
+        "tool call id with a dot": RequestFeature(
             says=model(
                 {"tool_calls": [{**CHAT_CALL["tool_calls"][0], "id": "call.1"}]},
                 {**CALL, "call_id": "call.1"},
@@ -51,7 +51,7 @@ def _calls() -> dict[str, RequestFeature]:
             },
             other={"messages": {"messages.1.content.0.id": "call_1"}},
         ),
-        "tool call's id of more than 64 characters": RequestFeature(
+        "tool call id of more than 64 characters": RequestFeature(
             says=model(
                 {"tool_calls": [{**CHAT_CALL["tool_calls"][0], "id": LONG}]},
                 {**CALL, "call_id": LONG},
@@ -65,7 +65,7 @@ def _calls() -> dict[str, RequestFeature]:
                 "responses": {"input.1.call_id": f"call_{sha256(LONG.encode()).hexdigest()[:40]}"}
             },
         ),
-        "tool call's arguments that are no object": RequestFeature(
+        "tool call arguments that are not a JSON object": RequestFeature(
             says=model(
                 {
                     "tool_calls": [
@@ -84,7 +84,7 @@ def _calls() -> dict[str, RequestFeature]:
             },
             other={"messages": {"messages.1.content.0.input": {"input": MARK}}},
         ),
-        "freeform tool's call": RequestFeature(
+        "custom tool call": RequestFeature(
             says={
                 name: {**PATCH[name], **body} for name, body in model(chat_custom, custom).items()
             },
@@ -107,7 +107,7 @@ def _calls() -> dict[str, RequestFeature]:
             },
             covers=("ToolResult.call_id", "ToolResult.content"),
         ),
-        "tool result's picture": RequestFeature(
+        "image in a tool result": RequestFeature(
             says=result(
                 [{"type": "image_url", "image_url": {"url": URL}}],
                 [{"type": "input_image", "image_url": URL}],
@@ -124,7 +124,7 @@ def _calls() -> dict[str, RequestFeature]:
                 }
             },
         ),
-        "tool result's document": RequestFeature(
+        "document in a tool result": RequestFeature(
             says=result(
                 [{"type": "file", "file": {"file_data": PDF}}],
                 [{"type": "input_file", "file_data": PDF}],

@@ -29,7 +29,7 @@ def _conversation() -> dict[str, RequestFeature]:
             },
             covers=("Prompt.turns", "Turn.role", "Turn.blocks"),
         ),
-        "system message after others": RequestFeature(
+        "system message later in the conversation": RequestFeature(
             says=turns(*[[HELLO, {"role": "system", "content": MARK}, HELLO]] * 3),
             own={
                 "chat": {"messages.1": {"role": "system", "content": MARK}},
@@ -46,8 +46,8 @@ def _conversation() -> dict[str, RequestFeature]:
             },
         ),
         "several prompts": RequestFeature(says={"completions": {"prompt": [MARK, "hello"]}}),
-        "prompt as tokens": RequestFeature(says={"completions": {"prompt": [1, 2]}}),
-        "user's text": RequestFeature(
+        "prompt as token ids": RequestFeature(says={"completions": {"prompt": [1, 2]}}),
+        "text of a user message": RequestFeature(
             says=turns(*[[{"role": "user", "content": MARK}]] * 3),
             own={
                 "chat": {"messages.0.content": MARK},
@@ -56,7 +56,7 @@ def _conversation() -> dict[str, RequestFeature]:
             },
             covers=("Text.text",),
         ),
-        "model's text": RequestFeature(
+        "text of an assistant message": RequestFeature(
             says=turns(*[[HELLO, {"role": "assistant", "content": MARK}, HELLO]] * 3),
             own={
                 "chat": {"messages.1": {"role": "assistant", "content": MARK}},
@@ -64,7 +64,7 @@ def _conversation() -> dict[str, RequestFeature]:
                 "messages": {"messages.1.role": "assistant", "messages.1.content.0.text": MARK},
             },
         ),
-        "model's text that it is to continue": RequestFeature(
+        "assistant message at the end (prefill)": RequestFeature(
             says=turns(*[[HELLO, {"role": "assistant", "content": MARK}]] * 3),
             own={
                 "chat": {"messages.-1": {"role": "assistant", "content": MARK}},
@@ -72,7 +72,7 @@ def _conversation() -> dict[str, RequestFeature]:
                 "messages": {"messages.-1.role": "assistant", "messages.-1.content.0.text": MARK},
             },
         ),
-        "model's refusal": RequestFeature(
+        "refusal of an assistant message": RequestFeature(
             says=model(
                 {"refusal": MARK},
                 {
@@ -88,7 +88,7 @@ def _conversation() -> dict[str, RequestFeature]:
             other={"messages": {"messages.1.content.0": {"type": "text", "text": MARK}}},
             covers=("Refusal.text",),
         ),
-        "conversation that the model begins": RequestFeature(
+        "first message from the assistant": RequestFeature(
             says=turns(*[[{"role": "assistant", "content": MARK}, HELLO]] * 3),
             own={
                 "chat": {"messages.0": {"role": "assistant", "content": MARK}},
@@ -102,13 +102,13 @@ def _conversation() -> dict[str, RequestFeature]:
                 }
             },
         ),
-        "name of who speaks (`name`)": RequestFeature(
+        "name of a message's author (`name`)": RequestFeature(
             says=turns([{**HELLO, "name": MARK}]),
         ),
-        "message's part of an unknown kind": RequestFeature(
+        "unknown content type in a user message": RequestFeature(
             says=user(*[{"type": "novelty", "novelty": MARK}] * 3)
         ),
-        "model's part of an unknown kind": RequestFeature(
+        "unknown content type in an assistant message": RequestFeature(
             says=turns(
                 [HELLO, {"role": "assistant", "content": [SAID, {"type": "novelty"}]}, HELLO],
                 [
@@ -120,7 +120,7 @@ def _conversation() -> dict[str, RequestFeature]:
             ),
             beside=turns(*[[HELLO, {"role": "assistant", "content": "said"}, HELLO]] * 3),
         ),
-        "pictures that the model drew": RequestFeature(
+        "generated images, sent back": RequestFeature(
             says=model(
                 {"content": "said", "images": [{"image_url": {"url": PNG}}]},
                 {"type": "image_generation_call", "id": "ig_1", "result": "bWFyaw=="},
@@ -130,7 +130,7 @@ def _conversation() -> dict[str, RequestFeature]:
                 "responses": {"input": [HELLO, HELLO]},
             },
         ),
-        "what the provider's tools did": RequestFeature(
+        "calls and results of the provider's own tools": RequestFeature(
             says=model(
                 None,
                 {"type": "web_search_call", "id": "ws_1", "action": {"query": MARK}},

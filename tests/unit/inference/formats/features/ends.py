@@ -28,7 +28,7 @@ TIER: dict[str, Places] = {
 
 def _ends() -> dict[str, ReplyFeature]:
     return {
-        "end at the limit": ReplyFeature(
+        "finish reason: output limit": ReplyFeature(
             says=replies(
                 chat({"finish_reason": "length"}),
                 response(status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
@@ -44,7 +44,7 @@ def _ends() -> dict[str, ReplyFeature]:
             },
             covers=("Choice.finish_reason",),
         ),
-        "end by a filter": ReplyFeature(
+        "finish reason: content filter": ReplyFeature(
             says=replies(
                 chat({"finish_reason": "content_filter"}),
                 response(status="incomplete", incomplete_details={"reason": "content_filter"}),
@@ -59,7 +59,7 @@ def _ends() -> dict[str, ReplyFeature]:
                 "messages": {"stop_reason": "refusal"},
             },
         ),
-        "provider's own word for the end": ReplyFeature(
+        "provider's own finish reason": ReplyFeature(
             says=replies(
                 chat({"finish_reason": "eos"}),
                 None,
@@ -70,7 +70,7 @@ def _ends() -> dict[str, ReplyFeature]:
             },
             covers=("Choice.native_finish_reason",),
         ),
-        "stop sequence that ended it": ReplyFeature(
+        "stop sequence that was matched": ReplyFeature(
             says=replies(None, None, message(stop_reason="stop_sequence", stop_sequence=MARK)),
             aside=("choices.0.native_finish_reason",),
             covers=("Choice.stop_sequence",),
@@ -120,7 +120,7 @@ def _usage() -> dict[str, ReplyFeature]:
             says=counted({"completion_tokens": 90}, {"output_tokens": 90}, {"output_tokens": 90}),
             own=shown("completion_tokens", "output_tokens", 90, "output_tokens"),
         ),
-        "tokens of reasoning": ReplyFeature(
+        "reasoning tokens": ReplyFeature(
             says=counted(
                 {"completion_tokens": 100, "completion_tokens_details": thought},
                 {"output_tokens": 100, "output_tokens_details": thought},
@@ -133,7 +133,7 @@ def _usage() -> dict[str, ReplyFeature]:
                 "output_tokens_details.thinking_tokens",
             ),
         ),
-        "tokens read from a cache": ReplyFeature(
+        "tokens read from the cache": ReplyFeature(
             says=counted(
                 {"prompt_tokens": 100, chat_input: cached},
                 {"input_tokens": 100, details: cached},
@@ -141,7 +141,7 @@ def _usage() -> dict[str, ReplyFeature]:
             ),
             own=shown(f"{chat_input}.cached_tokens", f"{details}.cached_tokens", 90, read_name),
         ),
-        "tokens written to a cache": ReplyFeature(
+        "tokens written to the cache": ReplyFeature(
             says=counted(
                 {"prompt_tokens": 100, chat_input: written},
                 {"input_tokens": 100, details: written},
@@ -151,7 +151,7 @@ def _usage() -> dict[str, ReplyFeature]:
                 f"{chat_input}.cache_write_tokens", f"{details}.cache_write_tokens", 90, write_name
             ),
         ),
-        "... of them for an hour": ReplyFeature(
+        "tokens written to the cache for an hour": ReplyFeature(
             says={"messages": message(usage={**USAGE, write_name: 90, "cache_creation": hour})},
             other=shown(
                 f"{chat_input}.cache_write_tokens", f"{details}.cache_write_tokens", 90, write_name

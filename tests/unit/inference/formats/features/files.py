@@ -10,7 +10,7 @@ def _files() -> dict[str, RequestFeature]:
     base64 = {"type": "base64", "media_type": "image/png", "data": "bWFyaw=="}
     pdf = {"type": "base64", "media_type": "application/pdf", "data": "bWFyaw=="}
     return {
-        "picture, inline": RequestFeature(
+        "image, inline": RequestFeature(
             says=user(
                 {"type": "image_url", "image_url": {"url": PNG}},
                 {"type": "input_image", "image_url": PNG},
@@ -23,7 +23,7 @@ def _files() -> dict[str, RequestFeature]:
             },
             covers=("Image.url",),
         ),
-        "picture, by URL": RequestFeature(
+        "image, by URL": RequestFeature(
             says=user(
                 {"type": "image_url", "image_url": {"url": URL}},
                 {"type": "input_image", "image_url": URL},
@@ -35,7 +35,7 @@ def _files() -> dict[str, RequestFeature]:
                 "messages": {"messages.0.content.0.source": {"type": "url", "url": URL}},
             },
         ),
-        "picture's `detail`": RequestFeature(
+        "image `detail`": RequestFeature(
             says=user(
                 {"type": "image_url", "image_url": {"url": URL, "detail": "low"}},
                 {"type": "input_image", "image_url": URL, "detail": "low"},
@@ -110,7 +110,7 @@ def _files() -> dict[str, RequestFeature]:
                 }
             },
         ),
-        "document as text": RequestFeature(
+        "document, as plain text": RequestFeature(
             says=user(
                 None,
                 None,
@@ -125,7 +125,7 @@ def _files() -> dict[str, RequestFeature]:
             },
             covers=("Document.text",),
         ),
-        "document of text blocks": RequestFeature(
+        "document, as text blocks": RequestFeature(
             says=user(
                 None,
                 None,
@@ -139,7 +139,7 @@ def _files() -> dict[str, RequestFeature]:
                 "responses": {"input.0.content.0": {"type": "input_text", "text": MARK}},
             },
         ),
-        "search result": RequestFeature(
+        "search result block": RequestFeature(
             says=user(
                 None,
                 None,
@@ -155,7 +155,7 @@ def _files() -> dict[str, RequestFeature]:
                 "responses": {"input.0.content.0": {"type": "input_text", "text": MARK}},
             },
         ),
-        "recording": RequestFeature(
+        "audio input": RequestFeature(
             says=user(
                 *[{"type": "input_audio", "input_audio": {"data": "bWFyaw==", "format": "wav"}}] * 2
             ),
@@ -164,7 +164,7 @@ def _files() -> dict[str, RequestFeature]:
             },
             covers=("Audio.data", "Audio.format"),
         ),
-        "picture by file id": RequestFeature(
+        "image by file id": RequestFeature(
             says=user(
                 None,
                 {"type": "input_image", "file_id": MARK},

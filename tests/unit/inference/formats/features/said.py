@@ -61,7 +61,7 @@ def _said() -> dict[str, ReplyFeature]:
                 message({**SPOKEN, "citations": [{"type": "page_location", "cited_text": MARK}]}),
             )
         ),
-        "what the provider's tools did": ReplyFeature(
+        "calls and results of the provider's own tools": ReplyFeature(
             says=replies(
                 None,
                 response(
@@ -75,7 +75,7 @@ def _said() -> dict[str, ReplyFeature]:
                 ),
             )
         ),
-        "pictures and recordings": ReplyFeature(
+        "images and audio": ReplyFeature(
             says=replies(
                 chat(images=[{"image_url": {"url": MARK}}], audio={"id": "a", "data": MARK}),
                 response(
@@ -94,7 +94,7 @@ def _said() -> dict[str, ReplyFeature]:
             },
             covers=("Choice.logprobs",),
         ),
-        "several answers": ReplyFeature(
+        "several choices": ReplyFeature(
             says=replies({**chat(), "choices": [*chat()["choices"], SECOND]}),
             own={
                 "chat": {"choices.1.message.content": MARK},
@@ -144,7 +144,7 @@ def _calls() -> dict[str, ReplyFeature]:
             },
             aside=("choices.0.finish_reason",),
         ),
-        "tool call's arguments that are no object": ReplyFeature(
+        "tool call arguments that are not a JSON object": ReplyFeature(
             says=replies(calls(MARK), response(spoken(SAID), {**function, "arguments": MARK})),
             own={
                 "chat": {"choices.0.message.tool_calls.0.function.arguments": MARK},
@@ -156,7 +156,7 @@ def _calls() -> dict[str, ReplyFeature]:
             aside=("choices.0.finish_reason",),
             streamed=False,
         ),
-        "call of a freeform tool": ReplyFeature(
+        "custom tool call": ReplyFeature(
             says=replies(
                 calls(f'{{"input":"{MARK}"}}', "patch"),
                 response(
@@ -191,7 +191,7 @@ def _calls() -> dict[str, ReplyFeature]:
             },
             aside=("choices.0.finish_reason",),
         ),
-        "tool calls whose pieces alternate": ReplyFeature(
+        "interleaved pieces of several tool calls": ReplyFeature(
             says=replies(chat(tool_calls=[CALL, {**CALL, "id": "call_2"}])),
             streams={"chat": ALTERNATING},
             own={

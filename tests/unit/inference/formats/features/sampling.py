@@ -52,7 +52,7 @@ def _more_sampling() -> dict[str, RequestFeature]:
             own=in_all(("chat", "responses"), {"temperature": 1.5}),
             other={"messages": {"temperature": 1.0}},
         ),
-        "`top_p` beside `temperature`": RequestFeature(
+        "`top_p` together with `temperature`": RequestFeature(
             says=fields(both, temperature=0.5, top_p=0.9),
             beside=fields(both, temperature=0.5),
             own=in_all(ALL, {"top_p": 0.9}),
@@ -77,7 +77,7 @@ def _more_sampling() -> dict[str, RequestFeature]:
 
 def _about() -> dict[str, RequestFeature]:
     return {
-        "who asks (`user`, `metadata.user_id`)": RequestFeature(
+        "end user (`user`, `metadata.user_id`)": RequestFeature(
             says={
                 **fields(("chat", "responses", "completions"), user=MARK),
                 "messages": {"metadata": {"user_id": MARK}},
@@ -99,7 +99,9 @@ def _about() -> dict[str, RequestFeature]:
         "stored responses (`store`, `previous_response_id`)": RequestFeature(
             says={"responses": {"store": True, "previous_response_id": MARK}}
         ),
-        "stored prompt (`prompt`)": RequestFeature(says={"responses": {"prompt": {"id": MARK}}}),
+        "stored prompt template (`prompt`)": RequestFeature(
+            says={"responses": {"prompt": {"id": MARK}}}
+        ),
         "`truncation`": RequestFeature(says={"responses": {"truncation": "auto"}}),
         "`context_management`": RequestFeature(
             says={"messages": {"context_management": {"edits": []}}}

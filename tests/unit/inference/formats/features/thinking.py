@@ -45,7 +45,7 @@ def _reasoning() -> dict[str, RequestFeature]:
             covers=("Thinking.budget_tokens",),
             parameter="thinking",
         ),
-        "reasoning on": RequestFeature(
+        "reasoning enabled": RequestFeature(
             says={
                 **fields(("chat", "responses"), reasoning={"enabled": True}),
                 "messages": {"thinking": {"type": "adaptive"}},
@@ -55,7 +55,7 @@ def _reasoning() -> dict[str, RequestFeature]:
             covers=("Thinking.enabled",),
             parameter="thinking",
         ),
-        "reasoning off": RequestFeature(
+        "reasoning disabled": RequestFeature(
             says={
                 **fields(("chat", "responses"), reasoning={"enabled": False}),
                 "messages": {"thinking": {"type": "disabled"}},
@@ -70,7 +70,7 @@ def _reasoning() -> dict[str, RequestFeature]:
             },
             parameter="thinking",
         ),
-        "reasoning summed up": RequestFeature(
+        "reasoning summary": RequestFeature(
             says={
                 **summary,
                 "messages": {"thinking": {"type": "adaptive", "display": "summarized"}},
@@ -83,7 +83,7 @@ def _reasoning() -> dict[str, RequestFeature]:
             },
             covers=("Thinking.summary",),
         ),
-        "reasoning kept out of the reply (`reasoning.exclude`)": RequestFeature(
+        "reasoning excluded from the reply (`reasoning.exclude`)": RequestFeature(
             says=hidden,
             beside=summary,
             other={
@@ -195,7 +195,7 @@ def _thoughts() -> dict[str, RequestFeature]:
             },
             covers=("Reasoning.encrypted", "Reasoning.id", "Reasoning.is_summary"),
         ),
-        "reasoning without a proof, sent back": RequestFeature(
+        "reasoning without a signature, sent back": RequestFeature(
             says=then_said(
                 model({"content": "said", "reasoning": MARK}, packed(plain), shown(plain))
             ),

@@ -50,7 +50,7 @@ def _thoughts() -> dict[str, ReplyFeature]:
 
     hidden = {"reasoning": {"exclude": True}}
     return {
-        "reasoning's text": ReplyFeature(
+        "reasoning text": ReplyFeature(
             says=thinks(MARK),
             own={
                 "chat": {"choices.0.message.reasoning": MARK},
@@ -58,12 +58,12 @@ def _thoughts() -> dict[str, ReplyFeature]:
                 "messages": {"content.0.type": "thinking", "content.0.thinking": MARK},
             },
         ),
-        "reasoning, where `exclude` keeps it out": ReplyFeature(
+        "reasoning, with `reasoning.exclude`": ReplyFeature(
             says=thinks(MARK),
             asks={"chat": hidden, "responses": hidden},
             clients=("chat", "responses"),
         ),
-        "reasoning's summary": ReplyFeature(
+        "reasoning summary": ReplyFeature(
             says=replies(
                 chat(reasoning_details=[{**summary, "summary": MARK}]),
                 response(
@@ -79,7 +79,7 @@ def _thoughts() -> dict[str, ReplyFeature]:
             },
             other={"messages": {"content.0.type": "thinking", "content.0.thinking": MARK}},
         ),
-        "Anthropic's signature": ReplyFeature(
+        "Anthropic's reasoning signature": ReplyFeature(
             says=replies(
                 chat(reasoning_details=[signed]),
                 None,

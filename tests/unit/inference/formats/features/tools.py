@@ -68,7 +68,7 @@ def _tools() -> dict[str, RequestFeature]:
             },
             covers=("Tool.strict",),
         ),
-        "freeform (custom) tool": RequestFeature(
+        "custom (freeform) tool": RequestFeature(
             says=PATCH,
             own={"responses": {"tools.0": {"type": "custom", "name": "patch"}}},
             other={
@@ -77,7 +77,7 @@ def _tools() -> dict[str, RequestFeature]:
             },
             covers=("Tool.freeform",),
         ),
-        "freeform tool's grammar": RequestFeature(
+        "custom tool's grammar": RequestFeature(
             says={
                 "chat": {
                     "tools": [{"type": "custom", "custom": {"name": "patch", **chat_grammar}}]
@@ -99,7 +99,7 @@ def _tools() -> dict[str, RequestFeature]:
             }
         ),
         **_tool_choices(),
-        "parallel tool calls off": RequestFeature(
+        "parallel tool calls disabled": RequestFeature(
             says={
                 **fields(("chat", "responses"), parallel_tool_calls=False),
                 "messages": {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
@@ -113,7 +113,7 @@ def _tools() -> dict[str, RequestFeature]:
             covers=("Prompt.parallel_tool_calls",),
             parameter="parallel_tool_calls",
         ),
-        "most tool calls (`max_tool_calls`)": RequestFeature(
+        "maximum of tool calls (`max_tool_calls`)": RequestFeature(
             says={"responses": {"max_tool_calls": 3}}, beside=TOOL
         ),
     }
@@ -158,7 +158,7 @@ def _tool_choices() -> dict[str, RequestFeature]:
             covers=("ToolChoice.name",),
             parameter="tool_choice",
         ),
-        "tool choice among some (`allowed_tools`)": RequestFeature(
+        "tool choice among several (`allowed_tools`)": RequestFeature(
             says={
                 "chat": {"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}},
                 "responses": {"tool_choice": {"type": "allowed_tools", **allowed}},
