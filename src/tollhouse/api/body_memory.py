@@ -1,25 +1,28 @@
 """The memory that large bodies may take, all together.
 
     with memory.hold(account_id) as hold:
-        await hold.take(300_000)         # waits; a 503 where that takes too long
-        await hold.take(600_000)         # more, as more of the body comes
-        ...                              # answer the request
+        async with hold.arrival():               # a 408 where the body is slow and others wait
+            await hold.keep(300_000, 900_000)    # waits; a 503 where that takes too long
+            await hold.keep(600_000, 900_000)    # more, as more of the body comes
+        ...                                      # answer the request
 
 Accounts take turns, and none holds more than half, so that none waits for another one alone. A body
-takes memory as it arrives, so that a slow one holds little; while others wait, one that holds some
-has to arrive fast.
+takes memory as it arrives, so that a slow one holds little. While others wait, one that holds some
+has to arrive at a minimum rate: it has a deadline then, which each piece of it moves.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self
 
 from tollhouse.kernel.errors import TimedOut, Unavailable
 from tollhouse.kernel.turns import Turns
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from types import TracebackType
 
 
@@ -39,6 +42,9 @@ class BodyMemory:
         self._taken: Counter[str] = Counter()
         """Bytes, by account."""
         self._waiting: Turns[Hold] = Turns()
+        self._arriving: set[Hold] = set()
+        """Those that have memory for a body of which more is to come."""
+        self._is_wanted = False
 
     def hold(self, owner: str) -> Hold:
         """Return what lets a request of an account take memory until the end of a block."""
@@ -59,10 +65,15 @@ class BodyMemory:
             if served.cancelled():
                 self._serve()  # those behind it may fit
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether anybody waits."""
-        return len(self._waiting) > 0
+    def arrives(self, hold: Hold) -> None:
+        """Have a request's body end early where it is slow and others wait."""
+        self._arriving.add(hold)
+        hold.set_deadline(is_wanted=self._is_wanted)
+
+    def arrives_no_more(self, hold: Hold) -> None:
+        """Leave it alone: its body is here, or it waits itself."""
+        self._arriving.discard(hold)
+        hold.set_deadline(is_wanted=False)
 
     def give_back(self, hold: Hold) -> None:
         """Take back what a request has taken."""
@@ -90,6 +101,10 @@ class BodyMemory:
                 break
         for hold in reversed(later):
             self._waiting.put_back(hold.owner, hold)
+        if self._is_wanted != bool(later):
+            self._is_wanted = bool(later)
+            for hold in self._arriving:
+                hold.set_deadline(is_wanted=self._is_wanted)
 
     def _fits(self, hold: Hold) -> bool:
         """Tell whether there is room for a request; one alone always has some."""
@@ -105,7 +120,17 @@ class BodyMemory:
 class Hold:
     """What one request has taken."""
 
-    __slots__ = ("_arrived", "_memory", "_since", "owner", "served", "size", "wanted")
+    __slots__ = (
+        "_arrived",
+        "_deadline",
+        "_first",
+        "_memory",
+        "_since",
+        "owner",
+        "served",
+        "size",
+        "wanted",
+    )
 
     def __init__(self, owner: str, memory: BodyMemory) -> None:
         """Start with nothing."""
@@ -116,10 +141,30 @@ class Hold:
         """Bytes that it is to have in all."""
         self.served: asyncio.Future[None] | None = None
         self._memory = memory
+        self._deadline = asyncio.timeout(None)
         self._since = 0.0
         """When it got what it has, by the loop's clock."""
+        self._first = 0
+        """Bytes of the body that were here then."""
         self._arrived = 0
-        """Bytes of the body that were there then."""
+        """Bytes of it that are here now."""
+
+    @asynccontextmanager
+    async def arrival(self) -> AsyncGenerator[None]:
+        """Read the request's body in this block, where `keep` is told of each piece.
+
+        Raises:
+            TimedOut: The body arrives slowly, and others wait for its memory.
+        """
+        try:
+            async with self._deadline:
+                try:
+                    yield
+                finally:
+                    self._memory.arrives_no_more(self)
+        except TimeoutError:
+            message = "The body arrives too slowly while other large requests wait."
+            raise TimedOut(message) from None
 
     async def keep(self, arrived: int, most: int) -> None:
         """Have memory for what has arrived of a body, and for as much again.
@@ -130,14 +175,13 @@ class Hold:
 
         Raises:
             Unavailable: There was none for too long.
-            TimedOut: The body arrives slowly, and others wait for its memory.
         """
+        self._arrived = arrived
         if arrived > self.size:
+            self._memory.arrives_no_more(self)
             await self.take(min(most, 2 * arrived))
-            self._since, self._arrived = asyncio.get_running_loop().time(), arrived
-        elif self._memory.is_wanted and self._is_slow(arrived):
-            message = "The body arrives too slowly while other large requests wait."
-            raise TimedOut(message)
+            self._since, self._first = asyncio.get_running_loop().time(), arrived
+        self._memory.arrives(self)
 
     async def take(self, size: int) -> None:
         """Have so many bytes in all; wait until there is room for them.
@@ -148,9 +192,12 @@ class Hold:
         self.wanted = size
         await self._memory.wait(self)
 
-    def _is_slow(self, arrived: int) -> bool:
-        seconds = asyncio.get_running_loop().time() - self._since
-        return seconds > GRACE_SECONDS and arrived - self._arrived < LEAST_RATE * seconds
+    def set_deadline(self, *, is_wanted: bool) -> None:
+        """Say by when more of the body has to be here; no time where nobody wants its memory."""
+        if self._deadline.expired():
+            return
+        seconds = max(GRACE_SECONDS, (self._arrived - self._first) / LEAST_RATE)
+        self._deadline.reschedule(self._since + seconds if is_wanted else None)
 
     def __enter__(self) -> Self:
         """Begin the block."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from tollhouse.inference.steps import LARGE
@@ -10,7 +11,7 @@ from tollhouse.kernel.errors import PayloadTooLarge
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tollhouse.api.asgi import Receive
+    from tollhouse.api.asgi import Message, Receive
     from tollhouse.api.body_memory import Hold
 
 _MOST_ADDRESSES = 100_000
@@ -50,6 +51,14 @@ async def read_body(
     if message["type"] == "http.request" and not message.get("more_body", False):
         body: bytes = message.get("body", b"")
         return _within(body, limit)
+    async with nullcontext() if hold is None else hold.arrival():
+        return await _read_pieces(receive, message, size, limit, hold)
+
+
+async def _read_pieces(
+    receive: Receive, message: Message, size: int, limit: int, hold: Hold | None
+) -> bytes:
+    """Read the rest of a body of at most so many bytes, whose first piece is here."""
     pieces: list[bytes] = []
     length = 0
     while message["type"] == "http.request":

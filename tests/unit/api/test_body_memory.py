@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.loop_time import LoopTime
 from tests.unit.inference.fakes import steps
-from tollhouse.api import body_memory
-from tollhouse.api.body_memory import BodyMemory
+from tollhouse.api.body_memory import GRACE_SECONDS, LEAST_RATE, BodyMemory
+from tollhouse.api.limits import read_body
 from tollhouse.kernel.errors import TimedOut, Unavailable
 
 if TYPE_CHECKING:
+    from tollhouse.api.asgi import Message
     from tollhouse.api.body_memory import Hold
+
+MB = 1_000_000
 
 
 class Holder:
@@ -129,52 +132,157 @@ async def test_one_that_gives_up_lets_those_behind_it_be_served() -> None:
     await later.ends()
 
 
-async def test_nobody_wants_memory_once_the_only_one_that_waits_gives_up() -> None:
-    memory = BodyMemory(100, 0.01)
-    full = Holder(memory, "a", 50)
-    await steps()
-    with pytest.raises(Unavailable), memory.hold("b") as hold:
-        await hold.take(60)
-    assert not memory.is_wanted
-    await full.ends()
-
-
 async def test_a_body_holds_at_most_twice_what_has_arrived() -> None:
     with BodyMemory(100, 9).hold("a") as hold:
-        await hold.keep(10, 60)
-        assert hold.size == 20
-        await hold.keep(15, 60)
-        assert hold.size == 20
-        await hold.keep(40, 60)
-        assert hold.size == 60
+        async with hold.arrival():
+            await hold.keep(10, 60)
+            assert hold.size == 20
+            await hold.keep(15, 60)
+            assert hold.size == 20
+            await hold.keep(40, 60)
+            assert hold.size == 60
+
+
+class Sender:
+    """A client whose body arrives in pieces, when the test says so, and never ends."""
+
+    def __init__(self, memory: BodyMemory, owner: str) -> None:
+        self._pieces: asyncio.Queue[bytes] = asyncio.Queue()
+        self.task = asyncio.ensure_future(self._read(memory.hold(owner)))
+
+    async def _read(self, hold: Hold) -> None:
+        with hold:
+            await read_body(self._receive, {}, 1_000 * MB, hold)
+
+    async def _receive(self) -> Message:
+        return {"type": "http.request", "body": await self._pieces.get(), "more_body": True}
+
+    async def sends(self, size: int) -> None:
+        self._pieces.put_nowait(bytes(size))
+        await steps()
+
+    async def goes_away(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
 
 
 async def test_one_that_gets_no_more_gives_back_what_it_has() -> None:
-    memory = BodyMemory(100, 0.01)
-    full = Holder(memory, "a", 50)
+    memory = BodyMemory(100 * MB, 0.01)
+    full = Holder(memory, "a", 50 * MB)
     await steps()
-    with memory.hold("b") as hold:
-        await hold.keep(20, 100)
-        with pytest.raises(Unavailable):
-            await hold.keep(41, 100)
-    other = Holder(memory, "b", 50)
+    refused = Sender(memory, "b")
+    await refused.sends(20 * MB)
+    await refused.sends(21 * MB)
+    with pytest.raises(Unavailable):
+        await refused.task
+    other = Holder(memory, "b", 50 * MB)
     await steps()
     assert other.holds
     await full.ends()
     await other.ends()
 
 
-@pytest.mark.parametrize("wanted", [False, True])
-async def test_a_slow_one_is_ended_only_while_others_wait(
-    monkeypatch: pytest.MonkeyPatch, *, wanted: bool
+async def test_bodies_that_stop_arriving_end_as_soon_as_another_waits(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(body_memory, "GRACE_SECONDS", 0.0)
-    memory = BodyMemory(100, 9)
+    time = LoopTime(monkeypatch)
+    memory = BodyMemory(100 * MB, 30)
+    stalled = [Sender(memory, "a"), Sender(memory, "b")]
+    for each in stalled:
+        await each.sends(25 * MB)
+    await time.passes(3_600)
+    assert not any(each.task.done() for each in stalled)
+    other = Holder(memory, "c", MB)
+    await steps()
+    assert other.holds
+    for each in stalled:
+        with pytest.raises(TimedOut):
+            await each.task
+    await other.ends()
+
+
+async def test_one_that_stops_arriving_while_another_waits_ends_after_the_grace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = LoopTime(monkeypatch)
+    memory = BodyMemory(100 * MB, 30)
+    stalled = Sender(memory, "a")
+    await stalled.sends(40 * MB)
+    other = Holder(memory, "b", 90 * MB)
+    await steps()
+    await time.passes(GRACE_SECONDS - 1)
+    await steps()
+    assert not stalled.task.done()
+    await time.passes(2)
+    await steps()
+    assert other.holds
+    with pytest.raises(TimedOut):
+        await stalled.task
+    await other.ends()
+
+
+async def test_one_that_arrives_fast_enough_goes_on_while_another_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = LoopTime(monkeypatch)
+    memory = BodyMemory(100 * MB, 3_600)
+    fast = Sender(memory, "a")
+    await fast.sends(40 * MB)
+    other = Holder(memory, "b", 90 * MB)
+    for _ in range(60):
+        await fast.sends(LEAST_RATE * 2)
+        await time.passes(1.5)
+        await steps()
+    assert not fast.task.done()
+    await fast.goes_away()
+    await other.ends()
+
+
+async def test_one_that_arrives_slowly_is_left_alone_once_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = LoopTime(monkeypatch)
+    memory = BodyMemory(100 * MB, 30)
+    slow = Sender(memory, "a")
+    await slow.sends(40 * MB)
+    other = Holder(memory, "b", 90 * MB)
+    await steps()
+    other.task.cancel()
+    await asyncio.gather(other.task, return_exceptions=True)
+    await time.passes(3_600)
+    await slow.sends(1)
+    assert not slow.task.done()
+    await slow.goes_away()
+
+
+async def test_one_that_waits_for_memory_itself_is_not_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = LoopTime(monkeypatch)
+    memory = BodyMemory(100 * MB, 30)
+    full = Holder(memory, "a", 50 * MB)
+    await steps()
+    waiting = Sender(memory, "b")
+    await waiting.sends(20 * MB)
+    await waiting.sends(20 * MB)
+    await waiting.sends(1)
+    await time.passes(GRACE_SECONDS + 5)
+    await steps()
+    assert not waiting.task.done()
+    await full.ends()
+    await steps()
+    assert not waiting.task.done()
+    await waiting.goes_away()
+
+
+async def test_one_whose_body_is_here_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = LoopTime(monkeypatch)
+    memory = BodyMemory(100, 30)
     with memory.hold("a") as hold:
-        await hold.keep(40, 100)
-        waiting = Holder(memory, "b", 90) if wanted else None
-        await asyncio.sleep(0.01)
-        with pytest.raises(TimedOut) if wanted else nullcontext():
-            await hold.keep(41, 100)
-    if waiting is not None:
-        await waiting.ends()
+        async with hold.arrival():
+            await hold.keep(40, 100)
+        waiting = Holder(memory, "b", 90)
+        await steps()
+        await time.passes(GRACE_SECONDS + 5)
+        await steps()
+    await waiting.ends()
