@@ -53,6 +53,7 @@ class Pool:
         self._size = size
         self._seconds = step_seconds
         self._turns = Turns[_Step]()
+        self._running: set[_Worker] = set()
         self._idle: list[_Worker] = []
         self._busy = 0
         """Workers that take what waits: a task that has ended is one of `_working` for longer."""
@@ -95,8 +96,8 @@ class Pool:
         await asyncio.gather(*working, return_exceptions=True)
         while (step := self._turns.next()) is not None:
             _fail(step, WorkerGone())
-        for worker in self._idle:
-            await worker.stop()
+        for worker in tuple(self._running):
+            await self._stop(worker)
 
     async def _work(self) -> None:
         """Do what waits with one worker, then let it rest."""
@@ -121,24 +122,33 @@ class Pool:
         """Do a step, once more where its worker was killed; return the worker that can go on."""
         for _ in range(_TRIES):
             try:
-                worker = worker or await _Worker.begin()
+                worker = worker or await self._start()
                 async with asyncio.timeout(self._seconds):
                     succeeded, outcome, last = await worker.do(step)
             except (EOFError, OSError) as error:  # TimeoutError is one of these
                 _log.error("worker_gone", reason=type(error).__name__)
-                worker = None if worker is None else await worker.stop()
+                worker = None if worker is None else await self._stop(worker)
                 if isinstance(error, TimeoutError):
                     break
             except Exception as error:  # noqa: BLE001 - whoever waits has to be told
                 # No message and no trace: they could hold a part of the body.
                 _log.error("worker_step_failed", reason=type(error).__name__)
                 _fail(step, Bug("a step could not be passed to a worker or back"))
-                return None if worker is None else await worker.stop()
+                return None if worker is None else await self._stop(worker)
             else:
                 _tell(step, succeeded, outcome)
-                return await worker.stop() if last else worker
+                return await self._stop(worker) if last else worker
         _fail(step, WorkerGone())
         return None
+
+    async def _start(self) -> _Worker:
+        worker = await _Worker.begin()
+        self._running.add(worker)
+        return worker
+
+    async def _stop(self, worker: _Worker) -> None:
+        await worker.stop()  # cancelled, it is done again by `close`
+        self._running.discard(worker)
 
 
 class _Worker:

@@ -6,11 +6,15 @@ import asyncio
 import os
 import signal
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tollhouse.inference.workers.pool import Pool, WorkerGone
 from tollhouse.kernel.errors import Bug
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 async def ended(pid: int) -> None:
@@ -96,6 +100,17 @@ async def test_workers_end_with_the_pool() -> None:
         await waiting
     for pid in pids:
         await ended(pid)
+
+
+async def test_a_worker_ends_with_the_pool_amid_its_first_step(tmp_path: Path) -> None:
+    pool, size, pipe = Pool(1), 1_000_000, tmp_path / "pipe"
+    os.mkfifo(pipe)
+    step = asyncio.ensure_future(pool.run("a", pipe.write_bytes, bytes(size)))
+    with await asyncio.to_thread(pipe.open, "rb") as written:
+        await pool.close()
+        with pytest.raises(WorkerGone):
+            await step
+        assert len(written.read()) < size
 
 
 async def test_a_step_that_cannot_be_passed_on_fails_and_the_next_is_done() -> None:
