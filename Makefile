@@ -60,7 +60,7 @@ fuzz: .venv/.dev  ## look for inputs that the egress proxy misreads (MINUTES=10 
 	@set -e; for target in $(or $(TARGET),hosts requests secrets); do \
 		.venv/bin/python -m tests.fuzz "$$target" --seconds "$$(($(MINUTES) * 60))"; done
 
-bench: .venv/.dev  ## measure requests, batches, egress, interns, fairness (ARGS=--fairness)
+bench: .venv/.dev  ## measure requests, batches, egress, interns (ARGS=--fairness: fairness)
 	@exec .venv/bin/python -m bench $(ARGS)
 
 endurance: .venv/.dev  ## an hour of mixed traffic, for the slope of memory (MINUTES=60)

@@ -1,4 +1,4 @@
-"""The floors hold, and each contract that keeps them is able to break.
+"""The layers hold, and each contract that keeps them is able to break.
 
 A contract whose modules were renamed matches nothing and is kept for ever. So every contract gets
 one forbidden import, planted in a copy of the tree, and has to be reported broken.

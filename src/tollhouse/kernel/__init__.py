@@ -1,1 +1,1 @@
-"""The ground floor: time, ids, money, secrets and the error tree. Imports nothing of ours."""
+"""The lowest layer: time, ids, money, secrets and the error tree. Imports no other package."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from tollhouse.kernel.start import StartError
 
-# As in `batches.types`, whose import brings the whole floor below it.
+# As in `batches.types`, whose import loads all the layers below it.
 ENDPOINTS: Final = ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings")
 DEFAULT: Final = ENDPOINTS[0]
 _VERSION: Final = "/v1/"
