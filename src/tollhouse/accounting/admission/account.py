@@ -30,7 +30,6 @@ class Hold:
 
     __slots__ = (
         "account",
-        "behind",
         "claim",
         "credits_nano",
         "expires",
@@ -48,7 +47,6 @@ class Hold:
         nano: int,
         credits_nano: int,
         free: bool,
-        behind: bool,
         expires: float,
     ) -> None:
         """Take what was decided."""
@@ -62,8 +60,6 @@ class Hold:
         """What it holds of the balance."""
         self.free = free
         """Whether it holds one of the day's free requests."""
-        self.behind = behind
-        """Whether the clock had jumped back when it began."""
         self.expires = expires
 
 
@@ -78,16 +74,14 @@ class AccountState:
         "_unbooked_free",
         "_unbooked_nano",
         "facts",
-        "free_behind",
         "free_held",
         "held_nano",
         "in_flight",
         "keys",
         "minutes",
-        "today",
     )
 
-    def __init__(self, today: date) -> None:
+    def __init__(self) -> None:
         """Know nothing yet; `load` comes next."""
         self.facts = AccountFacts()
         self.in_flight = InFlight()
@@ -96,10 +90,6 @@ class AccountState:
         self.keys: dict[str, KeyState] = {}
         self.minutes: dict[str | None, SlidingMinute] = {}
         self.free_held = 0
-        self.free_behind = 0
-        """Free requests that the books count to an earlier day, since the clock jumped back."""
-        self.today = today
-        """The latest UTC day that was seen: a clock that jumps back opens no window again."""
         self._owned_nano = 0
         """The balance in the books when the facts were read."""
         self._spendable_nano = 0
@@ -146,24 +136,15 @@ class AccountState:
             not self.in_flight.held_nano(now)
             and not self.held_nano
             and not self.free_held
-            and not self.free_behind
             and not self._unbooked_nano
             and not self._unbooked_free
             and all(key.idle for key in self.keys.values())
             and all(minute.idle(now) for minute in self.minutes.values())
         )
 
-    def sees(self, day: date) -> bool:
-        """Take the day of a request; tell whether it is before one that was seen."""
-        if day > self.today:
-            self.today = day
-            self.free_behind = 0
-        return day < self.today
-
-    def free_used(self) -> int:
-        """Return the day's limited requests to free models, those under way included."""
-        counted = sum(count for day, count in self._free_days.items() if day >= self.today)
-        return counted + self.free_behind + self.free_held
+    def free_used(self, today: date) -> int:
+        """Return a day's limited requests to free models, those under way and later ones too."""
+        return self.free_held + sum(n for day, n in self._free_days.items() if day >= today)
 
     def minute(self, rate: Rate) -> SlidingMinute:
         """Return the latest requests that a rate counts."""
@@ -178,20 +159,18 @@ class AccountState:
 
     # Money that moves
 
-    def taken(self, cost_nano: int, *, free_day: date | None, behind: bool) -> None:
+    def taken(self, cost_nano: int, *, free_day: date | None) -> None:
         """Count a generation that is on its way to the books.
 
         Args:
             cost_nano: What it cost.
             free_day: The UTC day that it counts to as a request to a free model; None: to none.
-            behind: The clock has jumped back: it counts to the present day, too.
         """
         self._taken_nano += cost_nano
         self._unbooked_nano += cost_nano
         if free_day is not None:
             self._free_days[free_day] += 1
             self._unbooked_free[free_day] += 1
-            self.free_behind += behind
 
     def booked(self, cost_nano: int, *, free_day: date | None) -> None:
         """Learn that what was taken is in the books."""

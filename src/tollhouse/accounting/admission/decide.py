@@ -29,6 +29,7 @@ from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from datetime import date
 
     from tollhouse.accounting.admission.account import AccountState
     from tollhouse.accounting.admission.key import KeyState
@@ -59,8 +60,6 @@ class Case:
     rules: Rules
     now: float
     """Seconds of a clock that never jumps."""
-    behind: bool = False
-    """Whether the request came on a day that has passed."""
     payer: KeyState | None = None
     """The key that answers for `key`, where another one does: both limits hold."""
     keys: tuple[tuple[KeyState, Whose], ...] = field(init=False)
@@ -79,6 +78,11 @@ class Case:
             claim.paid and not claim.own_key and self.account.facts.type.needs_credits
         )
         self.weight_nano = _open_weight_nano(self) if claim.open_ended else claim.most_nano
+
+    @property
+    def today(self) -> date:
+        """The UTC day that it counts to."""
+        return self.claim.now.date()
 
     def counts(self, key: KeyState) -> bool:
         """Tell whether the request can use up a key's limit."""
@@ -117,7 +121,7 @@ def caps(case: Case, refused: Refusal | None = None) -> Sequence[Cap]:
     account = case.account
     found: list[Cap] = []
     for key, whose in case.keys:
-        if (limit := key.cap(account.today, whose.source)) is not None:
+        if (limit := key.cap(case.today, whose.source)) is not None:
             found.append(limit)
     if account.facts.type.needs_credits:
         owned, held = account.credits, account.held_nano + account.facts.reserved_nano
@@ -195,7 +199,7 @@ def negative_balance(balance_nano: int) -> Refusal:
 
 def _left_of_key(case: Case, key: KeyState, limit_nano: int) -> int:
     """Return what is left of a key's limit for requests, those under way included."""
-    return limit_nano - key.used_nano(case.account.today) - key.reserved_nano
+    return limit_nano - key.used_nano(case.today) - key.reserved_nano
 
 
 def _batches(reserved_nano: int) -> str:
@@ -229,7 +233,7 @@ def _spent(case: Case, key: KeyState, whose: Whose) -> Refusal | None:
             "key_limit_exhausted",
             whose.source,
             f"{whose.limit.capitalize()} of {format_credits(limit)} credits is used up "
-            f"({format_credits(key.used_nano(case.account.today))} used){batches}.",
+            f"({format_credits(key.used_nano(case.today))} used){batches}.",
             f"Raise {whose.limit}{_or_wait(case, key)}.",
         )
     if case.weight_nano > left:
@@ -252,7 +256,7 @@ def _may_cost(case: Case) -> str:
 
 def _or_wait(case: Case, key: KeyState) -> str:
     """Return what a person may wait for to have more of a key's limit."""
-    cap = key.cap(case.account.today)
+    cap = key.cap(case.today)
     reset = None if cap is None else cap.resets_at
     return (f", or wait for its reset at {iso_utc_seconds(reset)}" if reset else "") + (
         _OR_BATCHES if key.reserved_nano else ""

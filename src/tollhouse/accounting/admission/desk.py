@@ -28,6 +28,7 @@ from tollhouse.kernel.waiting import happens_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import date
 
     from tollhouse.accounting.admission.account import AccountState
     from tollhouse.accounting.admission.ports import Standing
@@ -66,6 +67,8 @@ class Desk:
         self._roster = Roster(
             standing, clock, max_age_seconds=max_age_seconds, on_change=self._wake
         )
+        self._today = clock.now().date()
+        """The latest UTC day that a request came on."""
         self._holds: dict[str, Hold] = {}
         self._queues: dict[str, deque[asyncio.Event]] = {}
 
@@ -129,7 +132,7 @@ class Desk:
     def taken(self, record: GenerationRecord) -> None:
         """Count a charge that is in the journal, in place of what its request held."""
         hold = self._holds.pop(record.id, None)
-        self._roster.taken(record, behind=hold is not None and hold.behind)
+        self._roster.taken(record)
         if hold is not None:
             self._end(hold, record.charge.cost_nano)
 
@@ -148,10 +151,9 @@ class Desk:
     # One step each, without waiting
 
     def _case(self, account: AccountState, claim: Claim) -> Case:
-        behind = account.sees(claim.now.date())
         key, now = account.key(claim.key_hash), self._clock.monotonic()
         payer = None if claim.payer_hash is None else account.key(claim.payer_hash)
-        return Case(account, key, claim, self._rules, now, behind, payer)
+        return Case(account, key, claim, self._rules, now, payer)
 
     def _verdict(self, case: Case) -> tuple[bool, Refusal | None]:
         """Tell whether a request may use free models, and why it may not begin for its credits.
@@ -174,7 +176,6 @@ class Desk:
             nano=case.weight_nano,
             credits_nano=case.weight_nano if case.takes_credits else 0,
             free=may_use_free and free.is_gated(account, claim),
-            behind=case.behind,
             expires=case.now + self._rules.hold_seconds,
         )
         free.take(case, may_use_free=may_use_free)
@@ -213,11 +214,20 @@ class Desk:
     # Waiting
 
     async def _account(self, claim: Claim) -> AccountState:
+        self._look_at_day(claim.now.date())
         keys = (claim.key_hash,)
         if claim.payer_hash is not None:
             keys = (claim.key_hash, claim.payer_hash)
         known = self._roster.known(claim.account_id, *keys)
         return known or await self._roster.fresh(claim.account_id, *keys)
+
+    def _look_at_day(self, day: date) -> None:
+        """Have every account read again once the clock was set back: earlier days count, too."""
+        if day < self._today:
+            day = self._clock.now().date()  # a request from before midnight is no earlier clock
+            if day < self._today:
+                self._roster.all_stale()
+        self._today = day
 
     async def _queued(self, claim: Claim) -> Admitted:
         """Wait in the account's queue for what others hold."""

@@ -73,8 +73,8 @@ def caps(case: Case, at: datetime) -> Sequence[RequestCap]:
         found.append(RequestCap(claim.rate.bucket, claim.rate.per_minute, used, 0, free_again))
     if claim.free:
         limit, held = a_day(account, case.rules), account.free_held
-        midnight = resets_at(Reset.DAILY, account.today)
-        found.append(RequestCap(FREE_PER_DAY, limit, account.free_used() - held, held, midnight))
+        used, midnight = account.free_used(case.today) - held, resets_at(Reset.DAILY, case.today)
+        found.append(RequestCap(FREE_PER_DAY, limit, used, held, midnight))
     return found
 
 
@@ -90,8 +90,8 @@ def _refusal(case: Case, at: datetime) -> RateLimited | None:
     account, claim = case.account, case.claim
     if _is_exempt(case):
         return None
-    if claim.free and account.free_used() >= (limit := a_day(account, case.rules)):
-        return refusals.too_many_a_day(limit, case.rules.free_per_day_raised, account.today)
+    if claim.free and account.free_used(case.today) >= (limit := a_day(account, case.rules)):
+        return refusals.too_many_a_day(limit, case.rules.free_per_day_raised, case.today)
     if claim.rate is None:
         return None
     wait = account.minute(claim.rate).wait(claim.rate.per_minute, case.now)

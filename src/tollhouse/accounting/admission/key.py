@@ -23,7 +23,6 @@ class KeyState:
     """What counts towards a key's limit."""
 
     __slots__ = (
-        "_behind",
         "_start",
         "_total",
         "_unbooked",
@@ -42,8 +41,6 @@ class KeyState:
         self.days: defaultdict[date, Spend] = defaultdict(Spend)
         self._total = Spend()
         self._unbooked: defaultdict[date, Spend] = defaultdict(Spend)
-        self._behind = Spend()
-        """Spent while the clock showed a day before this window's: the books have it there."""
         self._start: date | None = None
         """Of the window that was looked at last."""
         self._used: int | None = None
@@ -68,7 +65,7 @@ class KeyState:
         """Return what counts towards the limit in the window of a day."""
         start = window_start(self.limit.reset, today)
         if start != self._start:
-            self._start, self._behind, self._used = start, Spend(), None
+            self._start, self._used = start, None
         if self._used is None:
             self._used = self._counted(start)
         return self._used
@@ -85,22 +82,16 @@ class KeyState:
             resets_at(self.limit.reset, today),
         )
 
-    def taken(self, day: date, spend: Spend, today: date, *, behind: bool) -> None:
+    def taken(self, day: date, spend: Spend) -> None:
         """Count what a generation cost, before it is booked.
 
         Args:
             day: The UTC day that the books will count it to.
             spend: What it adds.
-            today: The latest day that was seen.
-            behind: The clock has jumped back: it counts in the present window, too.
         """
         self._unbooked[day] += spend
-        used, counts = self.used_nano(today), self._is_in(self._start, day)
-        if behind and not counts:
-            self._behind += spend
-            counts = True
-        if counts:
-            self._used = used + self._nano(spend)
+        if self._used is not None and self._is_in(self._start, day):
+            self._used += self._nano(spend)
         self._add(day, spend)
 
     def booked(self, day: date, spend: Spend) -> None:
@@ -117,7 +108,7 @@ class KeyState:
         if start is None:
             return self._nano(self._total)
         since = (spend for day, spend in self.days.items() if self._is_in(start, day))
-        return self._nano(sum(since, Spend())) + self._nano(self._behind)
+        return self._nano(sum(since, Spend()))
 
     @staticmethod
     def _is_in(start: date | None, day: date) -> bool:

@@ -22,7 +22,6 @@ from tollhouse.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from datetime import date
 
     from tollhouse.accounting.admission.ports import Standing
     from tollhouse.accounting.types import GenerationRecord
@@ -39,9 +38,9 @@ class Entry:
 
     __slots__ = ("changed", "loading", "outdated", "read", "refreshing", "state", "users")
 
-    def __init__(self, today: date) -> None:
+    def __init__(self) -> None:
         """Know nothing yet."""
-        self.state = AccountState(today)
+        self.state = AccountState()
         self.changed = 0
         """Counts the changes."""
         self.read: dict[str, tuple[int, float]] = {}
@@ -124,19 +123,14 @@ class Roster:
             entry.users -= 1
         return entry.state
 
-    def taken(self, record: GenerationRecord, *, behind: bool) -> None:
-        """Count a charge that is in the journal.
-
-        Args:
-            record: The generation.
-            behind: The clock had jumped back when its request came.
-        """
+    def taken(self, record: GenerationRecord) -> None:
+        """Count a charge that is in the journal."""
         day = utc_day(record)
         state = self._entry(record.account_id).state
         free_day = day if record.free_limited else None
-        state.taken(record.charge.cost_nano, free_day=free_day, behind=behind)
+        state.taken(record.charge.cost_nano, free_day=free_day)
         for key_hash in record.key_hashes:
-            state.key(key_hash).taken(day, spend_of(record), state.today, behind=behind)
+            state.key(key_hash).taken(day, spend_of(record))
 
     def booked(self, records: Sequence[GenerationRecord]) -> None:
         """Learn that charges are in the database."""
@@ -157,6 +151,11 @@ class Roster:
             entry.changed += 1
             self._on_change(account_id)
 
+    def all_stale(self) -> None:
+        """Have every account read again before its next request."""
+        for account_id in self._entries:
+            self.stale(account_id)
+
     def outdated(self, account_id: str) -> None:
         """Have an account read again beside the next request of each of its keys."""
         entry = self._entries.get(account_id)
@@ -169,7 +168,7 @@ class Roster:
             if len(self._entries) >= self._full:
                 self._forget_idle()
                 self._full = max(MOST_REMEMBERED, len(self._entries) * 11 // 10)
-            entry = self._entries[account_id] = Entry(self._clock.now().date())
+            entry = self._entries[account_id] = Entry()
         return entry
 
     def _forget_idle(self) -> None:

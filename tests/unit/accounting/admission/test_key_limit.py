@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -156,8 +157,59 @@ async def test_a_clock_that_jumps_back_opens_no_window_again() -> None:
     clock.set(clock.now() - timedelta(days=1))
     front.settle(await front.admit(4), 4)
     await refused(front, 1)
-    clock.set(clock.now() + timedelta(days=1))
-    await refused(front, 1)
+
+
+@pytest.mark.parametrize("reset", Reset)
+@pytest.mark.parametrize("days_back", [1, 2.3, 10, 40])
+async def test_a_gateway_that_sees_the_clock_set_back_agrees_with_a_new_one_and_the_keys_counters(
+    reset: Reset, days_back: float
+) -> None:
+    clock = FakeClock()
+    front = front_desk(KeyLimit(100, reset), clock)
+    days: Counter[date] = Counter()
+
+    async def uses(nano: int) -> None:
+        front.settle(await front.admit(nano), nano)
+        days[clock.now().date()] += nano
+
+    async def agree() -> None:
+        spent = {day: Spend(nano) for day, nano in days.items()}
+        usage = key_usage(Spend(days.total()), spent, clock.now(), None)
+        budget = key_budget(KeyLimit(100, reset), usage, clock.now().date())
+        new = front_desk(KeyLimit(100, reset), clock)
+        new.standing.keys[KEY] = KeyFacts(KeyLimit(100, reset), usage.total, spent)
+        seen = [await each.desk.preview(each.claim(1)) for each in (front, new)]
+        assert budget is not None
+        assert {each.caps[0].used_nano for each in seen} == {budget.spend_nano}
+
+    await uses(1)
+    clock.set(clock.now() - timedelta(days=days_back))
+    await uses(2)
+    await agree()
+    clock.set(clock.now() + timedelta(days=days_back))
+    await uses(4)
+    await agree()
+
+
+async def test_days_that_count_once_the_clock_is_set_back_are_read() -> None:
+    clock = FakeClock()
+    front = front_desk(KeyLimit(10, Reset.MONTHLY), clock)
+    await front.admit(1)
+    clock.set(clock.now() - timedelta(days=40))
+    earlier = {clock.now().date(): Spend(9)}
+    front.standing.keys[KEY] = KeyFacts(KeyLimit(10, Reset.MONTHLY), Spend(9), earlier)
+    await refused(front, 2)
+
+
+async def test_a_request_from_before_midnight_has_nothing_read_again() -> None:
+    clock = FakeClock(datetime(2026, 3, 11, 23, 59, 59, tzinfo=UTC))
+    front = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    late = front.claim(1)
+    clock.advance(2)
+    await front.admit(1)
+    await front.desk.admit(late)
+    await front.admit(1)
+    assert front.standing.reads == 1
 
 
 async def test_what_is_not_booked_yet_counts_after_the_books_were_read_again() -> None:

@@ -23,18 +23,13 @@ BOTH = KeyLimit(100, include_byok=True)
 
 
 def account() -> AccountState:
-    return AccountState(TODAY)
+    return AccountState()
 
 
 def key(limit: KeyLimit) -> KeyState:
     found = KeyState()
     found.load(KeyFacts(limit))
     return found
-
-
-def jumped_back(state: AccountState) -> None:
-    state.taken(0, free_day=YESTERDAY, behind=True)
-    state.booked(0, free_day=YESTERDAY)
 
 
 class TestAnAccount:
@@ -46,14 +41,13 @@ class TestAnAccount:
         [
             lambda state: state.in_flight.begin(1),
             lambda state: setattr(state, "free_held", 1),
-            jumped_back,
-            lambda state: state.taken(1, free_day=None, behind=False),
-            lambda state: state.taken(0, free_day=TODAY, behind=False),
+            lambda state: state.taken(1, free_day=None),
+            lambda state: state.taken(0, free_day=TODAY),
             lambda state: setattr(state.key("k"), "held_nano", 1),
-            lambda state: state.key("k").taken(TODAY, Spend(1), TODAY, behind=False),
+            lambda state: state.key("k").taken(TODAY, Spend(1)),
             lambda state: state.minute(RATE).take(0.0),
         ],
-        ids=["hold", "free hold", "behind", "cost", "free", "key's hold", "key's cost", "minute"],
+        ids=["hold", "free hold", "cost", "free", "key's hold", "key's cost", "minute"],
     )
     def test_is_not_idle_while_it_has(self, happens: Callable[[AccountState], None]) -> None:
         state = account()
@@ -71,42 +65,41 @@ class TestAnAccount:
     def test_owes_every_cost_that_the_books_lack(self) -> None:
         state = account()
         for cost in (3, 2):
-            state.taken(cost, free_day=None, behind=False)
+            state.taken(cost, free_day=None)
         state.load(AccountFacts(credits=Credits(purchased_nano=10)))
         assert state.balance_nano == 5
 
     def test_adds_the_free_requests_that_the_books_lack(self) -> None:
         state = account()
         for _ in range(3):
-            state.taken(0, free_day=TODAY, behind=False)
+            state.taken(0, free_day=TODAY)
         state.booked(0, free_day=TODAY)
         state.load(AccountFacts(free_requests={TODAY: 1}))
-        assert state.free_used() == 3
+        assert state.free_used(TODAY) == 3
         state.booked(0, free_day=TODAY)
         assert not state.idle(0.0)
         state.booked(0, free_day=TODAY)
         state.load(AccountFacts(free_requests={TODAY: 3}))
-        assert state.free_used() == 3
+        assert state.free_used(TODAY) == 3
         assert state.idle(0.0)
 
     def test_adds_the_free_requests_of_a_day_that_the_books_do_not_know(self) -> None:
         state = account()
-        state.taken(0, free_day=TODAY, behind=False)
+        state.taken(0, free_day=TODAY)
         state.load(AccountFacts())
-        assert state.free_used() == 1
+        assert state.free_used(TODAY) == 1
 
     def test_counts_free_requests_of_a_new_day_from_none(self) -> None:
         state = account()
-        jumped_back(state)
-        state.sees(TODAY + timedelta(days=1))
-        assert state.free_used() == 0
+        state.taken(0, free_day=TODAY)
+        assert state.free_used(TODAY + timedelta(days=1)) == 0
 
 
 class TestAKey:
     def test_adds_the_spend_that_the_books_lack(self) -> None:
         state = key(BOTH)
-        state.taken(TODAY, Spend(7, 5), TODAY, behind=False)
-        state.taken(TODAY, Spend(3, 2), TODAY, behind=False)
+        state.taken(TODAY, Spend(7, 5))
+        state.taken(TODAY, Spend(3, 2))
         state.booked(TODAY, Spend(7, 5))
         state.load(KeyFacts(BOTH, Spend(7, 5), {TODAY: Spend(7, 5)}))
         assert state.used_nano(TODAY) == 17
@@ -118,52 +111,26 @@ class TestAKey:
 
     def test_that_only_own_provider_keys_used_is_not_idle_before_it_is_booked(self) -> None:
         state = key(BOTH)
-        state.taken(TODAY, Spend(0, 5), TODAY, behind=False)
+        state.taken(TODAY, Spend(0, 5))
         assert not state.idle
         state.booked(TODAY, Spend(0, 5))
         assert state.idle
 
-    @pytest.mark.parametrize("reset", [Reset.DAILY, Reset.WEEKLY])
-    def test_counts_what_a_clock_that_jumped_back_gave_an_earlier_window(
-        self, reset: Reset
-    ) -> None:
-        limit, earlier = KeyLimit(100, reset), TODAY - timedelta(days=7)
-        state = key(limit)
-        assert state.used_nano(TODAY) == 0
-        state.taken(earlier, Spend(3), TODAY, behind=True)
-        state.taken(earlier, Spend(4), TODAY, behind=True)
-        assert state.used_nano(TODAY) == 7
-        state.booked(earlier, Spend(7))
-        state.load(KeyFacts(limit, Spend(7), {earlier: Spend(7)}))
-        assert state.used_nano(TODAY) == 7
-
-    def test_keeps_counting_it_on_the_next_day_of_its_window(self) -> None:
-        state = key(KeyLimit(100, Reset.WEEKLY))
-        state.used_nano(TODAY)
-        state.taken(TODAY - timedelta(days=7), Spend(7), TODAY, behind=True)
-        assert state.used_nano(TODAY + timedelta(days=1)) == 7
-
-    def test_counts_it_no_more_in_the_next_window(self) -> None:
-        state = key(KeyLimit(100, Reset.WEEKLY))
-        state.used_nano(TODAY)
-        state.taken(TODAY - timedelta(days=7), Spend(7), TODAY, behind=True)
-        assert state.used_nano(TODAY + timedelta(days=7)) == 0
-
     def test_does_not_count_the_spend_of_an_earlier_window(self) -> None:
         state = key(KeyLimit(100, Reset.DAILY))
         assert state.used_nano(TODAY) == 0
-        state.taken(YESTERDAY, Spend(7), TODAY, behind=False)
+        state.taken(YESTERDAY, Spend(7))
         assert state.used_nano(TODAY) == 0
 
     def test_counts_every_spend_of_each_day_of_its_window(self) -> None:
         state = key(KeyLimit(100, Reset.WEEKLY))
         for day in (YESTERDAY, YESTERDAY, TODAY):
-            state.taken(day, Spend(7), TODAY, behind=False)
+            state.taken(day, Spend(7))
         assert state.used_nano(TODAY) == 21
 
     def test_counts_every_spend_of_a_day_once_its_window_begins(self) -> None:
         state = key(KeyLimit(100, Reset.DAILY))
         tomorrow = TODAY + timedelta(days=1)
         for nano in (7, 3):
-            state.taken(tomorrow, Spend(nano), TODAY, behind=False)
+            state.taken(tomorrow, Spend(nano))
         assert state.used_nano(tomorrow) == 10
