@@ -37,7 +37,7 @@ class Profile:
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What it calls the limit of a chat's output."""
     takes_reasoning_as: Literal["reasoning_content", "reasoning_details"] | None = None
-    """The field of a chat's history in which it takes back what its model thought."""
+    """The field of a chat's history for its models' reasoning; None if it accepts none."""
 
     @property
     def refused_in_chat(self) -> frozenset[str]:

@@ -56,7 +56,7 @@ largest image that is not scaled down. OpenAI's and Google's tiles mostly come t
 LEAST_OUTPUT: Final = 16
 """No limit is lower with every provider: OpenAI's responses raise what is below."""
 LEAST_THOUGHTS: Final = 1_024
-"""Anthropic's smallest budget of thoughts; one that reaches the limit of output is added to it."""
+"""Anthropic's smallest reasoning budget; one that reaches the output limit is added to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Demand:
     answers: int = 1
     """How many are written, each as long as the limit allows."""
     thoughts: int = 0
-    """The tokens by which a limit may be raised that leaves no room for thoughts."""
+    """The tokens by which an output limit below the reasoning budget may be raised."""
 
 
 def demand(request: ClientRequest) -> Demand:
@@ -102,7 +102,7 @@ def limit_of_each(wanted: Demand, tokens: int) -> int:
 
     Args:
         wanted: What the request asks for; it sets no limit.
-        tokens: The most that all its answers may take, thoughts included.
+        tokens: The most that all its answers may take, reasoning included.
 
     Returns:
         1 or more, since no provider takes less.
@@ -323,7 +323,7 @@ def _answers(fields: Fields, counts: Sequence[str]) -> float:
 
 
 def _thoughts(fields: Fields) -> int:
-    """Return the budget of thoughts that a limit may be raised by; 0 where none is asked for."""
+    """Return the reasoning budget by which a limit may be raised; 0 where none is asked for."""
     if "reasoning" not in fields and "reasoning_effort" not in fields:
         return 0
     wanted = _read(_reasoning, fields.get("reasoning", NULL), None)

@@ -1,4 +1,4 @@
-"""Whether a request may begin for its credits: pure, apart from the state that it looks at.
+"""Whether a request has the credits to begin: pure, apart from the state that it reads.
 
     key limits        what the key used, holds, and would hold; then the same of its payer
     balance           the same of the account's credits
@@ -11,7 +11,8 @@ model could write, it holds what is left, and is asked with a limit of its outpu
 What batches have reserved is taken from the key's limit and from the balance before that; their
 requests are no part of the in-flight budget.
 
-What waiting cannot change is told at once; what others hold may become free.
+A limit that stays exceeded refuses at once. A limit that only other requests' holds exceed can be
+waited for, because holds are released.
 
 Source: the order of the public gateway's checks and the six rules of its in-flight budget.
 """
@@ -219,7 +220,7 @@ def _of_keys(
     return None
 
 
-# What waiting cannot change
+# Refusals that waiting would not change
 
 
 def _spent(case: Case, key: KeyState, whose: Whose) -> Refusal | None:

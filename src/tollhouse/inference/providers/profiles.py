@@ -78,7 +78,7 @@ SERVERS: Final[Mapping[str, Server]] = {
         )
     ),
     # https://api-docs.deepseek.com/guides/thinking_mode: a turn with tool calls is sent back with
-    # what was thought.
+    # its reasoning.
     "api.deepseek.com": Server(
         dialects=frozenset({Dialect.CHAT}),
         profile=Profile(refuses_in_chat=_GATEWAYS_OWN, takes_reasoning_as="reasoning_content"),

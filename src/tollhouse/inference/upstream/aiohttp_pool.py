@@ -56,8 +56,8 @@ class Wire(ResponseHandler):
       aiohttp takes the first for a clean end and tells only the connection of the second.
     - A head is at most `MAX_HEAD_BYTES`; aiohttp limits each field, and so takes 16 MB.
     - `rest()` makes whatever arrives on a resting connection count as leftovers, which
-      `should_close` knows of. With its parser left in place aiohttp queues an unasked reply and
-      gives it to the next request (aio-libs/aiohttp#13656).
+      `should_close` knows of. With its parser left in place aiohttp queues a reply that came
+      without a request and gives it to the next one (aio-libs/aiohttp#13656).
     """
 
     _head_room = 0
@@ -136,7 +136,7 @@ class Pool(aiohttp.TCPConnector):
     The limits of aiohttp are off: a newcomer may overtake who waits, and a place is lost when a
     waiter gives up in the turn in which it gets it. Whoever uses the pool keeps the limit.
 
-    A connection that got something unasked is never handed out (aio-libs/aiohttp#13656).
+    A connection that received bytes without a request is never handed out (aio-libs/aiohttp#13656).
     """
 
     def __init__(self, *, idle_seconds: float, tls: ssl.SSLContext | None) -> None:

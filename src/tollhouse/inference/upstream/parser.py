@@ -126,7 +126,7 @@ class ResponseParser:
     # What httptools calls
 
     def on_message_begin(self) -> None:
-        """Note bytes that nobody asked for."""
+        """Note that bytes came without a request."""
         if self.complete:
             self._leftover = True
 

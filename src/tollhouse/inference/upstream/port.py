@@ -11,8 +11,9 @@
 The contract, which every adapter fulfils and the suite in `tests/` checks:
 
 - The transport never retries. Each error is an `UpstreamError` that knows `.sent`.
-- Every phase has its own time limit and its own error; `total` is a hard deadline, for drips too.
-- A connection is used again only if its last response ended cleanly and nothing unasked came since.
+- Every phase has its own time limit and its own error; `total` limits slow bodies too.
+- A connection is used again only if its last response ended cleanly and the upstream has sent
+  nothing since.
 - Cancelling the caller at any point closes the connection at once and frees its place.
 - An end of file in a counted or chunked body is an error, never a short success.
 - Redirects are not followed, bodies are raw, environment proxies are ignored.

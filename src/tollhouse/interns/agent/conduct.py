@@ -60,7 +60,7 @@ _PIECE: Final = 8192
 _SHOWN_NAME: Final = 100
 """Characters of a tool's name that are told; a model calls tools that there are not."""
 _LONGEST_ID: Final = 16 * 1024
-"""Characters. Some gateways put what a model has thought into the ids of its calls."""
+"""Characters. Some gateways put a model's reasoning into the ids of its tool calls."""
 _OUTCOMES: Final = {"success": "done", "denied": "rejected", "interrupted": "interrupted"}
 _REJECTED: Final = "The user rejected this. Do not try again without asking."
 _BUG: Final = Failure("The agent has a bug; the log of the intern has its place.", retryable=False)

@@ -198,8 +198,8 @@ class Conversation:
 
     async def _connected(self) -> Wire:
         if self.host is not None and (self.host.ended or (self._answered and not self.host.quiet)):
-            # What it said unasked would pass for the answer to this request. (Before the first
-            # one that is what remains of the handshake.)
+            # Bytes that it sent without a request would pass for the answer to this one. (Before
+            # the first request they are what remains of the handshake.)
             self.host.abort()
             self.host = None
         if self.host is None:

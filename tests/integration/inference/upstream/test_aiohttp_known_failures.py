@@ -8,7 +8,8 @@ Each is asserted as it is: when aiohttp learns it, the test fails, and the line 
     close_notify                            not pass on how TLS ended
     what arrived before a reset is          throws away the pieces that nobody has read yet
     delivered
-    something unasked costs the connection  costs the reply, too, if it is garbage in its packet
+    bytes without a request cost the        costs the reply, too, if it is garbage in its packet
+    connection
     a cancelled request leaves nothing      its name lookup runs on in a thread to its end
 """
 

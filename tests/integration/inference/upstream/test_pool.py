@@ -143,10 +143,10 @@ async def test_a_connection_that_idled_too_long_is_not_used_again(
 
 
 @pytest.mark.parametrize("unasked", UNASKED.values(), ids=UNASKED)
-async def test_a_connection_on_which_something_unasked_arrives_is_not_used_again(
+async def test_a_connection_that_receives_bytes_without_a_request_is_not_used_again(
     exchange: Exchange, unasked: bytes
 ) -> None:
-    """aio-libs/aiohttp#13656: without the repair, the next request gets the unasked reply."""
+    """aio-libs/aiohttp#13656: without the repair, the next request gets that reply."""
     said = asyncio.Event()
 
     async def push(peer: Peer) -> None:
@@ -162,7 +162,7 @@ async def test_a_connection_on_which_something_unasked_arrives_is_not_used_again
 
 
 @pytest.mark.parametrize("unasked", [UNASKED["reply"], UNASKED["garbage"]], ids=["reply", "bytes"])
-async def test_something_unasked_right_behind_a_reply_is_not_given_to_the_next_request(
+async def test_bytes_right_after_a_reply_are_not_given_to_the_next_request(
     exchange: Exchange, unasked: bytes
 ) -> None:
     exchange.server.behave = say(reply(b"one") + unasked, End.HANG)

@@ -92,7 +92,7 @@ async def test_cancelled_at_every_turn_many_times(
     await exchange.is_healthy(HEALTHY, connections=3)
 
 
-async def test_unasked_replies_many_times(exchange: Exchange) -> None:
+async def test_replies_without_a_request_many_times(exchange: Exchange) -> None:
     said = asyncio.Event()
 
     async def push(peer: Peer) -> None:

@@ -50,7 +50,7 @@ async def test_a_host_that_says_more_than_it_was_asked_is_not_asked_again(house:
     assert await asyncio.wait_for(client.hear_all(), 20) == b""
 
 
-async def test_what_a_host_says_unasked_is_no_answer_to_the_next_request(house: House) -> None:
+async def test_what_a_host_sends_without_a_request_is_not_the_next_answer(house: House) -> None:
     house.api.behave = say(reply(b"first"))
     client = await house.tunnel()
     assert (await client.ask(house.head(TOKEN)))[2] == b"first"

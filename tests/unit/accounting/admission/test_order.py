@@ -56,7 +56,7 @@ async def test_the_balance_is_checked_before_the_in_flight_budget() -> None:
     assert error.metadata["reason"] == "insufficient_credits"
 
 
-async def test_what_waiting_cannot_change_is_told_before_what_it_can() -> None:
+async def test_a_limit_that_waiting_cannot_lift_refuses_before_one_that_it_can() -> None:
     front = FrontDesk(balance=4 * CREDIT, limit=KeyLimit(CREDIT))
     await front.admit(CREDIT)
     error = await refused(front, 3 * CREDIT)

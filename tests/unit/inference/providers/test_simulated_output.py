@@ -118,7 +118,7 @@ async def test_as_many_words_are_listed_as_are_asked_for(top: int) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"logprobs": False}, {"top_logprobs": 3}])
-async def test_nobody_gets_log_probabilities_unasked(fields: dict[str, Any]) -> None:
+async def test_log_probabilities_are_sent_only_on_request(fields: dict[str, Any]) -> None:
     assert (await whole(asked("one", **fields)))["choices"][0]["logprobs"] is None
 
 

@@ -1,7 +1,7 @@
-"""The chat dialect's replies, read into no one's format: whole ones and streams. Pure.
+"""The chat dialect's replies, read into the hub's format: whole ones and streams. Pure.
 
 Source: https://platform.openai.com/docs/api-reference/chat/object and .../chat/streaming, and the
-fields in which other servers of this dialect tell what their model thought
+fields in which other servers of this dialect send reasoning
 (`reasoning_content`, `reasoning`, `reasoning_details`).
 """
 
@@ -256,7 +256,7 @@ class _ChoiceReader:
                 thought.id,
                 thought.format,
             )
-            # Whatever is thought after its proof is another block.
+            # Reasoning after the signature is another block.
             self._kind = None
 
     def _tool_calls(self, calls: Iterable[_Call]) -> Iterator[Event]:

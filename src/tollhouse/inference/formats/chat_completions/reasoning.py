@@ -1,8 +1,8 @@
 """`reasoning_details` between the chat format and ours.
 
-    reasoning.text       {text, signature}    thoughts, with what vouches for them
-    reasoning.summary    {summary}            a summary of thoughts
-    reasoning.encrypted  {data}               thoughts that only the provider can read
+    reasoning.text       {text, signature}    reasoning, with its signature
+    reasoning.summary    {summary}            a summary of the reasoning
+    reasoning.encrypted  {data}               reasoning that only the provider can read
 
 One block of ours is one detail, or two where it has both a readable and an encrypted part.
 
@@ -80,12 +80,12 @@ def render_details(blocks: Iterable[Reasoning]) -> list[dict[str, object]]:
 
 
 def spread_reasoning(said: Fields) -> Fields:
-    """Return a message, or what a chunk adds, with its thoughts where all clients look for them.
+    """Return a message, or what a chunk adds, with its reasoning where all clients look for it.
 
-    Many servers have them in `reasoning_content`, which stays, or in `reasoning` alone.
+    Many servers send it as `reasoning_content`, which stays, or only as `reasoning`.
 
     Raises:
-        msgspec.DecodeError: They are no text.
+        msgspec.DecodeError: It is not a string.
     """
     thought = _text.decode(said.get("reasoning", NULL))
     thought = thought or _text.decode(said.get("reasoning_content", NULL))

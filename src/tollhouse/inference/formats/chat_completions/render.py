@@ -89,7 +89,7 @@ def provider_request(request: ChatRequest, endpoint: Endpoint) -> bytes:
 
 
 def without_reasoning(said: Fields) -> Fields:
-    """Return a message, or what a chunk adds to one, without what the model thought."""
+    """Return a message, or what a chunk adds to one, without the model's reasoning."""
     return {name: value for name, value in said.items() if name not in _THOUGHTS}
 
 

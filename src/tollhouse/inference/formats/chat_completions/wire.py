@@ -73,7 +73,7 @@ class Delta(msgspec.Struct):
 
     @property
     def lacks_reasoning(self) -> bool:
-        """Whether what the model thought is not in both fields where clients look for it."""
+        """Whether the reasoning is missing from one of the two fields where clients look for it."""
         thought = self.reasoning or self.reasoning_content
         return bool(thought) and (not self.reasoning or self.reasoning_details == NULL)
 

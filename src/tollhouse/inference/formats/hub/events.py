@@ -49,7 +49,7 @@ class RefusalDelta(Part, frozen=True):
 
 
 class ReasoningDelta(Part, frozen=True):
-    """More thoughts."""
+    """More reasoning text."""
 
     choice: int
     block: int
@@ -58,7 +58,7 @@ class ReasoningDelta(Part, frozen=True):
 
 
 class ReasoningProof(Part, frozen=True):
-    """What belongs to a block of thoughts besides its text; at its end, or alone."""
+    """Signature or encryption of a reasoning block; at its end, or alone."""
 
     choice: int
     block: int

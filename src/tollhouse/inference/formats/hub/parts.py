@@ -57,7 +57,7 @@ class Document(Part, frozen=True):
 
 
 class Audio(Part, frozen=True):
-    """A recording."""
+    """Audio input."""
 
     data: str
     """In base64."""
@@ -65,18 +65,18 @@ class Audio(Part, frozen=True):
 
 
 class Reasoning(Part, frozen=True):
-    """What the model thought, and what proves to its provider that it did."""
+    """A block of reasoning, with its provider's signature or encryption."""
 
     text: str = ""
     is_summary: bool = False
-    """Whether the text is a summary of the thoughts, not the thoughts."""
+    """Whether the text is a summary of the reasoning, not the reasoning itself."""
     signature: str | None = None
-    """Vouches for the text."""
+    """The provider's signature of the text."""
     encrypted: str | None = None
-    """The thoughts, readable for the provider alone."""
+    """The reasoning, encrypted by the provider."""
     id: str | None = None
     format: str | None = None
-    """Whose proofs these are: one of the `formats.hub.reasoning` names, None where nobody says."""
+    """Format of signature and encryption, see `formats.hub.reasoning`; None if unknown."""
 
 
 class ToolCall(Part, frozen=True):

@@ -56,7 +56,7 @@ class Thinking(Part, frozen=True):
     enabled: bool | None = None
     """True: as much as the model sees fit; False: not at all."""
     summary: str | None = None
-    """auto, concise or detailed, where the thoughts are to be summed up for the client."""
+    """auto, concise or detailed, where the client wants a summary of the reasoning."""
     exclude: bool = False
     """Reason, but keep it out of the reply."""
 

@@ -1,11 +1,11 @@
-"""Reasoning that only its own provider can take back, on its way through a client's format.
+"""Carries signed or encrypted reasoning through a client's format, back to its own provider.
 
-A model's thoughts come with a proof: a signature, or the thoughts themselves encrypted. Whoever
-continues a conversation sends them back unchanged. Where the client's format has no room for all of
-it, `pack` puts the whole block into the one opaque text that the format does have (Messages'
-`signature` and `data`, Responses' `encrypted_content`), and `unpack` takes it out again.
+Providers sign or encrypt their models' reasoning, and a client that continues a conversation sends
+it back unchanged. If the client's format has no field for a part of the block, `pack` puts the
+whole block into the opaque field that the format has (`signature` and `data` of Messages,
+`encrypted_content` of Responses), and `unpack` takes it out again.
 
-Nothing is hidden here: the text is base64 of JSON, and holds what the provider sent.
+The packed text is not encrypted: it is base64 of JSON and holds what the provider sent.
 
 Source: the public gateway's reference of reasoning tokens, for the names of the formats.
 """

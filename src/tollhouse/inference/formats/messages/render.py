@@ -97,8 +97,8 @@ def message_fields(identity: ReplyIdentity, provider: Fields) -> dict[str, objec
 def provider_request(request: MessagesRequest, endpoint: Endpoint) -> bytes:
     """Return the body for a provider: the client's, with the provider's name of the model.
 
-    Left out are the fields that speak to the gateway, those that the provider refuses, and thoughts
-    that another provider must vouch for. The limit that Anthropic requires is filled in.
+    Left out are the fields for the gateway, those that the provider refuses, and reasoning that
+    another provider has signed. The limit that Anthropic requires is filled in.
     """
     left_out = _LEFT_OUT | endpoint.profile.refuses
     fields = {name: value for name, value in request.fields.items() if name not in left_out}

@@ -43,7 +43,7 @@ class Plan:
 
 
 def wants_thinking(prompt: Prompt) -> bool:
-    """Tell whether the model is to think: not with a forced tool or an answer that is begun.
+    """Tell whether the model is to reason: not with a forced tool, nor with a prefilled answer.
 
     Anthropic refuses both together with thinking.
     """
@@ -71,8 +71,8 @@ def plan_budget(thinking: Thinking, max_tokens: int, most: int | None) -> Plan:
 
     Args:
         thinking: What is wanted.
-        max_tokens: The limit of thoughts and answer together; raised if the thoughts would leave
-            nothing of it.
+        max_tokens: The limit of reasoning and answer together; raised if the budget would leave
+            nothing for the answer.
         most: The most that the model writes, where that is known.
     """
     share = _SHARES.get(thinking.effort or "", _SHARES[_USUAL])

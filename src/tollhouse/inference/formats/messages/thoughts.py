@@ -48,7 +48,7 @@ def parse_redacted(data: str) -> Reasoning:
 
 
 def render_thoughts(block: Reasoning) -> Mapping[str, object]:
-    """Return a block for a client, whoever's it is."""
+    """Return a block for a client, whichever provider it came from."""
     if block.format != ANTHROPIC:
         return {"type": "thinking", "thinking": block.text, "signature": pack(block)}
     if block.encrypted and not block.text:
@@ -57,7 +57,7 @@ def render_thoughts(block: Reasoning) -> Mapping[str, object]:
 
 
 def send_thoughts(block: Reasoning) -> Mapping[str, object] | None:
-    """Return a block for a provider; None if it could not verify it."""
+    """Return a block for a provider; None if the provider could not verify it."""
     if block.format != ANTHROPIC or not (block.signature or block.encrypted):
         return None
     if block.signature:
@@ -66,7 +66,7 @@ def send_thoughts(block: Reasoning) -> Mapping[str, object] | None:
 
 
 def without_foreign(messages: Raw) -> Raw:
-    """Return a client's messages without the thoughts that this dialect's providers did not think.
+    """Return a client's messages without the reasoning of other dialects' providers.
 
     A client that changed the model in the middle of a conversation sends them back; Anthropic
     refuses a request with a signature that is not its own.

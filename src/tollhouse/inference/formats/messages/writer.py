@@ -1,9 +1,9 @@
-"""The hub's events as a messages stream: whatever comes, its order is legal.
+"""Writes the hub's events as a messages stream, always in a legal order.
 
     message_start (content_block_start content_block_delta* content_block_stop)*
     message_delta message_stop   |   error
 
-One block is open at a time. What proves a thought comes with the end of its block.
+One block is open at a time. The signature of reasoning comes with the end of its block.
 
 Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming
 """
@@ -60,7 +60,7 @@ class MessagesWriter:
         self._open: str | None = None
         """The kind of the open block."""
         self._thoughts: dict[int, Gathering] = {}
-        """Of the blocks of thoughts that have not ended."""
+        """Of the reasoning blocks that have not ended."""
 
     def write(self, event: Event) -> bytes:
         """Return what the client gets of an event; may be empty.

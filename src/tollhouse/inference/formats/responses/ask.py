@@ -163,7 +163,7 @@ def _reasoning(thinking: Thinking) -> dict[str, object]:
     if thinking.enabled is False:
         return {}
     effort = _effort(thinking)
-    # The thoughts themselves stay with OpenAI; whoever asks for some expects to see something.
+    # OpenAI does not send the reasoning itself; a client that asks for it expects some text.
     shown = not thinking.exclude and effort != "none"
     told = {"effort": effort, "summary": (thinking.summary or "auto") if shown else None}
     return {name: value for name, value in told.items() if value is not None}

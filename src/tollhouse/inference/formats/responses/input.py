@@ -153,7 +153,7 @@ def _call(call: ToolCall, freeform: Collection[str]) -> Object:
 
 
 def reasoning_input(block: Reasoning) -> Object | None:
-    """Return the item of thoughts that go back to OpenAI; None for those of somebody else."""
+    """Return OpenAI's own reasoning as an input item; None for other providers' reasoning."""
     if block.format != OPENAI or not block.encrypted:
         return None
     is_shown = block.is_summary and block.text

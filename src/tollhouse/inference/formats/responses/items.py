@@ -47,7 +47,7 @@ _ARGUMENTS: Final = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
 class _Names(NamedTuple):
-    """What the events of a kind of thoughts are called."""
+    """Names of the events for reasoning text or for its summary."""
 
     part: str
     text: str
@@ -99,14 +99,14 @@ class MessageItem:
 
 
 class ReasoningItem:
-    """What the model thought, or a summary of it."""
+    """The model's reasoning, or a summary of it."""
 
     def __init__(self, id_: str, *, summarizes: bool) -> None:
         """Start without a text.
 
         Args:
             id_: The item's.
-            summarizes: Whether all thoughts are shown as a summary.
+            summarizes: Whether all reasoning is shown as a summary.
         """
         self.item = reasoning_item(Reasoning(), id_, is_summary=False)
         self._id = id_
@@ -114,7 +114,7 @@ class ReasoningItem:
         self._names: _Names | None = None
 
     def take(self, delta: Delta) -> Iterable[Wire]:
-        """Return the events of more thoughts; their proof is shown at the end."""
+        """Return the events of more reasoning; its encrypted part is sent at the end."""
         if not isinstance(delta, ReasoningDelta):
             return
         if self._names is None:

@@ -156,13 +156,13 @@ def freeform_input(arguments: str) -> str:
 
 
 def reasoning_item(block: Reasoning, id_: str, *, is_summary: bool) -> Object:
-    """Return thoughts, or their summary, with what proves them.
+    """Return reasoning, or its summary, with its signature or encryption.
 
-    OpenAI's proof is shown as it is, under the id that it belongs to. Any other block is packed
-    whole, for whoever sends the item back may leave out its text.
+    OpenAI's encrypted reasoning is passed on unchanged, under the id that it belongs to. Any other
+    block is packed whole, because clients may send the item back without its text.
 
     Args:
-        block: The thoughts.
+        block: The reasoning.
         id_: The item's.
         is_summary: Whether the client is told that the text is a summary.
     """

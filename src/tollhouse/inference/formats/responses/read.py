@@ -118,9 +118,9 @@ def read_call(call: Call, *, freeform: bool) -> ToolCall:
 
 
 def read_reasoning(item: ReasoningItem) -> list[Reasoning]:
-    """Return what an item of reasoning holds: a summary, the thoughts, or their proof alone.
+    """Return what an item of reasoning holds: a summary, the text, or only the encrypted part.
 
-    The proof goes with the last.
+    The encrypted part goes with the last block.
     """
     blocks: list[Reasoning] = []
     if summary := PARAGRAPH.join(part.text for part in item.summary or ()):

@@ -77,8 +77,8 @@ class ResponsesRelay:
     def ask(self, endpoint: Endpoint) -> bytes:
         """Return the body for a provider: the client's, with the provider's name of the model.
 
-        Left out are the fields that speak to the gateway, those that the provider refuses, and
-        thoughts of other providers' models, which it would refuse too.
+        Left out are the fields for the gateway, those that the provider refuses, and reasoning of
+        other providers' models, which it would refuse too.
         """
         profile = endpoint.profile
         ours = OURS if profile.takes_extensions else OURS | EXTENSIONS
@@ -103,9 +103,9 @@ class ResponsesRelay:
 
 
 def _own_history(given: Raw) -> Raw:
-    """Return an input without the thoughts that this gateway packed.
+    """Return an input without the reasoning that this gateway packed.
 
-    They are those of other providers' models; OpenAI's own go back as they were.
+    That is other providers' reasoning; OpenAI's own is sent back unchanged.
     """
     if _MARK not in bytes(given):
         return given

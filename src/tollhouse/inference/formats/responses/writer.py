@@ -194,7 +194,7 @@ class ResponsesWriter:
 
 
 def _native_id(event: ReasoningDelta | ReasoningProof) -> str | None:
-    """Return the id that OpenAI's proof belongs to, if it comes before any text."""
+    """Return the id of OpenAI's encrypted reasoning, if it comes before any text."""
     if isinstance(event, ReasoningProof) and event.format == OPENAI:
         return event.id
     return None
