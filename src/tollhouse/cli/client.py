@@ -65,17 +65,15 @@ class Streamed:
 class Server:
     """A server that answers control requests."""
 
-    def __init__(self, http: httpx2.AsyncClient, *, remote: bool, place: str = "") -> None:
+    def __init__(self, http: httpx2.AsyncClient, place: str = "") -> None:
         """Take an open client whose base URL is the API's.
 
         Args:
             http: The client.
-            remote: Whether the server wants a key.
             place: The server's address, or its data folder.
         """
         self._http = http
         self.place = place
-        self._remote = remote
 
     async def get(self, path: str, **query: object) -> Any:  # noqa: ANN401 - JSON is anything
         """Return the reply to a GET; parameters that are None are left out."""
@@ -270,7 +268,7 @@ class Server:
     def _refused(self, response: httpx2.Response, path: str) -> CommandFailed:
         status, reply = response.status_code, _json(response)
         return CommandFailed(
-            refusal(status, reply, path=path, remote=self._remote),
+            refusal(status, reply, path=path),
             passes=status in _PASSING,
             status=status,
             reason=reason_of(reply),
@@ -371,7 +369,7 @@ async def _remote(target: Remote, *, near: bool = False) -> AsyncGenerator[Serve
     async with httpx2.AsyncClient(
         base_url=target.base_url, headers=headers, timeout=_SECONDS, trust_env=not near
     ) as http:
-        yield Server(http, remote=True, place=target.base_url)
+        yield Server(http, target.base_url)
 
 
 @asynccontextmanager
@@ -395,7 +393,7 @@ async def _over_socket(control_socket: Path, place: str) -> AsyncGenerator[Serve
     import httpx2
 
     async with _local_client(httpx2.AsyncHTTPTransport(uds=str(control_socket))) as http:
-        yield Server(http, remote=False, place=place)
+        yield Server(http, place)
 
 
 @asynccontextmanager
@@ -409,7 +407,7 @@ async def _in_process(settings: Settings) -> AsyncGenerator[Server]:
         # The two libraries name ASGI's types differently.
         _local_client(httpx2.ASGITransport(app=cast("Any", front))) as http,
     ):
-        yield Server(http, remote=False, place=str(settings.data_dir))
+        yield Server(http, str(settings.data_dir))
 
 
 def _local_client(transport: httpx2.AsyncBaseTransport) -> httpx2.AsyncClient:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from tollhouse.cli.json_objects import fields
 from tollhouse.cli.output import one_line
 
-_KEY_ADVICE: dict[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "Set TOLLHOUSE_API_KEY to a key of this server that is in force.",
-    HTTPStatus.FORBIDDEN: "Set TOLLHOUSE_API_KEY to such a key; "
-    "on the server's own machine no key is needed.",
-}
-_LOCAL_ADVICE: dict[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "Set TOLLHOUSE_API_KEY to a key of this server.",
-}
+WHICH_KEY: Final = (
+    "Set TOLLHOUSE_API_KEY to an API key for estimates, batches, interns and secrets, or to a "
+    "management key for everything else; on the server's own machine the latter is not needed."
+)
 _CHAT_ADVICE: dict[str, str] = {
     "intern_not_ready": "`tollhouse intern show INTERN` tells its state, `tollhouse intern "
     "provision INTERN` has it run.",
@@ -34,14 +30,13 @@ _NOUNS = {
 """What has a list, and what its commands call it."""
 
 
-def refusal(status: int, reply: Any, *, path: str, remote: bool) -> str:  # noqa: ANN401 - JSON
+def refusal(status: int, reply: Any, *, path: str) -> str:  # noqa: ANN401 - JSON
     """Return the line for a refused request.
 
     Args:
         status: The HTTP status.
         reply: The body, parsed; None where it is no JSON.
         path: What was asked for.
-        remote: Whether the server wants a key.
     """
     said = _message(reply)
     if said is None:
@@ -51,7 +46,7 @@ def refusal(status: int, reply: Any, *, path: str, remote: bool) -> str:  # noqa
         )
     own = _vault_advice(status, said) if path.startswith(_VAULT) else ""
     own = own or chat_advice(reason_of(reply))
-    advice = own or _advice(status, said, path, remote)
+    advice = own or _advice(status, said, path)
     return " ".join(part for part in (one_line(said), advice) if part)
 
 
@@ -73,7 +68,7 @@ def _message(reply: Any) -> str | None:  # noqa: ANN401 - JSON is anything
     return message if message.endswith((".", "!", "?")) else f"{message}."
 
 
-def _advice(status: int, said: str, path: str, remote: bool) -> str:
+def _advice(status: int, said: str, path: str) -> str:
     noun = path.strip("/").partition("/")[0]
     if status == HTTPStatus.BAD_REQUEST and "account_id" in said:
         return (
@@ -88,7 +83,7 @@ def _advice(status: int, said: str, path: str, remote: bool) -> str:
         return "`tollhouse keys create NAME` makes one."
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "The server's log says more."
-    return (_KEY_ADVICE if remote else _LOCAL_ADVICE).get(status, "")
+    return WHICH_KEY if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} else ""
 
 
 def _vault_advice(status: int, said: str) -> str:
@@ -100,8 +95,6 @@ def _vault_advice(status: int, said: str) -> str:
         )
     if status == HTTPStatus.NOT_FOUND and "no secret" in said:
         return "`tollhouse vault list` shows the workspace's, with --intern ID an intern's."
-    if status == HTTPStatus.UNAUTHORIZED:
-        return "Set TOLLHOUSE_API_KEY to an API key of the workspace."
     if status == HTTPStatus.SERVICE_UNAVAILABLE and "switched off" in said:
         return (
             "`--vault-writes on` of `tollhouse accounts set` and `tollhouse workspaces set` does."

@@ -47,7 +47,10 @@ OTHER_NAMES: Mapping[str, OtherName] = {
         "text", "none", "For the command line: the address of a remote server to talk to."
     ),
     API_KEY: OtherName(
-        "text", "none", "For the command line: the management key to show to that server."
+        "text",
+        "none",
+        "For the command line: the key to show to a server: an API key for estimates, batches, "
+        "interns and secrets, a management key for everything else.",
     ),
     ACCOUNT: OtherName(
         "text",

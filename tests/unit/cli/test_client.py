@@ -20,7 +20,7 @@ def server_that(handle: Handler) -> Server:
     http = httpx2.AsyncClient(
         transport=httpx2.MockTransport(handle), base_url="http://gateway.example/v1"
     )
-    return Server(http, remote=True)
+    return Server(http)
 
 
 def listing(total: int, page: int, *, counted: bool) -> tuple[Server, list[str]]:

@@ -33,6 +33,11 @@ def commands(group: Any, path: tuple[str, ...] = ("tollhouse",)) -> Iterator[tup
 COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name.endswith(" delete")])
+def test_a_command_that_deletes_asks_first(name: str) -> None:
+    assert "--yes" in options(COMMANDS[name])
+
+
 def options(command: Any) -> set[str]:
     return {
         name

@@ -1,6 +1,6 @@
 import pytest
 
-from tollhouse.cli.refusals import chat_advice, reason_of, refusal
+from tollhouse.cli.refusals import WHICH_KEY, chat_advice, reason_of, refusal
 
 
 def envelope(message: object) -> dict[str, object]:
@@ -8,33 +8,33 @@ def envelope(message: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "path", "remote", "expected"),
+    ("status", "message", "path", "expected"),
     [
-        (404, "No such key.", "/keys/ab", True, "No such key. `tollhouse keys list` shows"),
-        (404, "No such generation.", "/generation", True, "No such generation."),
-        (401, "Invalid API key.", "/keys", True, "Set TOLLHOUSE_API_KEY"),
-        (401, "This answers for a key.", "/key", False, "Set TOLLHOUSE_API_KEY"),
-        (404, "No such batch.", "/batches/b", True, "`tollhouse batch list` shows"),
-        (402, "Add credits to read its results.", "/batches/b", True, "Nothing is lost"),
-        (402, "Too few credits.", "/batches", True, "Too few credits."),
-        (403, "This needs a management key.", "/keys", True, "TOLLHOUSE_API_KEY to such a key"),
-        (403, "No inference; use an API key.", "/batches", True, "`tollhouse keys create NAME`"),
-        (400, "Name the account: account_id.", "/keys", False, "Add --account NAME"),
-        (400, "slug: taken", "/workspaces", True, "slug: taken."),
-        (500, "Internal server error.", "/keys", True, "The server's log says more."),
-        (429, "Too often.", "/keys", True, "Too often."),
-        (404, "Not found.", "/vault/secrets", True, "--programme on"),
-        (404, "No such intern here.", "/vault/interns/i/secrets", True, "No such intern here."),
-        (404, "There is no secret a here.", "/vault/secrets/a", True, "`tollhouse vault list`"),
-        (401, "Invalid API key.", "/vault/secrets", True, "an API key of the workspace"),
-        (503, "Changes are switched off here.", "/vault/secrets/a", True, "`--vault-writes on`"),
-        (503, "Try again.", "/vault/secrets/a", True, "The server's log says more."),
+        (404, "No such key.", "/keys/ab", "No such key. `tollhouse keys list` shows"),
+        (404, "No such generation.", "/generation", "No such generation."),
+        (401, "Invalid API key.", "/keys", WHICH_KEY),
+        (401, "This answers for a key.", "/key", WHICH_KEY),
+        (404, "No such batch.", "/batches/b", "`tollhouse batch list` shows"),
+        (402, "Add credits to read its results.", "/batches/b", "Nothing is lost"),
+        (402, "Too few credits.", "/batches", "Too few credits."),
+        (403, "This needs a management key.", "/keys", WHICH_KEY),
+        (403, "No inference; use an API key.", "/batches", "`tollhouse keys create NAME`"),
+        (400, "Name the account: account_id.", "/keys", "Add --account NAME"),
+        (400, "slug: taken", "/workspaces", "slug: taken."),
+        (500, "Internal server error.", "/keys", "The server's log says more."),
+        (429, "Too often.", "/keys", "Too often."),
+        (404, "Not found.", "/vault/secrets", "--programme on"),
+        (404, "No such intern here.", "/vault/interns/i/secrets", "No such intern here."),
+        (404, "There is no secret a here.", "/vault/secrets/a", "`tollhouse vault list`"),
+        (401, "Invalid API key.", "/vault/secrets", WHICH_KEY),
+        (503, "Changes are switched off here.", "/vault/secrets/a", "`--vault-writes on`"),
+        (503, "Try again.", "/vault/secrets/a", "The server's log says more."),
     ],
 )
 def test_a_refusal_is_what_was_said_and_what_to_do(
-    status: int, message: str, path: str, expected: str, *, remote: bool
+    status: int, message: str, path: str, expected: str
 ) -> None:
-    text = refusal(status, envelope(message), path=path, remote=remote)
+    text = refusal(status, envelope(message), path=path)
     assert text.startswith(message)
     assert expected in text
     assert "\n" not in text
@@ -45,7 +45,7 @@ def test_a_refusal_is_what_was_said_and_what_to_do(
 )
 @pytest.mark.parametrize("status", [200, 301, 404, 502])
 def test_whatever_else_answers_is_no_tollhouse(status: int, reply: object) -> None:
-    text = refusal(status, reply, path="/keys", remote=True)
+    text = refusal(status, reply, path="/keys")
     assert text.startswith(f"the server answered with status {status} and not like a Tollhouse")
 
 
@@ -60,7 +60,7 @@ def test_whatever_else_answers_is_no_tollhouse(status: int, reply: object) -> No
 )
 def test_a_reason_of_the_chat_has_its_advice(reason: str, expected: str) -> None:
     reply = {"error": {"code": 409, "message": "No.", "metadata": {"reason": reason}}}
-    assert expected in refusal(409, reply, path="/interns/i/chat/completions", remote=True)
+    assert expected in refusal(409, reply, path="/interns/i/chat/completions")
     assert expected in chat_advice(reason)
 
 
@@ -80,5 +80,5 @@ def test_a_reason_is_a_word_or_none(reply: object, reason: str | None) -> None:
 
 
 def test_a_server_cannot_steer_the_terminal() -> None:
-    text = refusal(400, envelope("a\x1b[2Jb\nc"), path="/keys", remote=True)
+    text = refusal(400, envelope("a\x1b[2Jb\nc"), path="/keys")
     assert text.isprintable()

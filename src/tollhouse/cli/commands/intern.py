@@ -367,8 +367,10 @@ async def delete_file(
     recursive: Annotated[
         bool, typer.Option("--recursive", help="A folder with all that it holds.")
     ] = False,
+    yes: Annotated[bool, yes_to("Delete {path} of the intern {intern}?")] = False,
 ) -> Record:
     """Delete a file, or a folder."""
+    del yes  # it is asked before the server is
     from tollhouse.cli.interns.files import opened
 
     async with opened(await _access(server, await find_intern(server, intern))) as there:
