@@ -49,7 +49,7 @@ check: .venv/.dev  ## lint, format, types, import contracts
 	.venv/bin/lint-imports --no-logo
 
 # mutmut keeps its results in mutants/ and tests again only what has changed since.
-mutate: .venv/.mutation  ## change the decisions about money: do tests see it? (ARGS='*windows*')
+mutate: .venv/.mutation  ## change the decisions about money and secrets: do tests see it? (ARGS='*windows*')
 	@status=0; .venv/bin/mutmut run $(ARGS) || status=$$?; .venv/bin/mutmut results; exit $$status
 
 soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
