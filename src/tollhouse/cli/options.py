@@ -66,7 +66,7 @@ Account = Annotated[
 ]
 OneAccount = Annotated[
     str | None,
-    typer.Option("--account", metavar="ACCOUNT", help="One account alone, by id or name."),
+    typer.Option("--account", metavar="ACCOUNT", help="Only this account, by id or name."),
 ]
 """Where every account is meant unless one is given."""
 
@@ -80,13 +80,13 @@ class Switch(StrEnum):
 
 Programme = Annotated[
     Switch | None,
-    typer.Option("--programme", help="Whether interns and vaults are there; for an operator."),
+    typer.Option("--programme", help="Switch interns and vaults on or off; for an operator."),
 ]
 VaultWrites = Annotated[
     Switch | None,
     typer.Option(
         "--vault-writes",
-        help="Whether secrets may be stored and deleted; they go on being used. For an operator.",
+        help="Whether secrets may be stored and deleted. Their use continues. For an operator.",
     ),
 ]
 Output = Annotated[
@@ -95,15 +95,15 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Write to this file, which is there once it is whole; - is standard output.",
+        help="Write to this file, which appears when it is complete; - is standard output.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 PlainHttp = Annotated[
     Switch | None,
     typer.Option(
         "--plain-http",
-        help="Whether what runs for it may reach hosts without TLS; off unless set.",
+        help="Whether its programs and interns may reach hosts without TLS; default: off.",
     ),
 ]
 
@@ -125,7 +125,7 @@ def yes_to(question: str) -> Any:  # noqa: ANN401 - an annotation that only type
             raise CommandFailed(message)
         return True
 
-    return typer.Option("--yes", callback=confirmed, help="Do not ask, as in a pipe.")
+    return typer.Option("--yes", callback=confirmed, help="Do not ask for confirmation.")
 
 
 def switches(

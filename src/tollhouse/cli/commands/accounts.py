@@ -31,7 +31,7 @@ Pays = Annotated[
     Type | None,
     typer.Option(
         "--type",
-        help="How it pays: prepaid and subscription with credits that it has, enterprise and "
+        help="How it pays: prepaid and subscription from its credits, enterprise and "
         "invoice afterwards.",
     ),
 ]
@@ -39,7 +39,7 @@ Exempt = Annotated[
     bool | None,
     typer.Option(
         "--free-limits-exempt/--no-free-limits-exempt",
-        help="Whether its requests to free models are not limited.",
+        help="Exempt it from the limits on free models, or not.",
     ),
 ]
 Id = Annotated[str, typer.Argument(metavar="ACCOUNT", help="Id or name of the account.")]
@@ -53,7 +53,7 @@ Id = Annotated[str, typer.Argument(metavar="ACCOUNT", help="Id or name of the ac
 )
 async def create(
     server: Server,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
     pays: Pays = None,
     exempt: Exempt = None,
 ) -> Record:
@@ -86,9 +86,9 @@ async def use(
     account: Annotated[
         str | None, typer.Argument(metavar="ACCOUNT", help="Id or name of the account.")
     ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Choose none any more.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="Remove the choice.")] = False,
 ) -> Record:
-    """Choose the account that commands mean which name none, for this user and this server."""
+    """Set the default account of commands without --account, for this user and this server."""
     if (account is None) is not none:
         message = "name an account, or give --none"
         raise StartError(message)
@@ -119,16 +119,14 @@ async def show(server: Server, account: Id) -> Record:
 async def set_(
     server: Server,
     account: Id,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What people call it from now on.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Its new name.")] = None,
     pays: Pays = None,
     exempt: Exempt = None,
     policy: PolicyFile = None,
     programme: Programme = None,
     vault_writes: VaultWrites = None,
 ) -> Record:
-    """Change what is given of an account; how it pays only as an operator."""
+    """Change the given fields of an account; only an operator changes how it pays."""
     path = f"/accounts/{segment(await account_id(server, account))}"
     body = changes(name=name, type=pays, free_limits_exempt=exempt)
     body |= switches(programme, vault_writes)

@@ -34,7 +34,7 @@ class By(StrEnum):
 async def activity(
     server: Server,
     day: Annotated[
-        str | None, typer.Option("--date", metavar="DAY", help="One UTC day alone: 2026-01-31.")
+        str | None, typer.Option("--date", metavar="DAY", help="Only this UTC day: 2026-01-31.")
     ] = None,
     since: Annotated[
         str | None,
@@ -48,12 +48,12 @@ async def activity(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="One key alone: its hash, name or label."),
+        typer.Option("--key", metavar="KEY", help="Only this key: its hash, name or label."),
     ] = None,
     workspace: Annotated[
         str | None,
         typer.Option(
-            "--workspace", metavar="WORKSPACE", help="One workspace alone: its id, slug or name."
+            "--workspace", metavar="WORKSPACE", help="Only this workspace: its id, slug or name."
         ),
     ] = None,
     by: Annotated[

@@ -29,7 +29,7 @@ LONG = 10_000
 Installation = Annotated[
     bool,
     typer.Option(
-        "--installation", help="The record of what concerns no single account; for an operator."
+        "--installation", help="The log of what concerns no single account; for an operator."
     ),
 ]
 

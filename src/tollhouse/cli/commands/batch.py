@@ -16,8 +16,8 @@ from tollhouse.cli.values import header_text, segment
 
 app = noun(
     "batch",
-    "Batches: many requests at once, run in the background. They belong to the API key in "
-    "TOLLHOUSE_API_KEY.",
+    "Batches: many requests at once, run in the background. They belong to the "
+    "workspace of the API key in TOLLHOUSE_API_KEY.",
 )
 
 PAGE = 100
@@ -69,7 +69,7 @@ async def submit(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="The model of all requests; the one that every body names unless given.",
+            help="The model of all requests; default: the one that every body names.",
         ),
     ] = None,
     endpoint: Annotated[
@@ -86,7 +86,7 @@ async def submit(
         typer.Option("--provider", metavar="SLUG", help="Ask this provider only; may be repeated."),
     ] = None,
     no_fallbacks: Annotated[
-        bool, typer.Option("--no-fallbacks", help="Ask nobody else after the first provider.")
+        bool, typer.Option("--no-fallbacks", help="Ask no other provider after the first.")
     ] = False,
     idempotency_key: Annotated[
         str | None,
@@ -181,7 +181,7 @@ async def list_(
     by_key=True,
 )
 async def show(server: Server, batch: Id, watch: Watch = False) -> Report:
-    """Show everything of a batch but its results."""
+    """Show everything about a batch except its results."""
     from tollhouse.cli.batches import exchange
 
     if not watch:
@@ -230,7 +230,7 @@ async def results(
 
 @control_command(app, "cancel", "tollhouse batch cancel batch_...", by_key=True)
 async def cancel(server: Server, batch: Id) -> Report:
-    """Begin no further request of a batch. What is finished is kept, and charged."""
+    """Cancel a batch: no further request begins. Finished ones are kept and charged."""
     return batch_report(await server.send("POST", f"/batches/{segment(batch)}/cancel"))
 
 

@@ -14,7 +14,7 @@ from tollhouse.cli.target import Folder
 def bootstrap(
     new_keys: Annotated[
         bool,
-        typer.Option("--new-keys", help="Where an account is there already, make new keys for it."),
+        typer.Option("--new-keys", help="If an account exists already, make new keys for it."),
     ] = False,
     data_dir: DataDir = None,
     config: Config = None,

@@ -84,7 +84,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
 
 @app.command(epilog=examples("tollhouse config show", "tollhouse config show --json"))
 def show(config: Config = None, data_dir: DataDir = None, as_json: Json = False) -> None:
-    """Print every setting as it holds, as YAML; secrets are masked."""
+    """Print every setting in force, as YAML; secrets are masked."""
     settings = load_settings(Folder(data_dir, config))
     from tollhouse.settings.show import masked
 

@@ -32,13 +32,13 @@ async def add(
     server: Server,
     given: Amount,
     grant: Annotated[
-        bool, typer.Option("--grant", help="A gift, as `tollhouse credits grant` makes it.")
+        bool, typer.Option("--grant", help="Grant the credits, as `tollhouse credits grant` does.")
     ] = False,
     note: Note = None,
     idempotency_key: IdempotencyKey = None,
     account: Account = None,
 ) -> Record:
-    """Add credits that were paid for to an account; needs an operator."""
+    """Add purchased credits to an account; needs an operator."""
     kind = "grant" if grant else "purchase"
     return await _post(
         server,
@@ -63,7 +63,7 @@ async def grant(
     idempotency_key: IdempotencyKey = None,
     account: Account = None,
 ) -> Record:
-    """Give credits to an account; they do not count as paid for. Needs an operator."""
+    """Add free credits to an account; needs an operator."""
     return await _post(
         server,
         idempotency_key,
@@ -113,18 +113,18 @@ async def adjust(
     given: Annotated[
         str,
         typer.Argument(
-            metavar="AMOUNT", help="What is given, or taken where it is negative: -0.02."
+            metavar="AMOUNT", help="Credits to add; a negative amount removes them: -0.02."
         ),
     ],
     note: Annotated[
-        str, typer.Option("--note", metavar="TEXT", help="Why; it stands in the statement.")
+        str, typer.Option("--note", metavar="TEXT", help="The reason; it appears in the statement.")
     ],
     generation: Annotated[
         str | None,
         typer.Option(
             "--generation",
             metavar="ID",
-            help="The generation that it is about; one of unknown cost is settled by it.",
+            help="The generation that is corrected; one of unknown cost is then settled.",
         ),
     ] = None,
     idempotency_key: IdempotencyKey = None,

@@ -42,18 +42,19 @@ FilePath = Annotated[
     str, typer.Argument(metavar="PATH", help="Of the file, in the intern's workspace.")
 ]
 Description = Annotated[
-    str | None, typer.Option(metavar="TEXT", help='What it is for; "" for nothing.')
+    str | None, typer.Option(metavar="TEXT", help='What it is for; "" removes it.')
 ]
 Instructions = Annotated[
     str | None,
-    typer.Option("--instructions", metavar="TEXT", help="What it boots with and keeps to."),
+    typer.Option("--instructions", metavar="TEXT", help="Its standing instructions."),
 ]
 InstructionsFile = Annotated[
     Path | None,
     typer.Option("--instructions-file", metavar="FILE", help="The same, from a file."),
 ]
 NoWait = Annotated[
-    bool, typer.Option("--no-wait", help="Return as soon as it is accepted, not when it is done.")
+    bool,
+    typer.Option("--no-wait", help="Return when the request is accepted, not when it is done."),
 ]
 
 
@@ -84,10 +85,10 @@ async def create(
             "--vault", metavar="ID", help="Another intern's vault, whose secrets it receives too."
         ),
     ] = None,
-    provision: Annotated[bool, typer.Option("--provision", help="Have it run at once.")] = False,
+    provision: Annotated[bool, typer.Option("--provision", help="Start it at once.")] = False,
     no_wait: NoWait = False,
 ) -> Report:
-    """Make an intern with a vault of its own. The same command again makes no second one."""
+    """Make an intern with a vault of its own. Repeating the command makes no second one."""
     from tollhouse.cli.interns.views import intern_report
 
     body = changes(
@@ -141,9 +142,7 @@ async def show(server: Server, intern: Name) -> Report:
 async def set_(
     server: Server,
     intern: Name,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What it is called from now on.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Its new name.")] = None,
     description: Description = None,
     instructions: Instructions = None,
     instructions_file: InstructionsFile = None,
@@ -152,7 +151,7 @@ async def set_(
         typer.Option(metavar="MODEL", help='Its model; "" for the workspace\'s default.'),
     ] = None,
 ) -> Report:
-    """Change what is given of an intern; it holds from its next boot on."""
+    """Change the given fields of an intern; they apply from its next start."""
     from tollhouse.cli.interns.views import intern_report
 
     body = changes(name=name)
@@ -173,7 +172,7 @@ async def set_(
     by_key=True,
 )
 async def provision(server: Server, intern: Name, no_wait: NoWait = False) -> Report:
-    """Have an intern run: for the first time, again after `suspend`, or after it failed."""
+    """Start an intern: for the first time, after `suspend`, or after it failed."""
     from tollhouse.cli.interns.views import intern_report
 
     found = await find_intern(server, intern)
@@ -185,7 +184,7 @@ async def provision(server: Server, intern: Name, no_wait: NoWait = False) -> Re
 
 @control_command(app, "suspend", "tollhouse intern suspend ada", by_key=True)
 async def suspend(server: Server, intern: Name) -> Report:
-    """Stop an intern and keep its files; `provision` has it run again."""
+    """Stop an intern and keep its files; `provision` starts it again."""
     found = await find_intern(server, intern)
     try:
         await server.send("POST", f"{path_of(found)}/suspend")
@@ -208,7 +207,7 @@ async def delete(
     intern: Name,
     lose_files: Annotated[
         bool,
-        typer.Option("--lose-files", help="Delete it also where its files cannot be archived."),
+        typer.Option("--lose-files", help="Delete it even if its files cannot be archived."),
     ] = False,
     no_wait: NoWait = False,
     yes: Annotated[bool, yes_to("Delete the intern {intern} with its vault?")] = False,
@@ -234,10 +233,11 @@ async def logs(
     server: Server,
     intern: Name,
     lines: Annotated[
-        int, typer.Option("--lines", min=1, max=5_000, help="How many of the last ones.")
+        int,
+        typer.Option("--lines", min=1, max=5_000, help="How many lines, counted from the last."),
     ] = 100,
 ) -> Listing:
-    """Show what became of an intern on the server's machine: steps, failures, ends."""
+    """Show an intern's log on the server: steps of its starts, failures, ends."""
     found = await find_intern(server, intern)
     told = await server.get(f"{path_of(found)}/logs", limit=lines)
     return Listing(told["data"], [field("at"), field("text", "what happened")])
@@ -313,10 +313,12 @@ async def get_file(
     path: FilePath,
     to: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="Where to; - is standard output. Here unless given."),
+        typer.Argument(
+            metavar="FILE", help="File to write; - is standard output. Default: the current folder."
+        ),
     ] = ".",
 ) -> Written:
-    """Fetch a file; it is there once it is whole."""
+    """Download a file; it appears when it is complete."""
     from tollhouse.cli.interns.files import opened
 
     target = None if to == "-" else Path(to)
@@ -338,7 +340,7 @@ async def put_file(
     file: Annotated[str, typer.Argument(metavar="FILE", help="What to send; - is standard input.")],
     path: Annotated[
         str,
-        typer.Argument(metavar="PATH", help="Its place at the intern; a folder ends with a slash."),
+        typer.Argument(metavar="PATH", help="Path in the workspace; a folder ends with a slash."),
     ] = "./",
 ) -> Report:
     """Send a file; it takes the place of what has its name once it is there as a whole."""
@@ -365,7 +367,7 @@ async def delete_file(
     intern: Name,
     path: FilePath,
     recursive: Annotated[
-        bool, typer.Option("--recursive", help="A folder with all that it holds.")
+        bool, typer.Option("--recursive", help="Delete a folder and everything in it.")
     ] = False,
     yes: Annotated[bool, yes_to("Delete {path} of the intern {intern}?")] = False,
 ) -> Record:

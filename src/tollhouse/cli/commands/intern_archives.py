@@ -54,13 +54,15 @@ def list_(data_dir: DataDir = None, config: Config = None, as_json: Json = False
 )
 def export(
     intern: Reference,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="File to write; - is standard output.")
+    ],
     force: Force = False,
     data_dir: DataDir = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Write an archive to a file, a tar.zst; it is there once it is whole."""
+    """Write an archive, a tar.zst, to a file, which appears when it is complete."""
     from tollhouse.cli.interns.archives import exported
 
     target = None if file == "-" else Path(file)
@@ -73,7 +75,7 @@ def export(
 def unpack(
     intern: Reference,
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where to; it is made, and may not be there.")
+        Path, typer.Argument(metavar="FOLDER", help="Folder to create; it must not exist.")
     ],
     data_dir: DataDir = None,
     config: Config = None,

@@ -13,7 +13,7 @@ from tollhouse.interns.daemon.sessions.limits import LONGEST_NAME
 from tollhouse.kernel.start import StartError
 
 Manual = Annotated[
-    bool, typer.Option("--manual", help="Its tools ask before they do what needs an approval.")
+    bool, typer.Option("--manual", help="It asks before it does what needs an approval.")
 ]
 
 
@@ -32,22 +32,23 @@ async def chat(
         str | None,
         typer.Argument(
             metavar="[PROMPT]",
-            help="What it is to do. Unless given it is read: line after line on a terminal, else "
+            help="The prompt. Unless given it is read: each line on a terminal, otherwise "
             "all of standard input.",
         ),
     ] = None,
     session: Annotated[
         str | None,
         typer.Option(
-            "--session", metavar="ID", help="The session to go on with; a new one unless given."
+            "--session", metavar="ID", help="The session to continue; default: a new one."
         ),
     ] = None,
     manual: Manual = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Allow each thing that it asks for once, without asking.")
+        bool,
+        typer.Option("--yes", help="Allow each action that it asks for once, without asking you."),
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait while it is at work for somebody else.")
+        bool, typer.Option("--wait", help="Wait while it works for somebody else.")
     ] = False,
     as_json: bool = False,
 ) -> Written:

@@ -15,5 +15,5 @@ app = noun("key", "The key in TOLLHOUSE_API_KEY.")
     by_key=True,
 )
 async def show(server: Server) -> Record:
-    """Show what a server says of the key in TOLLHOUSE_API_KEY: its use, its limits, its scope."""
+    """Show what the server knows about the key: its use, its limits, its scope."""
     return Record((await server.get("/key"))["data"])

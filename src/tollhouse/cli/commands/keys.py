@@ -64,14 +64,14 @@ LimitReset = Annotated[
     Reset | None,
     typer.Option(
         "--limit-reset",
-        help="How often the limit starts anew, at midnight UTC, weekly on Mondays.",
+        help="When the limit resets, at midnight UTC; weekly means Mondays.",
     ),
 ]
 IncludeByok = Annotated[
     bool | None,
     typer.Option(
         "--include-byok/--no-include-byok",
-        help="Whether use with own provider keys counts towards the limit.",
+        help="Whether use with the customer's own provider keys counts towards the limit.",
     ),
 ]
 
@@ -95,9 +95,7 @@ def _require_name(context: typer.Context, named: str | None) -> str | None:
 )
 async def create(
     server: Server,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="What people call it.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Its name.")] = None,
     named: Annotated[
         str | None,
         typer.Option(
@@ -157,7 +155,9 @@ async def create(
 async def list_(
     server: Server,
     workspace: Workspace = None,
-    every: Annotated[bool, typer.Option("--all", help="Disabled and expired keys too.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Include disabled and expired keys.")
+    ] = False,
     account: Account = None,
 ) -> Listing:
     """List the keys of an account, workspace by workspace, newest first."""
@@ -184,19 +184,17 @@ async def show(server: Server, key: Hash, account: OneAccount = None) -> Record:
 async def set_(
     server: Server,
     key: Hash,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What people call it from now on.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Its new name.")] = None,
     disabled: Annotated[
         bool | None,
-        typer.Option("--disabled/--enabled", help="Refuse it from now on, or take it again."),
+        typer.Option("--disabled/--enabled", help="Disable the key, or enable it again."),
     ] = None,
     workspace: Workspace = None,
     limit: Limit = None,
-    no_limit: Annotated[bool, typer.Option("--no-limit", help="Take the limit away.")] = False,
+    no_limit: Annotated[bool, typer.Option("--no-limit", help="Remove the limit.")] = False,
     limit_reset: LimitReset = None,
     no_limit_reset: Annotated[
-        bool, typer.Option("--no-limit-reset", help="Never start the limit anew.")
+        bool, typer.Option("--no-limit-reset", help="Never reset the limit.")
     ] = False,
     include_byok: IncludeByok = None,
     policy: PolicyFile = None,
@@ -225,7 +223,7 @@ async def delete(
     account: OneAccount = None,
     yes: Annotated[bool, yes_to("Revoke the key {key} for ever?")] = False,
 ) -> Record:
-    """Revoke a key for ever; in force at once."""
+    """Revoke a key permanently, at once."""
     del yes  # it is asked before the server is
     return Record(await server.send("DELETE", await _path(server, key, account)))
 

@@ -21,14 +21,13 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="WHEN",
-        help="The first day, or instant, that counts: 2026-01-31, or 2026-01-31T12:00:00Z, in UTC.",
+        help="The first day, or instant, that is included, in UTC: 2026-01-31 or "
+        "2026-01-31T12:00:00Z.",
     ),
 ]
 To = Annotated[
     str | None,
-    typer.Option(
-        "--to", metavar="WHEN", help="The first day, or instant, that does not count any more."
-    ),
+    typer.Option("--to", metavar="WHEN", help="The first day, or instant, that is not included."),
 ]
 
 
@@ -59,7 +58,10 @@ async def statement(
     until: To = None,
     detail: Annotated[
         bool,
-        typer.Option("--detail", help="Each charge with its generation, not a line for each day."),
+        typer.Option(
+            "--detail",
+            help="Each charge with its generation, instead of a line for each day and model.",
+        ),
     ] = False,
     offset: Annotated[int, typer.Option(min=0, help="How many lines to skip.")] = 0,
     limit: Annotated[
@@ -110,7 +112,7 @@ def _about(line: Item) -> str | None:
     app, "unknown", "tollhouse ledger unknown", "tollhouse ledger unknown --account acme --json"
 )
 async def unknown(server: Server, account: OneAccount = None) -> Listing:
-    """List generations whose cost nobody knows, newest first; of all accounts for an operator.
+    """List generations of unknown cost, newest first; of all accounts for an operator.
 
     `tollhouse credits adjust AMOUNT --generation ID --note TEXT` settles one.
     """

@@ -26,7 +26,7 @@ async def create(
     server: Server,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The person's name.")],
     email: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Where to reach the person.")
+        str | None, typer.Option(metavar="ADDRESS", help="Their e-mail address.")
     ] = None,
     account: Account = None,
 ) -> Record:
@@ -53,16 +53,14 @@ async def show(server: Server, user: Id, account: Account = None) -> Record:
 async def set_(
     server: Server,
     user: Id,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The person's name from now on.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="The person's new name.")] = None,
     email: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help='Where to reach the person; "" for nowhere.'),
+        typer.Option(metavar="ADDRESS", help='Their e-mail address; "" removes it.'),
     ] = None,
     account: Account = None,
 ) -> Record:
-    """Change what is given of a user; the rest stays."""
+    """Change the given fields of a user."""
     body = changes(name=name)
     if email is not None:
         body["email"] = email or None

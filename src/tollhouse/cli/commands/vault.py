@@ -32,7 +32,9 @@ Name = Annotated[
 ]
 OfIntern = Annotated[
     str | None,
-    typer.Option("--intern", metavar="INTERN", help="An intern's own vault, not the workspace's."),
+    typer.Option(
+        "--intern", metavar="INTERN", help="Use this intern's own vault instead of the workspace's."
+    ),
 ]
 Intern = Annotated[str, typer.Argument(metavar="INTERN", help="Name or id of the intern.")]
 

@@ -18,7 +18,7 @@ Reference = Annotated[
     str, typer.Argument(metavar="WORKSPACE", help="Id, slug or name of the workspace.")
 ]
 Description = Annotated[
-    str | None, typer.Option(metavar="TEXT", help='What it is for; "" for nothing.')
+    str | None, typer.Option(metavar="TEXT", help='What it is for; "" removes it.')
 ]
 
 
@@ -30,10 +30,10 @@ Description = Annotated[
 )
 async def create(
     server: Server,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
     slug: Annotated[
         str | None,
-        typer.Option(metavar="SLUG", help="Its name in addresses; made of NAME unless given."),
+        typer.Option(metavar="SLUG", help="Its name in URLs; derived from NAME unless given."),
     ] = None,
     description: Description = None,
     account: Account = None,
@@ -76,12 +76,8 @@ async def show(server: Server, workspace: Reference, account: Account = None) ->
 async def set_(
     server: Server,
     workspace: Reference,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What people call it from now on.")
-    ] = None,
-    slug: Annotated[
-        str | None, typer.Option(metavar="SLUG", help="Its name in addresses from now on.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Its new name.")] = None,
+    slug: Annotated[str | None, typer.Option(metavar="SLUG", help="Its new name in URLs.")] = None,
     description: Description = None,
     policy: PolicyFile = None,
     programme: Programme = None,
@@ -95,7 +91,7 @@ async def set_(
     ] = None,
     account: Account = None,
 ) -> Record:
-    """Change what is given of a workspace; the rest stays."""
+    """Change the given fields of a workspace."""
     body = changes(name=name, slug=slug) | switches(programme, vault_writes, plain_http)
     if description is not None:
         body["description"] = description or None
