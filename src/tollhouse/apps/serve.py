@@ -36,6 +36,7 @@ from tollhouse.apps.gateway import Gateway, build_gateway
 from tollhouse.apps.process import allow_open_files, keep_memory_private
 from tollhouse.apps.vaulting import open_keys
 from tollhouse.kernel.start import StartError
+from tollhouse.observability.log_file import LogFile
 from tollhouse.observability.logging import configure_logging
 from tollhouse.storage.data_folder import DataFolder
 from tollhouse.storage.postgresql import join_servers
@@ -80,7 +81,9 @@ def serve(settings: Settings, ground: Ground, announce: Callable[[Started], None
     Raises:
         StartError: It cannot start; nothing half-made is left behind.
     """
-    configure_logging(settings.logging.level, settings.logging.format)
+    most, path = settings.logging.file_bytes, ground.folder.server_log
+    file = LogFile(path, most) if most else None
+    configure_logging(settings.logging.level, settings.logging.format, file=file)
     allow_open_files()
     if not settings.server.core_dumps:
         keep_memory_private()

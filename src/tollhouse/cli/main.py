@@ -41,6 +41,7 @@ from tollhouse.cli.commands import (
 )
 from tollhouse.cli.commands.bootstrap import bootstrap
 from tollhouse.cli.commands.estimate import estimate
+from tollhouse.cli.commands.logs import logs
 from tollhouse.cli.commands.migrate import migrate
 from tollhouse.cli.commands.status import status
 from tollhouse.cli.commands.version import version
@@ -105,6 +106,9 @@ control_command(
     by_key=True,
 )(estimate)
 app.command(epilog=examples("tollhouse status", "tollhouse status --json"))(status)
+app.command(
+    epilog=examples("tollhouse logs -f", "tollhouse logs -n 20 --level warning --json | jq .event")
+)(logs)
 app.command(epilog=examples("tollhouse version"))(version)
 
 

@@ -82,7 +82,7 @@ def _advice(status: int, said: str, path: str) -> str:
     if status == HTTPStatus.FORBIDDEN and "use an API key" in said:
         return "`tollhouse keys create NAME` makes one."
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return "The server's log says more."
+        return "The server's log says more: `tollhouse logs` on its machine."
     return WHICH_KEY if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} else ""
 
 

@@ -18,9 +18,11 @@ from tollhouse.kernel.secret import Secret
 from tollhouse.observability.request_log import write_request_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from structlog.typing import EventDict, Processor
+
+    from tollhouse.observability.log_file import LogFile
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "console", "auto"]
@@ -55,6 +57,7 @@ def configure_logging(
     level: LogLevel,
     style: LogFormat,
     stream: TextIO | None = None,
+    file: LogFile | None = None,
 ) -> None:
     """Set up logging for the process, the standard library's loggers included.
 
@@ -62,6 +65,7 @@ def configure_logging(
         level: The least severe level that is logged; of libraries, no less than a warning is.
         style: One JSON object a line, or text for people; `auto` is text on a terminal.
         stream: Where to; standard error if none is given.
+        file: Where to besides, always as JSON.
     """
     out = sys.stderr if stream is None else stream
     console = style == "console" or (style == "auto" and out.isatty())
@@ -71,16 +75,29 @@ def configure_logging(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _without_source_lines,
     ]
-    renderer: Processor = (
-        structlog.dev.ConsoleRenderer(colors=out.isatty())
-        if console
-        else structlog.processors.JSONRenderer()
-    )
+    as_json = structlog.processors.JSONRenderer()
+    renderer = structlog.dev.ConsoleRenderer(colors=out.isatty()) if console else as_json
     structlog.configure(
         processors=[*shared, redact, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
+    root = logging.getLogger()
+    root.handlers = [_handler(out, shared, renderer)]
+    if file is not None:
+        root.handlers.append(_handler(file, shared, as_json))
+    # A record that cannot be rendered would be printed raw, with its arguments.
+    logging.raiseExceptions = False
+    # What libraries note on their way is no news to an operator, and a database driver's notes
+    # hold whole statements with their values.
+    root.setLevel(max(logging.WARNING, _LEVELS[level]))
+    logging.getLogger(_OURS).setLevel(_LEVELS[level])
+    write_request_log(out, console=console, file=file)
+
+
+def _handler(
+    out: TextIO | LogFile, shared: Sequence[Processor], renderer: Processor
+) -> logging.Handler:
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -92,15 +109,7 @@ def configure_logging(
             ],
         )
     )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    # A record that cannot be rendered would be printed raw, with its arguments.
-    logging.raiseExceptions = False
-    # What libraries note on their way is no news to an operator, and a database driver's notes
-    # hold whole statements with their values.
-    root.setLevel(max(logging.WARNING, _LEVELS[level]))
-    logging.getLogger(_OURS).setLevel(_LEVELS[level])
-    write_request_log(out, console=console)
+    return handler
 
 
 def redact(_logger: object, _method: str, event: EventDict) -> EventDict:

@@ -10,13 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import msgspec
+
+if TYPE_CHECKING:
+    from tollhouse.observability.log_file import LogFile
 
 Fact = str | int | None
 """One that is None is left out."""
 _LOGGER: Final = logging.getLogger("tollhouse.requests")
+_FIRST: Final = frozenset(("timestamp", "level", "event"))
 _encode = msgspec.json.Encoder().encode
 
 
@@ -28,17 +32,30 @@ def log_request(level: int = logging.INFO, **facts: Fact) -> None:
         _LOGGER.handle(_LOGGER.makeRecord(_LOGGER.name, level, "", 0, "", (known,), None))
 
 
-def write_request_log(out: TextIO, *, console: bool) -> None:
+def write_request_log(out: TextIO, *, console: bool, file: LogFile | None = None) -> None:
     """Write the lines to a stream.
 
     Args:
         out: The stream.
         console: Text for people instead of a JSON object a line.
+        file: Where to besides, as JSON.
     """
-    handler = logging.StreamHandler(out)
-    handler.setFormatter(_Text() if console else _Json())
-    _LOGGER.handlers = [handler]
+    _LOGGER.handlers = [_handler(out, _Text() if console else _Json())]
+    if file is not None:
+        _LOGGER.handlers.append(_handler(file, _Json()))
     _LOGGER.propagate = False
+
+
+def text_line(facts: Mapping[str, object]) -> str:
+    """Return a line of the log, whose facts are those of its JSON, as text for people."""
+    shown = " ".join(f"{name}={fact}" for name, fact in facts.items() if name not in _FIRST)
+    return f"{facts.get('timestamp')} [{facts.get('level')!s:9}] {facts.get('event')}  {shown}"
+
+
+def _handler(out: TextIO | LogFile, formatter: logging.Formatter) -> logging.Handler:
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(formatter)
+    return handler
 
 
 def _facts(record: logging.LogRecord) -> Mapping[str, object]:
@@ -46,22 +63,17 @@ def _facts(record: logging.LogRecord) -> Mapping[str, object]:
     return record.args if isinstance(record.args, Mapping) else {}
 
 
-def _timestamp(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
+def _line(record: logging.LogRecord) -> Mapping[str, object]:
+    timestamp = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
+    level = record.levelname.lower()
+    return {"event": "request", **_facts(record), "level": level, "timestamp": timestamp}
 
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "event": "request",
-            **_facts(record),
-            "level": record.levelname.lower(),
-            "timestamp": _timestamp(record),
-        }
-        return _encode(line).decode()
+        return _encode(_line(record)).decode()
 
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        facts = " ".join(f"{name}={fact}" for name, fact in _facts(record).items())
-        return f"{_timestamp(record)} [{record.levelname.lower():9}] request  {facts}"
+        return text_line(_line(record))

@@ -67,6 +67,7 @@ from tollhouse.settings.fields import (
     Whole,
 )
 from tollhouse.settings.hosted import InternSettings
+from tollhouse.settings.logged import LoggingSettings
 from tollhouse.settings.outgoing import EgressSettings, OutboundSettings
 from tollhouse.settings.section import Section
 from tollhouse.settings.stored import BatchSettings, BlobSettings, VaultSettings
@@ -288,19 +289,6 @@ class UpstreamSettings(Section):
     )
     max_response_bytes: Whole = Field(
         default=67_108_864, ge=1024, description="Largest response that is not streamed, in bytes."
-    )
-
-
-class LoggingSettings(Section):
-    """What is logged, and how it looks."""
-
-    level: Lowered[Literal["debug", "info", "warning", "error"]] = Field(
-        default="info", description="The least severe level that is logged."
-    )
-    format: Lowered[Literal["json", "console", "auto"]] = Field(
-        default="auto",
-        description="`json` writes one JSON object a line, `console` text for people; `auto` is "
-        "`console` on a terminal and `json` otherwise.",
     )
 
 

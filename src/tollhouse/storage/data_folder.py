@@ -7,6 +7,7 @@
     <data>/vault.keys        the key-encryption keys of secrets, mode 0600
     <data>/egress/           the ways out of running sessions
     <data>/interns/          the workspaces of interns
+    <data>/logs/             the server's log, in at most five files
     <data>/.lock             flock'd by the owner; holds its pid and address as JSON
     <data>/control.sock      the owner's door for commands on this machine, mode 0600
 
@@ -95,6 +96,11 @@ class DataFolder:
     def interns(self) -> Path:
         """The folder of all that belongs to interns."""
         return self.path / "interns"
+
+    @property
+    def server_log(self) -> Path:
+        """The file that the server logs to; older ones are beside it."""
+        return self.path / "logs" / "server.log"
 
     @property
     def control_socket(self) -> Path:

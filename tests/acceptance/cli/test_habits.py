@@ -1,5 +1,6 @@
 """What people try first on any command line."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,11 @@ def test_the_status_of_a_server_needs_no_key(
     for where in (("--data-dir", server.data_dir), ("--base-url", server.origin)):
         found = runner.run("status", *where, "--json").json()
         assert (found["status"], found["address"]) == ("ready", server.origin)
+
+
+def test_the_log_of_a_server_is_shown(runner: CommandRunner, server: "ServerProcess") -> None:
+    shown = runner.run("logs", "--data-dir", server.data_dir, "-n", 100_000, "--json")
+    assert "recovered" in {json.loads(line)["event"] for line in shown.out.splitlines()}
 
 
 def test_the_status_of_no_server_is_told_without_starting_one(

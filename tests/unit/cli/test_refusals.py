@@ -21,14 +21,24 @@ def envelope(message: object) -> dict[str, object]:
         (403, "No inference; use an API key.", "/batches", "`tollhouse keys create NAME`"),
         (400, "Name the account: account_id.", "/keys", "Add --account NAME"),
         (400, "slug: taken", "/workspaces", "slug: taken."),
-        (500, "Internal server error.", "/keys", "The server's log says more."),
+        (
+            500,
+            "Internal server error.",
+            "/keys",
+            "The server's log says more: `tollhouse logs` on its machine.",
+        ),
         (429, "Too often.", "/keys", "Too often."),
         (404, "Not found.", "/vault/secrets", "--programme on"),
         (404, "No such intern here.", "/vault/interns/i/secrets", "No such intern here."),
         (404, "There is no secret a here.", "/vault/secrets/a", "`tollhouse vault list`"),
         (401, "Invalid API key.", "/vault/secrets", WHICH_KEY),
         (503, "Changes are switched off here.", "/vault/secrets/a", "`--vault-writes on`"),
-        (503, "Try again.", "/vault/secrets/a", "The server's log says more."),
+        (
+            503,
+            "Try again.",
+            "/vault/secrets/a",
+            "The server's log says more: `tollhouse logs` on its machine.",
+        ),
     ],
 )
 def test_a_refusal_is_what_was_said_and_what_to_do(

@@ -128,6 +128,7 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_UPSTREAM__MAX_RESPONSE_BYTES": _bytes,
     "TOLLHOUSE_LOGGING__LEVEL": st.sampled_from(["debug", "info", "warning", "error"]),
     "TOLLHOUSE_LOGGING__FORMAT": st.sampled_from(["json", "console", "auto"]),
+    "TOLLHOUSE_LOGGING__FILE_BYTES": _bytes,
     "TOLLHOUSE_DATABASE_URL": _words.map(lambda word: f"postgresql://{word}:pw@h/db"),
     "TOLLHOUSE_DATA_DIR": _words.map(lambda word: NOWHERE / word),
 }

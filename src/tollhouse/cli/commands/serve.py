@@ -58,7 +58,7 @@ def serve(
     """Run the gateway until it gets SIGTERM or Ctrl-C.
 
     The first start on a data folder makes an account, its credits and its keys, and shows the keys
-    this once. Logs go to standard error.
+    this once. Logs go to standard error, and to a file that `tollhouse logs` shows.
     """
     if context.invoked_subcommand is not None:
         return
