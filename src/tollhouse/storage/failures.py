@@ -43,6 +43,10 @@ Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
 """
 
 
+class DatabaseUnreachable(ConnectionError):
+    """No connection to the database's server can be opened."""
+
+
 class StorageUnavailable(Unavailable):
     """Nothing can be stored or read now: the disk is full, the database locked or away."""
 
@@ -64,7 +68,7 @@ def unavailable(error: BaseException) -> StorageUnavailable | None:
         passes = error.connection_invalidated or state.startswith(_SQLSTATES)
     else:
         is_disk = isinstance(cause, OSError) and cause.errno in _DISK
-        passes = is_disk or isinstance(cause, PoolTimeoutError | ConnectionError)
+        passes = is_disk or isinstance(cause, PoolTimeoutError | DatabaseUnreachable)
     return StorageUnavailable() if passes else None
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from tollhouse.storage.failures import DatabaseUnreachable
+
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
@@ -32,15 +34,18 @@ async def connect(
         statement_seconds: How long a statement may take; None for ever.
 
     Raises:
-        OSError: The server cannot be reached.
+        DatabaseUnreachable: The server cannot be reached.
         asyncpg.PostgresError: It refuses us.
         asyncpg.InterfaceError: The URL holds something that the driver does not take.
     """
-    return await asyncpg.connect(
-        url.set(drivername="postgresql").render_as_string(hide_password=False),
-        timeout=_CONNECT_SECONDS,
-        command_timeout=statement_seconds,
-    )
+    try:
+        return await asyncpg.connect(
+            url.set(drivername="postgresql").render_as_string(hide_password=False),
+            timeout=_CONNECT_SECONDS,
+            command_timeout=statement_seconds,
+        )
+    except OSError as error:
+        raise DatabaseUnreachable(*error.args) from error
 
 
 async def join_servers(url: sa.URL) -> tuple[asyncpg.Connection[asyncpg.Record], int]:
@@ -50,7 +55,7 @@ async def join_servers(url: sa.URL) -> tuple[asyncpg.Connection[asyncpg.Record],
         The connection, and how many other processes say the same.
 
     Raises:
-        OSError: The server cannot be reached.
+        DatabaseUnreachable: The server cannot be reached.
         asyncpg.PostgresError: It refuses us.
     """
     connection = await connect(url)

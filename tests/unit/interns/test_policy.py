@@ -11,7 +11,8 @@ from tollhouse.identity.types import KeyKind, Subject
 from tollhouse.interns import policy
 from tollhouse.interns.policy import Cursor
 from tollhouse.interns.types import NewIntern, Status
-from tollhouse.kernel.errors import Invalid, NotFound
+from tollhouse.kernel.envelope import status_of
+from tollhouse.kernel.errors import Invalid, NotFound, Unavailable
 
 CALLER = Subject(
     key_hash="hash",
@@ -122,3 +123,13 @@ def test_a_workspace_may_be_named_if_it_is_ones_own() -> None:
     policy.check_workspace(CALLER, CALLER.workspace_id.upper())
     with pytest.raises(NotFound):
         policy.check_workspace(CALLER, "22222222-0000-4000-8000-000000000002")
+
+
+def test_a_token_that_cannot_be_opened_now_can_be_asked_for_again() -> None:
+    refused = policy.no_token(Unavailable("Try again later.", retry_after=5))
+    assert (status_of(refused), refused.retry_after) == (503, 5)
+
+
+def test_a_token_that_only_an_operator_can_have_opened_is_a_500() -> None:
+    refused = policy.no_token(Unavailable("Another key.", metadata={"retryable": False}))
+    assert (status_of(refused), refused.metadata["retryable"]) == (500, False)

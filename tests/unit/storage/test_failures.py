@@ -1,12 +1,14 @@
 import errno
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from tollhouse.storage.database import open_database
 from tollhouse.storage.failures import unavailable
 
 
@@ -75,14 +77,36 @@ def test_a_postgresql_that_refuses_what_it_is_told_is_none(sqlstate: str | None)
     assert unavailable(OperationalError("INSERT", {}, Refusal(sqlstate))) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EIO", "EMFILE", "ENFILE", "ECONNREFUSED"]
-)
+@pytest.mark.parametrize("name", ["ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EIO", "EMFILE", "ENFILE"])
 def test_a_disk_that_cannot_now_is_a_503(name: str) -> None:
     number = getattr(errno, name)
     assert unavailable(OSError(number, os.strerror(number), "/data/file")) is not None
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOENT, "?"), ValueError(), RuntimeError("full")])
+async def test_a_postgresql_that_cannot_be_reached_is_a_503() -> None:
+    database = open_database(sa.make_url("postgresql+asyncpg://u:pw@127.0.0.1:1/d"))
+    for use in (database.reading, database.writing):
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - its type is the driver's affair
+            await _enter(use())
+        assert unavailable(caught.value) is not None
+    await database.close()
+
+
+async def _enter(opened: AbstractAsyncContextManager[object]) -> None:
+    async with opened:
+        pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOENT, "?"),
+        ConnectionResetError("a client's"),
+        ConnectionRefusedError("a provider's"),
+        BrokenPipeError("a worker's"),
+        ValueError(),
+        RuntimeError("full"),
+    ],
+)
 def test_anything_else_is_none(error: Exception) -> None:
     assert unavailable(error) is None
