@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from tollhouse.inference.upstream.port import Upstream
     from tollhouse.testing.raw_server import Behaviour
 
-BODY = 1_000_000
+BODY = 400_000
 """Bytes of each request and of each reply."""
-LARGEST_REPLY = 900_000
-REQUESTS = 6
+LARGEST_REPLY = 360_000
+REQUESTS = 4
 PATIENCE = {502: 5.0, 504: 0.03}
 """Seconds that a reply may pause, by the status that its failure has."""
 PATH = "/v1/chat/completions"
@@ -51,7 +51,7 @@ ANSWERS: dict[str, tuple[Behaviour, int]] = {
     "cut in the body": (say(_HALF, b"x" * LARGEST_REPLY, End.RST), 502),
     "no reply": (say(_HALF, b"x" * LARGEST_REPLY, End.HANG), 504),
     "no head": (say(End.HANG), 504),
-    "not of its format": (say(reply(b"[" + b"1," * 400_000 + b"1]")), 502),
+    "not of its format": (say(reply(b"[" + b"1," * 160_000 + b"1]")), 502),
     "refused": (say(reply(b'{"error":{"message":"no"}}', "400 Bad Request")), 400),
     "overloaded": (say(reply(b"", "503 Service Unavailable")), 503),
 }

@@ -146,7 +146,7 @@ def test_every_name_is_described() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
-@hypothesis_settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@hypothesis_settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_setting_can_be_set_under_its_name(name: str, data: st.DataObject) -> None:
     value = data.draw(STRATEGIES[name])

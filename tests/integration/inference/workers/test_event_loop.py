@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MOST_SECONDS = 0.05
+MOST_SECONDS = 0.025
 CALLER = replace(SUBJECT, policies=(AccessPolicy("key", patterns=("never said",)),))
 SETTINGS = ServerSettings()
 TURNS = [
     {"role": role, "content": f"what {number} says is not long"}
-    for number in range(12_000)
+    for number in range(6_000)
     for role in ("user", "assistant")
 ]
 REQUESTS: dict[str, dict[str, Any]] = {
     "/chat/completions": {"messages": TURNS},
     "/responses": {"input": TURNS},
     "/messages": {"messages": TURNS, "max_tokens": 9},
-    "/completions": {"prompt": "a long text " * 800_000},
-    "/embeddings": {"input": ["a short text"] * 100_000},
+    "/completions": {"prompt": "a long text " * 400_000},
+    "/embeddings": {"input": ["a short text"] * 50_000},
 }
 TEXT = "a long reply " * 100_000
 USED = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}
@@ -84,7 +84,7 @@ REPLIES: dict[Dialect, dict[str, Any]] = {
         "choices": [{"index": 0, "text": TEXT, "finish_reason": "stop"}],
         "usage": USED,
     },
-    Dialect.EMBEDDINGS: {"data": [{"index": 0, "embedding": [0.25] * 200_000}], "usage": USED},
+    Dialect.EMBEDDINGS: {"data": [{"index": 0, "embedding": [0.25] * 100_000}], "usage": USED},
 }
 CHUNKS: list[dict[str, Any]] = [
     {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]},

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.unit.accounting.admission import money_machine
 from tests.unit.accounting.admission.front_desk import ACCOUNT, FakeStanding
 from tests.unit.accounting.admission.money_machine import ALL_KEYS, MoneyMachine, System
-from tests.unit.accounting.admission.money_model import PAYERS, Asked, keys_of
+from tests.unit.accounting.admission.money_model import CREDIT, PAYERS, Asked, keys_of
 from tollhouse.accounting.admission.desk import Desk
 from tollhouse.accounting.admission.reserve import KeyMeans, Means, refusal
 from tollhouse.accounting.admission.types import (
@@ -311,13 +314,45 @@ def quick() -> settings:
     return settings(lives(EXAMPLES_IN_SOAK), phases=[Phase.generate], derandomize=True)
 
 
-@pytest.mark.parametrize(
-    "desk", [ForgetfulDesk, StingyDesk, ClingingDesk, CarelessDesk, OverdrawingDesk]
-)
-def test_the_machine_finds_a_fault_that_was_put_there(quick: settings, desk: type[Desk]) -> None:
-    class FaultyMachine(MoneyMachine):
-        def open(self, model: Model) -> System:
-            return InMemory(model, desk)
+class FaultyMachine(MoneyMachine):
+    """A desk with a fault that was put there."""
 
+    desk: type[Desk]
+
+    def open(self, model: Model) -> System:
+        return InMemory(model, self.desk)
+
+
+def with_fault(faulty: type[Desk]) -> type[FaultyMachine]:
+    class Machine(FaultyMachine):
+        desk = faulty
+
+    return Machine
+
+
+@pytest.mark.parametrize("desk", [ForgetfulDesk, ClingingDesk, CarelessDesk, OverdrawingDesk])
+def test_the_machine_finds_a_fault_that_was_put_there(quick: settings, desk: type[Desk]) -> None:
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(FaultyMachine, settings=quick)
+        run_state_machine_as_test(with_fault(desk), settings=quick)
+
+
+@pytest.mark.soak
+def test_the_machine_finds_a_fault_that_few_lives_show(quick: settings) -> None:
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(with_fault(StingyDesk), settings=quick)
+
+
+@pytest.mark.parametrize("desk", [Desk, StingyDesk])
+def test_a_life_of_the_machine_that_shows_that_fault(
+    desk: type[Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(money_machine, "event", str)  # Hypothesis takes none outside of its tests
+    intern, payer = next(iter(PAYERS.items()))
+    machine = with_fault(desk)()
+    machine.begin(600 * CREDIT, Fraction(1), 0.0, 0)
+    machine.limit(payer, 2 * CREDIT, None)
+    first = str(machine.admit(intern, 0, CREDIT, 0, free=False, open_ended=False))
+    machine.settle(first, CREDIT)
+    with pytest.raises(AssertionError) if desk is StingyDesk else nullcontext():
+        machine.admit(intern, 0, 2 * CREDIT, 0, free=False, open_ended=False)
+    machine.teardown()
