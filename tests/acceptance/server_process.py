@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.acceptance.canaries import PROVIDER_KEY, PROVIDER_KEY_NAME
+from tests.acceptance.forked import Forked
 from tollhouse.storage.migrator import upgrade
 from tollhouse.storage.urls import sqlite_url
 
@@ -196,7 +197,7 @@ def start_server(
         file.write_text(config, encoding="utf-8")
         command += ["--config", str(file)]
     with log.open("wb") as stderr:
-        process = subprocess.Popen(
+        process = _start(
             [*command, *args],
             cwd=tmp_path,
             env=clean_environment(env),
@@ -207,6 +208,15 @@ def start_server(
     server = ServerProcess(process, data_dir, log)
     server.wait_until_serving()
     return server
+
+
+def _start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a program; that of most tests without its imports."""
+    if tuple(command[: len(HEARD)]) == HEARD:
+        return Forked(command[len(HEARD) - 1 :], heard=True, **options)
+    if command[0] == str(TOLLHOUSE):
+        return Forked(command, **options)
+    return subprocess.Popen(command, **options)
 
 
 @cache

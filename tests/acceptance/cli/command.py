@@ -1,6 +1,6 @@
 """`tollhouse` as a user runs it, and a faster way for tests with many commands.
 
-tollhouse("keys", "list", ...)      the installed program, a process of its own
+tollhouse("keys", "list", ...)      the program, a process of its own: see `forked`
 CommandRunner().run("keys", ...)    the same entry point again and again in one other process,
                                     which saves a second of imports for each command, and the
                                     making of all others
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tests.acceptance.forked import Forked
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
 
 SECONDS = 60
@@ -43,17 +44,16 @@ class Done:
 
 
 def tollhouse(*args: str | Path, env: Mapping[str, str] | None = None) -> Done:
-    """Run the installed program in a clean environment."""
-    done = subprocess.run(
-        [TOLLHOUSE, *args],
-        env=clean_environment(env),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    """Run the program in a clean environment."""
+    command = [str(TOLLHOUSE), *map(str, args)]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Forked(command, env=clean_environment(env), **streams) as process:
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return Done(process.returncode, out.decode(), err.decode())
 
 
 _LOOP = """
