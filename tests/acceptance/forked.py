@@ -22,7 +22,10 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _MOST: Final = 200_000
 """Bytes of arguments and environment."""
@@ -74,6 +77,24 @@ class Forked(subprocess.Popen[bytes]):
                     self.returncode = _CODE.unpack(self._news.recv(_CODE.size))[0]
                     self._news.close()
         return self.returncode is not None
+
+
+def run_forked(
+    *args: str | Path, env: Mapping[str, str], given: bytes | None = None, seconds: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run `tollhouse` to its end, with nothing on its standard input unless it is `given`."""
+    streams = {
+        "stdin": subprocess.DEVNULL if given is None else subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
+    with Forked(["tollhouse", *map(str, args)], env=env, **streams) as process:
+        try:
+            out, err = process.communicate(given, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out.decode(), err.decode())
 
 
 @cache

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import resource
 import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
 from tests.acceptance.canaries import PLANTED
-from tests.acceptance.server_process import TOLLHOUSE, start_server
+from tests.acceptance.forked import run_forked
+from tests.acceptance.server_process import start_server
 from tollhouse.vault.envelope import new_key
 from tollhouse.vault.keys.symmetric import as_text, key_id
 
@@ -45,15 +45,8 @@ def house(tmp_path: Path) -> tuple[Path, str]:
 
 def refused(folder: Path, **environment: str) -> str:
     """Start on a folder, which has to be refused; return what was said."""
-    command = [str(TOLLHOUSE), "serve", "--data-dir", str(folder / "data"), "--port", "0"]
-    ended = subprocess.run(
-        command,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = ["serve", "--data-dir", folder / "data", "--port", "0"]
+    ended = run_forked(*command, env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment})
     assert ended.returncode == 2, ended.stderr
     return ended.stderr
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tests.acceptance.forked import Forked
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tests.acceptance.forked import run_forked
+from tests.acceptance.server_process import clean_environment
 
 SECONDS = 60
 
@@ -45,15 +45,8 @@ class Done:
 
 def tollhouse(*args: str | Path, env: Mapping[str, str] | None = None) -> Done:
     """Run the program in a clean environment."""
-    command = [str(TOLLHOUSE), *map(str, args)]
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with Forked(command, env=clean_environment(env), **streams) as process:
-        try:
-            out, err = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-    return Done(process.returncode, out.decode(), err.decode())
+    done = run_forked(*args, env=clean_environment(env), seconds=SECONDS)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 _LOOP = """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.cli.command import Done
+from tests.acceptance.forked import run_forked
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment, heed_ctrl_c
 from tests.chat_stand_in import (
     KEEP_ALIVE,
@@ -47,15 +48,10 @@ def chat(gateway: ChatStandIn, runner: CommandRunner) -> Chat:
 
 def piped(gateway: ChatStandIn, given: str | bytes, *args: str) -> Done:
     """Run it with something on standard input."""
-    done = subprocess.run(
-        [TOLLHOUSE, "intern", "chat", "ada", *args],
-        env=clean_environment(gateway.environment),
-        input=given.encode() if isinstance(given, str) else given,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    text = given.encode() if isinstance(given, str) else given
+    environment = clean_environment(gateway.environment)
+    done = run_forked("intern", "chat", "ada", *args, env=environment, given=text)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def lines(done: Done) -> list[dict[str, Any]]:

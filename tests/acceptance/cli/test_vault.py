@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,8 @@ import pytest
 
 from tests.acceptance.cli.command import CommandRunner, Done
 from tests.acceptance.cli.terminal import Terminal
+from tests.acceptance.forked import run_forked
 from tests.acceptance.server_process import (
-    TOLLHOUSE,
     ServerProcess,
     clean_environment,
     start_server,
@@ -64,15 +63,7 @@ class Vaults:
 
     def piped(self, text: str, *args: str) -> Done:
         """Run a command with this on its standard input."""
-        done = subprocess.run(
-            [TOLLHOUSE, "vault", *args],
-            env=clean_environment(self.env),
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        done = run_forked("vault", *args, env=clean_environment(self.env), given=text.encode())
         return hidden(Done(done.returncode, done.stdout, done.stderr))
 
 
