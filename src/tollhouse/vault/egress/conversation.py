@@ -163,7 +163,7 @@ class Conversation:
             check_host(hosts, self._way.target, self._way.default_port)
         asked = asked_in(request, path, self._named)
         outgoing = await self._way.prepare(asked)
-        redactor = self._redactor_for(outgoing)
+        redactor = await self._redactor_for(outgoing)
         host = await self._connected()
         exchange = Exchange(self._client, incoming, self._pace)
         goes_on = False
@@ -180,7 +180,7 @@ class Conversation:
                 self.host = None
         return goes_on
 
-    def _redactor_for(self, outgoing: Outgoing) -> Redactor | None:
+    async def _redactor_for(self, outgoing: Outgoing) -> Redactor | None:
         """Return what takes values out of the answer; None where there are none to take out.
 
         They are all that have gone out on this connection: a host may show what an earlier request
@@ -190,10 +190,11 @@ class Conversation:
             self._used(grant)
         new = set(outgoing.values) - self._values
         self._values |= new
-        if self._redactor is not None:
-            self._redactor = self._redactor.anew(new)
-        elif new:
-            self._redactor = Redactor(new)
+        known = self._redactor
+        if new:  # long values or many of them take tens of milliseconds
+            self._redactor = await asyncio.to_thread((known or Redactor(())).anew, new)
+        elif known is not None:
+            self._redactor = known.anew()
         return self._redactor
 
     async def _connected(self) -> Wire:

@@ -1,6 +1,7 @@
 """What of a host's answers reaches the client, on a connection that has held a value."""
 
 import asyncio
+import threading
 
 import pytest
 from structlog.testing import capture_logs
@@ -8,6 +9,7 @@ from structlog.testing import capture_logs
 from tests.integration.vault.egress.attacks.answers import SWITCH, UPGRADE
 from tests.integration.vault.egress.house import VALUE, Client, House
 from tests.waiting import until
+from tollhouse.kernel.redaction import forms_of
 from tollhouse.testing.raw_server import Peer, reply, say
 
 TOKEN = "Authorization: Bearer {{secret:token}}"
@@ -32,6 +34,23 @@ async def test_a_value_is_masked_in_the_answer_to_a_later_request(house: House) 
     _, _, body = await client.ask(house.head())
     assert VALUE.encode() in kept[0]
     assert kept[0].replace(VALUE.encode(), HIDDEN) == body
+
+
+async def test_what_is_to_be_masked_is_prepared_beside_the_loop(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[threading.Thread] = []
+
+    def recorded(value: str) -> frozenset[bytes]:
+        prepared.append(threading.current_thread())
+        return forms_of(value)
+
+    monkeypatch.setattr("tollhouse.kernel.redaction.forms_of", recorded)
+    client = await house.tunnel()
+    await client.ask(house.head(TOKEN))
+    await client.ask(house.head(TOKEN))
+    assert len(prepared) == 1
+    assert threading.current_thread() not in prepared
 
 
 async def test_an_answer_to_a_later_request_has_to_be_readable_too(house: House) -> None:
