@@ -1,9 +1,9 @@
-"""The engine: takes chunks as they get ready and has a driver work on them, a few at a time.
+"""The engine: leases the chunks of batches and has a driver run them, a few at a time.
 
-    ring, or a round's time is over ──> sweep ──> keep ──> lease ──> driver.run
-                                                                     (its place is free again)
+    doorbell, or `round_seconds` are over ──> sweep ──> keep leases ──> lease a chunk ──> driver.run
 
-One fault of a chunk's run costs its lease and no more: it is taken again when that runs out.
+If the run of a chunk fails, the engine logs that and goes on; the chunk is leased again once its
+lease has expired.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from tollhouse.batches.sweeper import Sweeper
 
 _STORE_SECONDS = 1.0
-"""How long what is done may take at least to be stored."""
+"""The shortest time that a stop allows for storing the results of items that have ended."""
 _CANCEL_SECONDS = 0.5
 _MOST_PLACES = 8
-"""How many times as many chunks may be at work as there are places: they take memory."""
+"""How many chunks may run at once for each place. Each takes memory."""
 _STOPPING = ""
-"""Rings for nobody's batch: the engine is to look at itself."""
+"""Rung by `stop`, so that the engine does not wait for the end of its round. No batch's id."""
 _log = structlog.get_logger(__name__)
 
 
 class Engine:
-    """Works on chunks in the background."""
+    """Runs chunks in the background."""
 
     def __init__(  # noqa: PLR0913 - the composition root builds it once
         self,
@@ -45,12 +45,12 @@ class Engine:
         """Take what it needs; nothing runs before `start`.
 
         Args:
-            books: Leases.
-            driver: Works on chunks.
-            doorbell: Says that there may be some.
-            sweeper: Looks after what nobody works on.
-            places: How many chunks are worked on at once, unless accounts would wait for others.
-            round_seconds: How long no ring is needed for it to look.
+            books: Leases chunks.
+            driver: Runs a chunk.
+            doorbell: Rings when a batch may have a chunk to run.
+            sweeper: Ends expired batches, and removes what nobody needs any more.
+            places: How many chunks run at once; `_fill` tells when there are more.
+            round_seconds: After how long the engine looks for chunks without a ring.
         """
         self._books = books
         self._driver = driver
@@ -64,15 +64,17 @@ class Engine:
         self._keeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the background tasks."""
         if self._task is None:
             self._task = asyncio.create_task(self._rounds(), name="batch-engine")
             self._keeper = asyncio.create_task(self._keep(), name="batch-leases")
 
     async def stop(self, seconds: float) -> None:
-        """Let items under way finish for so many seconds; hand everything else back.
+        """Stop: wait for running items, and give the leases of all others back.
 
-        What cannot be stored or handed back within as long again is given up: it is run again.
+        Args:
+            seconds: How long running items may take to end. Storing their results and giving leases
+                back may take as long again. What is not stored by then is run again later.
         """
         self._stopping = True
         if self._task is None or self._keeper is None:
@@ -90,7 +92,7 @@ class Engine:
         while not self._stopping:
             try:
                 await self._sweeper.sweep()
-                # Ours before anybody's: the database may have been away until now.
+                # Before new leases: ours may be about to expire if the database was away.
                 await self._driver.keep()
                 await self._fill()
             except Exception as error:  # noqa: BLE001 - the edge: the next round tries again
@@ -99,7 +101,7 @@ class Engine:
                 self._driver.notice(batch_id)
 
     async def _keep(self) -> None:
-        """Keep the leases of what is under way, also while a round lasts long."""
+        """Renew the leases of running chunks, also while a round takes long."""
         while True:
             await asyncio.sleep(self._round_seconds)
             try:
@@ -108,10 +110,10 @@ class Engine:
                 _log.error("batch_leases_not_kept", error=type(error).__name__)
 
     async def _fill(self) -> None:
-        """Take chunks for every free place.
+        """Lease a chunk for every free place, and run it.
 
-        Where there is none, an account still gets one for a model of which none of its chunks is
-        at work: it does not wait for the slow providers of others.
+        When no place is free, an account may still run one chunk for each model that none of its
+        running chunks uses, so that it does not wait for other accounts' slow providers.
         """
         while len(self._runs) < _MOST_PLACES * self._places and not self._stopping:
             leased = await self._books.lease(only_idle=len(self._runs) >= self._places)

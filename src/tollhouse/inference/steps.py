@@ -1,8 +1,9 @@
-"""The steps of a request that take time as its body is long, each where it holds up nobody.
+"""The steps of a request whose time grows with its body, on the event loop or in a worker process.
 
-What is small is done at once; what is large is done by a worker, with the same functions. A worker
-gets the body as it came and returns what the gateway needs of it: the call without what is said,
-then the body for a provider. It keeps nothing, so any worker can do the next step.
+A small body is handled on the loop. A large one would block the loop for others, so a worker handles
+it with the same functions. It gets the body as the client sent it, and returns what the gateway
+needs: first the call without its texts, then the body for a provider. It keeps nothing in between,
+so each step can go to any worker.
 """
 
 from __future__ import annotations
@@ -38,31 +39,31 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 LARGE: Final = 256 * 1024
-"""Bytes of a body from which on a worker reads it. A body of this size takes some 20 ms at most."""
+"""Bytes; a larger body goes to a worker. One of this size takes about 20 ms at most."""
 
 
 class Steps:
-    """Does each step here or in a worker."""
+    """Does each step on the event loop or in a worker, depending on the size of the body."""
 
     def __init__(self, pool: Pool | None = None) -> None:
-        """Take the workers; without any, everything is done here."""
+        """Take the workers; without them every step is done on the event loop."""
         self._pool = pool
 
     async def read(
         self, spoken: Format, arrived: Arrived, subject: Subject, said: Attribution, now: Now
     ) -> Call:
-        """Return what a request asks for, once the caller's policies let its words pass.
+        """Parse a request, and check its texts against the caller's policies.
 
         Args:
-            spoken: Its format.
+            spoken: The request's format.
             arrived: The request.
-            subject: Who asks, and pays.
-            said: What its headers say of the program that sent it.
+            subject: The key that asks, whose account pays.
+            said: The program that sent it, according to its headers.
             now: When it came.
 
         Raises:
-            Invalid: It is not of its format, or says of routing what makes no sense.
-            Forbidden: It holds what a policy does not let pass.
+            Invalid: It does not follow its format, or its routing preferences make no sense.
+            Forbidden: A policy forbids what it contains.
         """
         if self._pool is None or len(arrived.body) <= LARGE:
             return _read(spoken, arrived, subject, said, now)
@@ -74,10 +75,10 @@ class Steps:
         return replace(call, subject=subject)
 
     async def ask(self, call: Call, way: Way) -> tuple[Relay, bytes]:
-        """Return what relays the reply, and the body for an endpoint's provider.
+        """Return the body to send to an endpoint's provider, and the relay for its reply.
 
         Raises:
-            Invalid: The request cannot be put into the provider's dialect.
+            Invalid: The request cannot be translated into the provider's dialect.
         """
         if call.large is None or self._pool is None:
             return way.relay, way.relay.ask(way.endpoint)
@@ -88,25 +89,25 @@ class Steps:
         )
 
     async def limit(self, call: Call, output_tokens: int) -> Call:
-        """Return a call with a limit of output, as if the request had set it."""
+        """Return the call with an output limit, as if the request had set `max_tokens`."""
         if call.large is None or self._pool is None:
             return call.limited(output_tokens)
         return await self._pool.run(call.subject.account_id, _limit_large, call, output_tokens)
 
     async def whole(self, owner: str, relay: Relay, body: bytes) -> Whole:
-        """Read a provider's whole reply; see `Relay.whole`."""
+        """Parse a provider's reply that is not streamed; see `Relay.whole`."""
         if len(body) > LARGE and self._pool is not None:
             relay = relay.told()
             try:
                 return await self._pool.run(owner, _read_reply, relay, body)
             except WorkerGone:
-                pass  # the provider has done its work: late is better than never
+                pass  # the reply is paid for, so it is parsed here although that blocks the loop
         return relay.whole(body)
 
     async def render(
         self, owner: str, whole: Whole, identity: ReplyIdentity, charge: Charge
     ) -> bytes:
-        """Return the client's body of a whole reply."""
+        """Return the body that the client gets for a reply that is not streamed."""
         if isinstance(whole, _LargeReply) and self._pool is not None:
             try:
                 return await self._pool.run(
@@ -117,7 +118,7 @@ class Steps:
         return whole.render(identity, charge)
 
     async def question(self, call: Call, generation_id: str) -> bytes:
-        """Return what guardrails are asked about a request; see `verdicts.question`."""
+        """Return the body that is sent to guardrails; see `verdicts.question`."""
         subject, dialect, large = call.subject, call.relays[0].dialect, call.large
         if large is None or self._pool is None:
             return question(subject, call.request, dialect, generation_id)
@@ -132,7 +133,7 @@ class Steps:
         )
 
     async def excerpt(self, call: Call) -> str:
-        """Return what a request says last; see `access.excerpt`."""
+        """Return a short excerpt of the last message; see `access.excerpt`."""
         if call.large is None or self._pool is None:
             return access.excerpt(call.request.fields)
         return await self._pool.run(
@@ -146,28 +147,28 @@ class Steps:
         function: Callable[..., R],
         *arguments: Any,  # noqa: ANN401
     ) -> R:
-        """Call a function of a module that takes time as a body is long.
+        """Call a function whose time grows with a body, in a worker if the body is large.
 
         Args:
-            owner: The account whose turn it takes.
+            owner: The account; accounts take turns at the workers.
             size: Bytes of the body.
-            function: What is called; without a state of its own.
-            arguments: Its arguments.
+            function: A function of a module, without state, because it may run in another process.
+            arguments: Its arguments, which can be pickled.
 
         Raises:
-            WorkerGone: The worker did not answer.
+            WorkerGone: The worker ended before it answered.
         """
         if self._pool is None or size <= LARGE:
             return function(*arguments)
         return await self._pool.run(owner, function, *arguments)
 
     async def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         if self._pool is not None:
             await self._pool.close()
 
 
-# What a worker does
+# The functions that a worker calls
 
 
 def _read(spoken: Format, arrived: Arrived, subject: Subject, said: Attribution, now: Now) -> Call:
@@ -184,7 +185,7 @@ def _read_large(
 
 
 def told(call: Call, spoken: Format, arrived: Arrived) -> Call:
-    """Return a call of a large body without what is said, and with what was found in that."""
+    """Return the call of a large body without its texts, with their weight and number of images."""
     call = replace(call, with_limit=_unread)
     large = Large(spoken, arrived, demand(call.request), count_images(call.request))
     parsed = call.preferences.require_parameters
@@ -216,7 +217,7 @@ def _told(relay: Relay, *, parsed: bool) -> Relay:
     try:
         return relay.told(parsed=parsed)
     except Invalid:
-        return relay.told()  # it cannot say what is asked, and will say so again
+        return relay.told()  # `ask` raises the same error for each endpoint of this dialect
 
 
 def _ask_large(
@@ -240,11 +241,11 @@ def _excerpt_large(body: bytes) -> str:
 
 
 def read_count(body: bytes, policies: Sequence[AccessPolicy]) -> MessagesRequest:
-    """Return a request whose tokens are to be counted, without what is said.
+    """Parse a request to count tokens, and return it without its texts.
 
     Raises:
-        Invalid: It is none.
-        Forbidden: It holds what a policy does not let pass.
+        Invalid: It does not follow its format.
+        Forbidden: A policy forbids what it contains.
     """
     request = parse_messages(body)
     if policies:
@@ -253,18 +254,18 @@ def read_count(body: bytes, policies: Sequence[AccessPolicy]) -> MessagesRequest
 
 
 def ask_count(body: bytes, endpoint: Endpoint) -> bytes:
-    """Return the body with which an endpoint's provider is asked to count."""
+    """Return the body that asks an endpoint's provider to count tokens."""
     return render_count(parse_messages(body), endpoint)
 
 
 def question_count(body: bytes, subject: Subject, dialect: Dialect) -> bytes:
-    """Return what guardrails are asked about a request whose tokens are to be counted."""
+    """Return the body that is sent to guardrails about a request to count tokens."""
     return question(subject, parse_messages(body), dialect, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _LargeReply:
-    """A whole reply that was read, and is read again where the client's body is made from it."""
+    """What a worker found in a large reply; `render` parses the body again for its texts."""
 
     relay: Relay
     body: bytes
