@@ -1,7 +1,7 @@
 """The steps of a request whose time grows with its body, on the event loop or in a worker process.
 
-A small body is handled on the loop. A large one would block the loop for others, so a worker handles
-it with the same functions. It gets the body as the client sent it, and returns what the gateway
+A small body is handled on the loop. A large one would block the loop, so a worker handles it with
+the same functions. It gets the body as the client sent it, and returns what the gateway
 needs: first the call without its texts, then the body for a provider. It keeps nothing in between,
 so each step can go to any worker.
 """
