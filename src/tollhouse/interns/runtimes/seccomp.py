@@ -65,6 +65,8 @@ _TIOCSTI: Final = 0x5412
 _TIOCLINUX: Final = 0x541C
 _PERSONALITY_QUERY: Final = 0xFFFFFFFF
 _RLIMIT_FSIZE: Final = 1
+_GIVES_SPACE_BACK: Final = 0x02 | 0x08
+"""FALLOC_FL_PUNCH_HOLE and FALLOC_FL_COLLAPSE_RANGE."""
 _NETLINK: Final = 16
 _NETLINK_ROUTE: Final = 0
 _TYPE_BITS: Final = 0xF
@@ -162,6 +164,11 @@ def _prlimit() -> list[Instruction]:
     return [load(low(1)), *if_equal(_RLIMIT_FSIZE, *asks_only), allow()]
 
 
+def _fallocate() -> list[Instruction]:
+    # What reserves space takes a whole disk before anybody can look. A library writes instead.
+    return [load(low(1)), *if_any_bit(_GIVES_SPACE_BACK, allow()), refuse(errno.EOPNOTSUPP)]
+
+
 _RULES: Final[Mapping[str, list[Instruction]]] = {
     "clone": _clone(),
     "ioctl": _ioctl(),
@@ -170,4 +177,5 @@ _RULES: Final[Mapping[str, list[Instruction]]] = {
     "socketpair": _socketpair(),
     "setrlimit": _setrlimit(),
     "prlimit64": _prlimit(),
+    "fallocate": _fallocate(),
 }

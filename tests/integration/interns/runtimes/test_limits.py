@@ -141,6 +141,24 @@ async def test_a_disk_filler_is_stopped_loses_nothing_and_may_go_on_after_deleti
     assert (inside.workspace / "after").read_text() == "written"
 
 
+async def test_space_is_taken_by_writing_and_never_reserved(boxes: Sandboxes) -> None:
+    def reserve() -> list[object]:
+        told: list[object] = []
+        with Path("file").open("wb") as file:
+            libc = ctypes.CDLL(None, use_errno=True)
+            size = ctypes.c_long(1 << 20)
+            told.append(libc.fallocate(file.fileno(), 0, ctypes.c_long(0), size))
+            told.append(ctypes.get_errno() == errno.EOPNOTSUPP)
+            os.posix_fallocate(file.fileno(), 0, 1 << 20)  # the library writes instead
+            told.append(os.fstat(file.fileno()).st_size)
+            punch = 0x02 | 0x01
+            told.append(libc.fallocate(file.fileno(), punch, ctypes.c_long(0), size))
+            told.append(os.fstat(file.fileno()).st_blocks)
+        return told
+
+    assert await boxes.ask(reserve) == [-1, True, 1 << 20, 0, 0]
+
+
 async def test_processor_time_is_limited(boxes: Sandboxes, bubblewrap: BubblewrapRuntime) -> None:
     def spin() -> None:
         Path(".answer").write_text("0")

@@ -127,6 +127,14 @@ def test_the_largest_size_of_files_is_asked_for_and_never_set(machine: str) -> N
         assert call(machine, "prlimit64", 0, 1, pointer) == errno.EPERM
 
 
+def test_space_of_files_is_given_back_and_never_reserved(machine: str) -> None:
+    allocate, keep_size, punch_hole, collapse, zero = 0, 1, 2, 8, 16
+    for mode in (allocate, keep_size, zero, zero | keep_size):
+        assert call(machine, "fallocate", 3, mode) == errno.EOPNOTSUPP
+    for mode in (punch_hole | keep_size, collapse):
+        assert call(machine, "fallocate", 3, mode) == ALLOWED
+
+
 def test_no_number_stands_twice(machine: str) -> None:
     numbers = MACHINES[machine].numbers
     assert len(set(numbers.values())) == len(numbers)
