@@ -25,6 +25,7 @@ interns:
   cpu_percent: 100
   disk_bytes: 16777216
   open_files: 128
+  files: 1000
 """
 
 
@@ -79,6 +80,14 @@ def test_a_full_workspace_takes_no_more_until_something_is_deleted(rooms: Rooms)
     rooms.output("ada", "rm f*")
     until({200, 201})
     rooms.suspend(intern)
+
+
+def test_a_workspace_of_more_names_than_it_may_have_is_suspended_and_archived(rooms: Rooms) -> None:
+    intern = rooms.run()
+    rooms.output("ada", "for n in $(seq 1500); do : > e$n; done")
+    rooms.suspend(intern)
+    assert rooms.ask("DELETE", f"/interns/{intern}").status_code == 202
+    assert rooms.until(intern, {"destroy_failed", None}) is None
 
 
 def test_a_thousand_connections_take_the_way_out_from_nobody_for_long(rooms: Rooms) -> None:

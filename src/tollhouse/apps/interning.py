@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.apps.archiving import build_archives
 from tollhouse.identity.intern_keys import InternKeys
+from tollhouse.interns.archives import Archives
 from tollhouse.interns.chat.pace import ChatPace
 from tollhouse.interns.chat.service import ChatService
 from tollhouse.interns.context import Context, Rules
@@ -133,10 +133,9 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         sandboxes=Sandboxes(folder.interns / "run", egressing.egress, doors),
         workspaces=Workspaces(
             folder.interns,
-            build_archives(settings, blobs, core.ids, core.clock),
+            Archives(blobs, core.ids, core.clock),
             machine_name(folder.interns, core.ids),
             settings.first_user,
-            settings.files,
         ),
         logs=logs,
         paces=Paces(

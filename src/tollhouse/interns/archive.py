@@ -24,7 +24,7 @@ import tarfile
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from tollhouse.interns.holes import FileChanged, extents, read_at
-from tollhouse.interns.tree import ANY_NUMBER, KEPT_MODE, is_base, walk
+from tollhouse.interns.tree import KEPT_MODE, is_base, walk
 from tollhouse.kernel.compression import zstd
 
 if TYPE_CHECKING:
@@ -57,23 +57,19 @@ class ArchiveBroken(Exception):
     """What should be the archive of a workspace is none, or is cut off."""
 
 
-def pack(
-    folder: Path, most: int = ANY_NUMBER, alive: Callable[[], None] = lambda: None
-) -> Iterator[bytes]:
+def pack(folder: Path, alive: Callable[[], None] = lambda: None) -> Iterator[bytes]:
     """Yield the archive of a workspace.
 
     Args:
         folder: The workspace.
-        most: Names that it may hold.
         alive: Called again and again while it goes on.
 
     Raises:
-        TreeTooLarge: It holds more names.
         OSError: Something cannot be read, or was changed meanwhile: there is no archive.
     """
     compressor = zstd.ZstdCompressor(LEVEL)
     packer = _Packer(_unused(folder))
-    for entry in walk(folder, strict=True, most=most):
+    for entry in walk(folder, strict=True):
         for piece in packer.packed(entry):
             alive()
             if packed := compressor.compress(piece):

@@ -43,10 +43,6 @@ _CLEAN_SECONDS: Final = 10.0
 _log = structlog.get_logger(__name__)
 
 
-class ArchiveTooLarge(Exception):
-    """It has more bytes than an archive may have."""
-
-
 class ArchiveDamaged(Exception):
     """What is stored is not what was written."""
 
@@ -77,25 +73,22 @@ class Archive(msgspec.Struct, frozen=True):
 class Archives:
     """The archives of workspaces."""
 
-    def __init__(self, blobs: Blobs, ids: IdSource, clock: Clock, most_bytes: int) -> None:
+    def __init__(self, blobs: Blobs, ids: IdSource, clock: Clock) -> None:
         """Take what stores them.
 
         Args:
             blobs: The store.
             ids: Names attempts.
             clock: For when they were made.
-            most_bytes: Of one archive.
         """
         self._blobs = blobs
         self._ids = ids
         self._clock = clock
-        self._most = most_bytes
 
     async def store(self, intern: Intern, content: AsyncIterator[bytes]) -> None:
         """Store the archive of an intern, in the place of what was stored of it before.
 
         Raises:
-            ArchiveTooLarge: It has too many bytes; nothing of it is left.
             BlobsUnavailable: The store fails.
             Exception: Whatever the content raises; nothing of it is left.
         """
@@ -161,8 +154,6 @@ class Archives:
         digest, pieces, size = sha256(), 0, 0
         async for piece in _joined(content):
             size += len(piece)
-            if size > self._most:
-                raise ArchiveTooLarge
             digest.update(piece)
             await self._blobs.put(_piece(folder, pieces), piece)
             pieces += 1

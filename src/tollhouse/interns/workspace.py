@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tollhouse.interns.holes import blocks
-from tollhouse.interns.tree import ANY_NUMBER, KEPT_MODE, walk
+from tollhouse.interns.tree import KEPT_MODE, walk
 from tollhouse.kernel.folders import sync_folder
 
 if TYPE_CHECKING:
@@ -63,13 +63,7 @@ def give_all(folder: Path, user: int) -> None:
     os.chown(folder, user, user, follow_symlinks=False)
 
 
-def digest(
-    folder: Path,
-    most: int = ANY_NUMBER,
-    alive: Callable[[], None] = _still,
-    *,
-    flush: bool = False,
-) -> str:
+def digest(folder: Path, alive: Callable[[], None] = _still, *, flush: bool = False) -> str:
     """Return the SHA-256 of what is in a workspace, in hexadecimal.
 
     It covers paths, kinds, modes, what links say and what files hold; not owners and times, and
@@ -79,16 +73,14 @@ def digest(
 
     Args:
         folder: The workspace.
-        most: Names that it may hold.
         alive: Called again and again while it goes on.
         flush: Whether all of it is to be on the disk when this returns.
 
     Raises:
-        TreeTooLarge: It holds more names.
         OSError: The folder is missing, or was changed meanwhile.
     """
     total, contents = hashlib.sha256(), _Contents(alive, flush=flush)
-    for entry in walk(folder, most=most):
+    for entry in walk(folder):
         alive()
         mode = entry.status.st_mode
         if stat.S_ISSOCK(mode):

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tollhouse.interns.archives import Archives
     from tollhouse.interns.types import Intern
 
-MOST_FILES: Final = 1_000_000
-"""Files and folders of one workspace, where the settings say nothing else."""
 _ASIDE: Final = ".gone-"
 """Between the id of an intern and when its workspace was put aside, in seconds of Unix time."""
 _ASIDE_SECONDS: Final = 7 * 24 * 60 * 60
@@ -48,7 +46,6 @@ class Workspaces:
         archives: Archives,
         machine: str,
         first_user: int,
-        most_files: int = MOST_FILES,
     ) -> None:
         """Take where they are.
 
@@ -57,13 +54,11 @@ class Workspaces:
             archives: Where archives go.
             machine: The name of this machine, which its interns are bound to.
             first_user: Where the server may choose as whom a sandbox runs, intern 1 is this user.
-            most_files: Files and folders that one may hold.
         """
         self.machine = machine
         self._files = root / "files"
         self._archives = archives
         self._first_user = first_user
-        self._most = most_files
         self._walker = Walker()
 
     def user(self, number: int) -> int:
@@ -101,7 +96,7 @@ class Workspaces:
             WalkBroken: Reading them ended without an end.
             OSError: They cannot be read, or flushed.
         """
-        return await self._walker.digest(self.path(intern_id), self._most, alive, flush=flush)
+        return await self._walker.digest(self.path(intern_id), alive, flush=flush)
 
     async def archive(self, intern: Intern, alive: Callable[[], None]) -> None:
         """Store a copy of a workspace that outlives it; nothing where it has none.
@@ -113,14 +108,13 @@ class Workspaces:
         Raises:
             WalkRefused: Its files are too many.
             WalkBroken: Reading them ended without an end.
-            ArchiveTooLarge: There is more than an archive may hold.
             BlobsUnavailable: The store fails.
             OSError: The files cannot be read.
         """
         path = self.path(intern.id)
         if not path.exists():
             return
-        async with aclosing(self._walker.pack(path, self._most, alive)) as content:
+        async with aclosing(self._walker.pack(path, alive)) as content:
             await self._archives.store(intern, content)
 
     async def retire(self, intern_id: str) -> None:

@@ -177,7 +177,7 @@ class Machine:
         self.doors = Doors()
         egress: Any = self.egress
         ids = self.agency.context.ids
-        archives = Archives(self.blobs, ids, self.agency.clock, 1 << 30)
+        archives = Archives(self.blobs, ids, self.agency.clock)
         self.sandboxes = Sandboxes(self.folder / "run", egress, self.doors)
         tools = Tools(
             runtime=self.runtime,

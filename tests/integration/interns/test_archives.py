@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from tests.integration.interns.agency import Agency
-from tollhouse.interns.archives import ArchiveDamaged, Archives, ArchiveTooLarge
+from tollhouse.interns.archives import ArchiveDamaged, Archives
 from tollhouse.interns.types import Intern
 from tollhouse.storage.blobs.port import BlobsUnavailable
 from tollhouse.testing.memory_blobs import MemoryBlobs
@@ -18,7 +18,7 @@ def blobs() -> MemoryBlobs:
 
 @pytest.fixture
 def archives(agency: Agency, blobs: MemoryBlobs) -> Archives:
-    return Archives(blobs, agency.context.ids, agency.clock, 3 * _PIECE)
+    return Archives(blobs, agency.context.ids, agency.clock)
 
 
 @pytest.fixture
@@ -77,14 +77,6 @@ async def test_a_store_that_fails_at_the_end_has_no_archive(
     with pytest.raises(BlobsUnavailable):
         await archives.store(intern, content(b"a"))
     assert await archives.list() == []
-    assert blobs.blobs == {}
-
-
-async def test_one_that_is_too_large_is_no_archive(
-    archives: Archives, intern: Intern, blobs: MemoryBlobs
-) -> None:
-    with pytest.raises(ArchiveTooLarge):
-        await archives.store(intern, content(*[b"a" * _PIECE] * 4))
     assert blobs.blobs == {}
 
 

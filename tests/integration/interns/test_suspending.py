@@ -10,7 +10,7 @@ import pytest
 from tests.loop_time import LoopTime
 from tests.waiting import happened
 from tollhouse.interns.lifecycle import FAILED, RUNS, STOPPED
-from tollhouse.interns.types import Operation, Status
+from tollhouse.interns.types import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,20 +82,6 @@ async def test_folders_nested_deep_keep_nobody_from_suspending_it(machine: Machi
     machine.workspaces.path(intern.id).joinpath(*["d"] * 300).mkdir(parents=True)
     await machine.ask(Operation.SUSPEND, intern)
     assert (await machine.agency.get(intern.id)).state == STOPPED
-
-
-async def test_a_suspension_says_that_there_are_too_many_files(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine.workspaces, "_most", 3)
-    intern = await machine.running()
-    for number in range(4):
-        (machine.workspaces.path(intern.id) / f"file-{number}").touch()
-    with pytest.raises(Exception, match="it holds more than 3 files and folders"):
-        await machine.ask(Operation.SUSPEND, intern)
-    await machine.ask(Operation.DELETE, intern)
-    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
-    assert "it holds more than 3 files and folders" in str(failed.last_failure_message)
 
 
 async def test_a_suspension_that_goes_on_is_not_ended(

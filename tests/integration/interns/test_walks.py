@@ -17,8 +17,6 @@ from tollhouse.interns.walks import walker as walker_module
 from tollhouse.interns.walks.walker import WalkBroken, Walker, WalkRefused
 from tollhouse.interns.workspace import digest
 
-_MANY = 1_000_000
-
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
@@ -70,16 +68,14 @@ def opened_by(process: int) -> int:
 
 
 async def test_a_walk_finds_what_this_process_would(workspace: Path, walker: Walker) -> None:
-    assert await walker.digest(workspace, _MANY, nobody) == digest(workspace)
-    assert await walker.digest(workspace, _MANY, nobody, flush=True) == digest(workspace)
-    assert await walker.measure(workspace, _MANY, [os.getpid()], nobody) == measure(
-        workspace, _MANY
-    )
-    assert await all_of(walker.pack(workspace, _MANY, nobody)) == b"".join(pack(workspace))
+    assert await walker.digest(workspace, nobody) == digest(workspace)
+    assert await walker.digest(workspace, nobody, flush=True) == digest(workspace)
+    assert await walker.measure(workspace, [os.getpid()], nobody) == measure(workspace, 10)
+    assert await all_of(walker.pack(workspace, nobody)) == b"".join(pack(workspace))
 
 
 async def test_a_walk_that_is_over_has_no_process(workspace: Path, walker: Walker) -> None:
-    await walker.digest(workspace, _MANY, nobody)
+    await walker.digest(workspace, nobody)
     assert walks() == []
 
 
@@ -87,7 +83,7 @@ async def test_a_walk_that_nobody_waits_for_is_killed(
     workspace: Path, walker: Walker, digests_by: Callable[[str], None]
 ) -> None:
     digests_by("import time; time.sleep(600)")
-    walking = asyncio.create_task(walker.digest(workspace, _MANY, nobody))
+    walking = asyncio.create_task(walker.digest(workspace, nobody))
     await until_walking()
     walking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -99,7 +95,7 @@ async def test_a_walk_that_is_cancelled_while_it_starts_has_no_process(
     large: Path, walker: Walker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SlowStart(monkeypatch)
-    walking = asyncio.create_task(walker.digest(large, _MANY, nobody))
+    walking = asyncio.create_task(walker.digest(large, nobody))
     await happened(slow.begun)
     walking.cancel()
     slow.may_go_on.set()
@@ -109,7 +105,7 @@ async def test_a_walk_that_is_cancelled_while_it_starts_has_no_process(
 
 
 async def test_a_walk_past_its_deadline_is_killed(large: Path, walker: Walker) -> None:
-    packing = walker.pack(large, _MANY, nobody)
+    packing = walker.pack(large, nobody)
     await anext(packing)
     (process,) = walks()
     os.kill(process, signal.SIGSTOP)
@@ -121,7 +117,7 @@ async def test_a_walk_past_its_deadline_is_killed(large: Path, walker: Walker) -
 async def test_an_archive_that_nobody_draws_any_more_ends_its_walk(
     large: Path, walker: Walker
 ) -> None:
-    packing = walker.pack(large, _MANY, nobody)
+    packing = walker.pack(large, nobody)
     await anext(packing)
     assert len(walks()) == 1
     await packing.aclose()
@@ -129,7 +125,7 @@ async def test_an_archive_that_nobody_draws_any_more_ends_its_walk(
 
 
 async def test_a_walk_that_was_killed_has_no_end(large: Path, walker: Walker) -> None:
-    packing = walker.pack(large, _MANY, nobody)
+    packing = walker.pack(large, nobody)
     await anext(packing)
     os.kill(walks()[0], signal.SIGKILL)
     with pytest.raises(WalkBroken):
@@ -138,7 +134,7 @@ async def test_a_walk_that_was_killed_has_no_end(large: Path, walker: Walker) ->
 
 async def test_only_so_many_walk_at_a_time(large: Path) -> None:
     walker = Walker(at_once={"pack": 2})
-    packing = [walker.pack(large, _MANY, nobody) for _ in range(4)]
+    packing = [walker.pack(large, nobody) for _ in range(4)]
     drawing = [asyncio.create_task(anext(each)) for each in packing]
     done, waiting = await asyncio.wait(drawing[:2])
     assert (len(done), waiting, len(walks())) == (2, set(), 2)
@@ -155,10 +151,10 @@ async def test_only_so_many_walk_at_a_time(large: Path) -> None:
 async def test_who_waits_for_a_turn_goes_on(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walker_module, "_TURN_SECONDS", 0.01)
     walker = Walker(at_once={"pack": 1})
-    first = walker.pack(large, _MANY, nobody)
+    first = walker.pack(large, nobody)
     await anext(first)
     alive = asyncio.Event()
-    second = walker.pack(large, _MANY, alive.set)
+    second = walker.pack(large, alive.set)
     waiting = asyncio.create_task(anext(second))
     await happened(alive)
     assert not waiting.done()
@@ -170,10 +166,10 @@ async def test_who_waits_for_a_turn_goes_on(large: Path, monkeypatch: pytest.Mon
 async def test_who_has_waited_longest_is_next(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walker_module, "_TURN_SECONDS", 0.1)
     walker = Walker(at_once={"pack": 1})
-    first = walker.pack(large, _MANY, nobody)
+    first = walker.pack(large, nobody)
     await anext(first)
     alive = asyncio.Event()
-    longest, shorter = walker.pack(large, _MANY, alive.set), walker.pack(large, _MANY, nobody)
+    longest, shorter = walker.pack(large, alive.set), walker.pack(large, nobody)
     waiting = asyncio.create_task(anext(longest))
     await asyncio.sleep(0)
     monkeypatch.setattr(walker_module, "_TURN_SECONDS", 600)
@@ -190,26 +186,17 @@ async def test_who_has_waited_longest_is_next(large: Path, monkeypatch: pytest.M
 
 async def test_who_waits_for_a_turn_no_more_takes_none(large: Path) -> None:
     walker = Walker(at_once={"pack": 1})
-    first = walker.pack(large, _MANY, nobody)
+    first = walker.pack(large, nobody)
     await anext(first)
-    waiting = asyncio.create_task(anext(walker.pack(large, _MANY, nobody)))
+    waiting = asyncio.create_task(anext(walker.pack(large, nobody)))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await first.aclose()
     for _ in range(2):
-        next_one = walker.pack(large, _MANY, nobody)
+        next_one = walker.pack(large, nobody)
         await anext(next_one)
         await next_one.aclose()
-
-
-async def test_a_workspace_of_too_many_names_is_refused(workspace: Path, walker: Walker) -> None:
-    for number in range(10):
-        (workspace / f"file-{number}").touch()
-    with pytest.raises(WalkRefused, match="more than 5 files and folders"):
-        await walker.digest(workspace, 5, nobody)
-    with pytest.raises(WalkRefused, match="more than 5 files and folders"):
-        await all_of(walker.pack(workspace, 5, nobody))
 
 
 async def test_a_walk_has_no_more_memory_than_it_may(workspace: Path) -> None:
@@ -217,14 +204,14 @@ async def test_a_walk_has_no_more_memory_than_it_may(workspace: Path) -> None:
         (workspace / f"{number:0200}").touch()
     walker = Walker(memory_bytes=1024 * 1024)  # beyond what Python has by then
     with pytest.raises(WalkRefused, match="too many, or their names too long"):
-        await walker.digest(workspace, _MANY, nobody)
+        await walker.digest(workspace, nobody)
 
 
 async def test_a_workspace_that_is_missing_is_an_error_of_the_system(
     tmp_path: Path, walker: Walker
 ) -> None:
     with pytest.raises(FileNotFoundError):
-        await walker.digest(tmp_path / "missing", _MANY, nobody)
+        await walker.digest(tmp_path / "missing", nobody)
 
 
 async def test_one_that_changes_all_the_time_has_a_digest_or_an_error(
@@ -245,7 +232,7 @@ async def test_one_that_changes_all_the_time_has_a_digest_or_an_error(
     changing = asyncio.create_task(change())
     for _ in range(5):
         try:
-            assert len(await walker.digest(workspace, _MANY, nobody)) == 64
+            assert len(await walker.digest(workspace, nobody)) == 64
         except OSError:
             continue
     going_on.set()
@@ -263,11 +250,11 @@ async def test_who_does_not_keep_to_the_protocol_is_not_believed(
 ) -> None:
     digests_by(f"import os; os.write(1, {said!r})")
     with pytest.raises(WalkBroken):
-        await Walker().digest(workspace, _MANY, nobody)
+        await Walker().digest(workspace, nobody)
 
 
 def test_a_walk_ends_when_its_server_is_gone(large: Path) -> None:
-    order = f'{{"folder": "{large}", "most": 1000, "memory_bytes": 536870912}}'
+    order = f'{{"folder": "{large}", "memory_bytes": 536870912}}'
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "tollhouse.interns.walks.pack", order],
         stdout=subprocess.PIPE,
@@ -282,7 +269,7 @@ async def test_a_walk_knows_nothing_of_the_server(
     large: Path, walker: Walker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOLLHOUSE_SECRET", "do not pass on")
-    packing = walker.pack(large, _MANY, nobody)
+    packing = walker.pack(large, nobody)
     await anext(packing)
     (process,) = walks()
     assert b"do not pass on" not in environment_of(process)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,7 @@ from tollhouse.vault.egress.environment import environment, gateway_environment
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from pathlib import PurePath
 
     from tollhouse.interns.runtimes.base import Launch
@@ -30,6 +30,7 @@ _TAIL_BYTES: Final = 8192
 _SAYING_SECONDS: Final = 3.0
 """A process that was cut off from those that were killed may hold on to its end for ever."""
 _LOOPBACK: Final = "127.0.0.1"
+_PASSES: Final = 20
 
 
 def own_program(file: str) -> tuple[str, ...]:
@@ -205,12 +206,50 @@ async def everything(descriptor: int) -> bytes:
         transport.close()
 
 
-def run_filesize(user: int | None, first: int, limit_bytes: int) -> None:
-    """Set the largest size of files for a sandbox's processes. To be called in a thread."""
+def run_filesize(user: int | None, first: int, limit_bytes: int, *, halt: bool) -> None:
+    """Set the largest size of files for a sandbox's processes. To be called in a thread.
+
+    Args:
+        user: That the sandbox runs as; None for the server's.
+        first: Its first process.
+        limit_bytes: The size.
+        halt: Whether its processes stand still until it is set.
+    """
     numbers = (-1 if user is None else user, first, limit_bytes)
-    subprocess.run(  # noqa: S603 - our own program
-        (*own_program("filesize.py"), *map(str, numbers)),
-        env={},
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    with halted(first) if halt else nullcontext():
+        subprocess.run(  # noqa: S603 - our own program
+            (*own_program("filesize.py"), *map(str, numbers)),
+            env={},
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+
+@contextmanager
+def halted(first: int) -> Generator[None]:
+    """Stop all that descends from a process while the block runs; what was stopped before stays so.
+
+    Parents are stopped before their children, and go on after them: no shell learns of it.
+    """
+    held: list[int] = []
+    try:
+        for _ in range(_PASSES):  # what is born before its parent stops is found by the next one
+            found = [each for each in below(first) if each not in {first, *held}]
+            running = [each for each in found if not _is_stopped(each)]
+            if not running:
+                break
+            for each in running:
+                with suppress(OSError):
+                    os.kill(each, signal.SIGSTOP)
+                    held.append(each)
+        yield
+    finally:
+        for each in reversed(held):
+            with suppress(OSError):
+                os.kill(each, signal.SIGCONT)
+
+
+def _is_stopped(process: int) -> bool:
+    with suppress(OSError):
+        return "\nState:\tT" in Path(f"/proc/{process}/status").read_text()
+    return True  # it is gone

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -87,7 +88,7 @@ class ProcessRuntime:
         watch = DiskWatch(
             launch,
             self._scales.watching(launch, first),
-            lambda size: run_filesize(None, first, size),
+            partial(run_filesize, None, first),
             self._clock,
         )
         sandbox = RunningSandbox(launch.name, started, None, None, watch, _KEPT)

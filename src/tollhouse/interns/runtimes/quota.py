@@ -1,8 +1,8 @@
 """The size of a workspace: watched, since few file systems can limit a folder.
 
-    every two seconds   how much is free on the disk?      cheap
-    sometimes           how much does the workspace hold?  a walk: soon after the disk lost as much
-                        as is left to the workspace, else once a minute
+    a look      how much is free on the disk?      cheap: before what is left could be half used up
+    a weighing  how much does the workspace hold?  a walk: when half of what is left may be used up,
+                                                   else now and then
 
 Over its limit, or where the machine's disk is about to be full, a sandbox can write no more: the
 largest size of a file becomes nothing for its processes. They can still delete, and may write
@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import structlog
 
@@ -37,37 +37,34 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-_LOOK_SECONDS: Final = 2.0
-_WALK_SECONDS: Final = 60.0
+_LEAST_SECONDS: Final = 0.02
+_MOST_SECONDS: Final = 2.0
+"""Between two looks."""
+_ASSUMED: Final = Held(1 << 30, 100_000)
+"""How fast a workspace may grow at any time, in a second. What it did before says little: a program
+that has slept until now may write as fast as the disk takes it."""
+_WEIGHING_SHARE: Final = 0.2
+"""Part of the time that is spent on weighing one workspace at most."""
+_WEIGHING_BURST_SECONDS: Final = 10.0
+"""Time whose share may be spent at once."""
+_SELDOM: Final = 400
+"""Where nothing calls for it, a workspace is weighed after so many times what a weighing takes."""
+_SELDOM_SECONDS: Final = 60.0
+_FULL: Final = 20
+_FULL_SECONDS: Final = 20.0
+"""The same of a full one, which should soon learn that it has deleted enough."""
 _STALLED_SECONDS: Final = 60.0
-_PACE: Final = 20.0
-"""Between two walks passes as many times what a walk takes, unless the disk loses much."""
-_LONGEST_PACE: Final = 20.0
-"""But no more seconds: what a walk takes is, where many wait for their turn, mostly waiting."""
-_FEW: Final = 2_000
+_FEW: Final = 10_000
 """Names that are counted in a thread; a process of its own takes as long to start."""
-_COUNTED: Final = 2
-"""A walk counts names up to so many times their limit."""
 _RESERVE_BYTES: Final = 512 * 1024 * 1024
 """What sandboxes leave free on the machine's disk."""
 _AGAIN: Final = 0.95
 """Part of its limit below which a workspace may grow again."""
-_BEYOND: Final = 1.1
-_BEYOND_BYTES: Final = 64 * 1024 * 1024
-_BEYOND_NAMES: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a walk found."""
-
-    at: float
-    """Seconds of the monotonic clock."""
-    seconds: float
-    """That it took."""
-    held: Held
-    free: Held
-    """What the disk had left, when it began."""
+_FORGIVEN: Final = Held(16 * 1024 * 1024, 1_000)
+"""What one may grow by after it was stopped, or so much of its limit if that is more."""
+_FORGIVEN_PART: Final = 0.01
+_LEAST_LEFT: Final = 0.05
+"""Part of its limit that counts as left, so that one near its limit is not weighed all the time."""
 
 
 class Limits(NamedTuple):
@@ -77,29 +74,98 @@ class Limits(NamedTuple):
     names: int
 
 
-def walk_is_due(seen: Seen, limit_bytes: int, now: float, free_bytes: int, *, full: bool) -> bool:
-    """Tell whether the workspace has to be measured again."""
-    passed, lost = now - seen.at, seen.free.disk_bytes - free_bytes
-    left = max(0, limit_bytes - seen.held.disk_bytes)
-    if lost > left and not full:
-        return True  # it may be over its limit: there is nothing to wait for
-    if passed < min(_PACE * seen.seconds, _LONGEST_PACE):
-        return False
-    return full or passed >= _WALK_SECONDS or lost > left // 2
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a weighing found."""
+
+    at: float
+    """When it began, in seconds of the monotonic clock."""
+    seconds: float
+    """That it took."""
+    held: Held
+    free: Held
+    """What the disk had left, when it began."""
+    growth: Held
+    """By which the workspace has grown in a second since the weighing before."""
 
 
-def must_not_write(held: Held, limits: Limits, free_bytes: int, *, full: bool) -> bool:
-    """Tell whether a sandbox may write no more; `full` says whether that is so already."""
-    part = _AGAIN if full else 1
-    return (
-        held.disk_bytes > limits.disk_bytes * part
-        or held.names > limits.names * part
-        or free_bytes < _RESERVE_BYTES
+def ceiling(limits: Limits, when_stopped: Held | None) -> Held:
+    """Return what a workspace may hold before something is done.
+
+    Args:
+        limits: Of it.
+        when_stopped: What it held when it was stopped; None while it may be written to.
+    """
+    if when_stopped is None:
+        return Held(*limits)
+    forgiven = (
+        max(least, int(limit * _FORGIVEN_PART))
+        for least, limit in zip(_FORGIVEN, limits, strict=True)
+    )
+    return Held(*(held + more for held, more in zip(when_stopped, forgiven, strict=True)))
+
+
+def growth(before: Held, after: Held, seconds: float) -> Held:
+    """Return by how much something has grown in a second, and never less than nothing."""
+    return Held(
+        *(
+            max(0, int((late - early) / max(seconds, _LEAST_SECONDS)))
+            for early, late in zip(before, after, strict=True)
+        )
     )
 
 
+def seconds_to_look(left: Held, grown: Held) -> float:
+    """Return how long nobody need look: no more than half of what is left is used up by then.
+
+    Args:
+        left: What the workspace may still grow by.
+        grown: How fast it may have grown lately, in a second. Less than `_ASSUMED` means nothing.
+    """
+    halves = (
+        room / (2 * max(speed, assumed))
+        for room, speed, assumed in zip(left, grown, _ASSUMED, strict=True)
+    )
+    return max(_LEAST_SECONDS, min(_MOST_SECONDS, *halves))
+
+
+def weighing_is_due(seen: Seen, left: Held, now: float, free: Held, *, full: bool) -> bool:
+    """Tell whether something calls for another weighing: half of what was left may be used up.
+
+    Args:
+        seen: The last one.
+        left: What the workspace could grow by then.
+        now: The present, as `seen.at`.
+        free: What the disk has left.
+        full: Whether nothing may be written.
+    """
+    passed = now - seen.at
+    times, most = (_FULL, _FULL_SECONDS) if full else (_SELDOM, _SELDOM_SECONDS)
+    return passed >= max(_MOST_SECONDS, min(most, times * seen.seconds)) or any(
+        max(before - after, speed * passed) > room / 2
+        for before, after, speed, room in zip(seen.free, free, seen.growth, left, strict=True)
+    )
+
+
+def weighing_is_paid_until(paid_until: float, now: float, seconds: float) -> float:
+    """Return when the next weighing may begin, so that all of them keep to their share.
+
+    Args:
+        paid_until: What this returned for the one before.
+        now: When this one ended.
+        seconds: That it took.
+    """
+    return max(paid_until, now - _WEIGHING_BURST_SECONDS) + seconds / _WEIGHING_SHARE
+
+
+def is_over(held: Held, limits: Limits, *, full: bool) -> bool:
+    """Tell whether a workspace holds too much; `full` says whether it did already."""
+    part = _AGAIN if full else 1
+    return held.disk_bytes > limits.disk_bytes * part or held.names > limits.names * part
+
+
 def goes_on(held: Held, when_stopped: Held, lost: Held, limits: Limits) -> bool:
-    """Tell whether a workspace has grown for long though nothing may be written.
+    """Tell whether a workspace has gone on growing though nothing may be written.
 
     Args:
         held: What it holds now.
@@ -109,10 +175,15 @@ def goes_on(held: Held, when_stopped: Held, lost: Held, limits: Limits) -> bool:
     """
     if held == BEYOND:
         return lost.disk_bytes > limits.disk_bytes or lost.names > limits.names
-    return (
-        held.disk_bytes > when_stopped.disk_bytes * _BEYOND + _BEYOND_BYTES
-        or held.names > when_stopped.names * _BEYOND + _BEYOND_NAMES
-    )
+    most = ceiling(limits, when_stopped)
+    return held.disk_bytes > most.disk_bytes or held.names > most.names
+
+
+class LimitFiles(Protocol):
+    """Sets the largest size of files for the processes of a sandbox. Called in a thread."""
+
+    def __call__(self, limit_bytes: int, *, halt: bool) -> None:
+        """Set it, in bytes; `halt` says whether they stand still until that is done."""
 
 
 class Scales:
@@ -124,15 +195,14 @@ class Scales:
 
     def watching(self, launch: Launch, first: int) -> Callable[[], Awaitable[Held]]:
         """Return what measures the workspace of a sandbox; see `weigh`."""
-        return lambda: self.weigh(launch.workspace, first, _COUNTED * launch.limits.files)
+        return lambda: self.weigh(launch.workspace, first)
 
-    async def weigh(self, folder: Path, first: int, most: int) -> Held:
-        """Return what a workspace holds.
+    async def weigh(self, folder: Path, first: int) -> Held:
+        """Return what a workspace holds; `BEYOND` where it is too much to be counted.
 
         Args:
             folder: The workspace.
             first: The process that its programs descend from.
-            most: Names that are counted; one that holds more holds `BEYOND`.
 
         Raises:
             WalkBroken: It could not be measured this time.
@@ -140,12 +210,12 @@ class Scales:
         """
         processes = await asyncio.to_thread(lambda: [*below(first)])
         try:
-            return await asyncio.to_thread(measure, folder, min(_FEW, most), processes)
+            return await asyncio.to_thread(measure, folder, _FEW, processes)
         except TreeTooLarge:
             pass
         try:
             async with Patience(_STALLED_SECONDS) as patience:
-                return await self._walker.measure(folder, most, processes, patience.goes_on)
+                return await self._walker.measure(folder, processes, patience.goes_on)
         except WalkRefused:
             return BEYOND
 
@@ -157,7 +227,7 @@ class DiskWatch:
         self,
         launch: Launch,
         weigh: Callable[[], Awaitable[Held]],
-        limit_files: Callable[[int], None],
+        limit_files: LimitFiles,
         clock: Clock,
     ) -> None:
         """Take what is watched.
@@ -165,8 +235,7 @@ class DiskWatch:
         Args:
             launch: Of the sandbox.
             weigh: Measures its workspace.
-            limit_files: Sets the largest size of files for its processes, in bytes; called in a
-                thread.
+            limit_files: Keeps its processes from writing, and lets them again.
             clock: For how often it is looked at.
         """
         self.full = False
@@ -180,63 +249,110 @@ class DiskWatch:
         self._limit_files = limit_files
         self._clock = clock
         self._seen: Seen | None = None
+        self._paid_until = 0.0
+        self._looked: tuple[float, Held] | None = None
+        """When it was looked at last, and what the disk had left."""
         self._when_stopped = Held(0, 0), Held(0, 0)
         """What it held, and what the disk had left."""
 
     async def run(self, kill: Callable[[], None]) -> None:
         """Watch until cancelled."""
-        while not self.killed:
-            if await self._must_end():
-                self.killed = True
+        while True:
+            seconds = _MOST_SECONDS
+            try:
+                seconds = await self.look()
+            except (OSError, RuntimeError) as error:  # no process or thread to be had: look again
+                _log.error("sandbox's disk not looked at", sandbox=self._name, reason=str(error))
+            if self.killed:
                 _log.warning("sandbox went on filling its disk", sandbox=self._name)
                 kill()
-            await asyncio.sleep(_LOOK_SECONDS)
+                return
+            await asyncio.sleep(seconds)
 
-    async def _must_end(self) -> bool:
-        try:
-            return await self.look()
-        except (OSError, RuntimeError) as error:  # no process or thread to be had: look again
-            _log.error("sandbox's disk not looked at", sandbox=self._name, reason=str(error))
-            return False
+    async def look(self) -> float:
+        """Look once; return after how many seconds to look again, unless it has to be `killed`.
 
-    async def look(self) -> bool:
-        """Look once; return whether the sandbox has to be killed."""
-        try:
-            status = await asyncio.to_thread(os.statvfs, self._folder)
-        except OSError:
-            return False
+        Raises:
+            OSError: It could not be looked at.
+            RuntimeError: The same.
+        """
+        status = await asyncio.to_thread(os.statvfs, self._folder)
         free = Held(status.f_bavail * status.f_frsize, status.f_ffree)
         now = self._clock.monotonic()
-        limit = self._limits.disk_bytes
         seen = self._seen
-        if seen is None or walk_is_due(seen, limit, now, free.disk_bytes, full=self.full):
-            held = await self._weighed(free)
-            seen = self._seen = Seen(now, self._clock.monotonic() - now, held, free)
-        held = seen.held
-        full = must_not_write(held, self._limits, free.disk_bytes, full=self.full)
+        weighs = seen is None or (
+            now >= self._paid_until
+            and weighing_is_due(seen, self._left(seen), now, free, full=self.full)
+        )
+        if seen is None or weighs:
+            seen = await self._weighed(free)
+        over = is_over(seen.held, self._limits, full=self.full)
+        full = over or free.disk_bytes < _RESERVE_BYTES
         if full != self.full:
-            _log.warning("sandbox's disk", sandbox=self._name, full=full, **held._asdict())
-            await asyncio.to_thread(self._limit_files, 0 if full else limit)
-            self._when_stopped = held, free
-            self.full = full
+            seen = await self._turn(seen, full=full, over=over)
         elif full:
-            await asyncio.to_thread(self._limit_files, 0)
-        held_then, free_then = self._when_stopped
-        lost = Held(free_then.disk_bytes - free.disk_bytes, free_then.names - free.names)
-        return full and goes_on(held, held_then, lost, self._limits)
+            held_then, free_then = self._when_stopped
+            lost = Held(free_then.disk_bytes - free.disk_bytes, free_then.names - free.names)
+            self.killed = goes_on(seen.held, held_then, lost, self._limits)
+            grown = any(late > early for late, early in zip(seen.held, held_then, strict=True))
+            if weighs and grown and not self.killed:  # a process may have slipped through
+                await asyncio.to_thread(self._limit_files, 0, halt=False)
+        return self._seconds(seen, now, free)
 
-    async def _weighed(self, free: Held) -> Held:
-        """Return what the workspace holds.
+    async def _turn(self, seen: Seen, *, full: bool, over: bool) -> Seen:
+        """Let it write no more, or again; return what it holds then.
+
+        Only one that is over its own limit stands still meanwhile, and is weighed again: what it
+        goes on to do is told by what it held when it could write no more.
+        """
+        _log.warning("sandbox's disk", sandbox=self._name, full=full, **seen.held._asdict())
+        size = 0 if full else self._limits.disk_bytes
+        await asyncio.to_thread(self._limit_files, size, halt=over)
+        if over:
+            seen = await self._weighed(seen.free)
+        self.full, self._when_stopped = full, (seen.held, seen.free)
+        return seen
+
+    def _left(self, seen: Seen) -> Held:
+        """Return what it may grow by before something is done."""
+        most = ceiling(self._limits, self._when_stopped[0] if self.full else None)
+        return Held(
+            *(
+                max(int(limit * _LEAST_LEFT), end - held)
+                for limit, end, held in zip(self._limits, most, seen.held, strict=True)
+            )
+        )
+
+    def _seconds(self, seen: Seen, now: float, free: Held) -> float:
+        """Return how long nobody need look."""
+        grown = Held(0, 0)
+        if self._looked is not None:
+            before, had = self._looked
+            grown = growth(free, had, now - before)  # what the disk has lost
+        self._looked = now, free
+        left = self._left(seen)
+        reserve = abs(free.disk_bytes - _RESERVE_BYTES)
+        return seconds_to_look(left._replace(disk_bytes=min(left.disk_bytes, reserve)), grown)
+
+    async def _weighed(self, free: Held) -> Seen:
+        """Weigh the workspace.
 
         One that cannot be measured, since its programs move folders about, is believed to have
         taken all that the disk has lost since it was.
         """
+        begun, last = self._clock.monotonic(), self._seen
         try:
-            return await self._weigh()
+            held = await self._weigh()
         except (WalkBroken, OSError) as error:  # a TimeoutError is an OSError
             _log.warning("sandbox not measured", sandbox=self._name, reason=repr(error))
-            seen = Seen(0, 0, Held(0, 0), free) if self._seen is None else self._seen
-            return Held(
-                seen.held.disk_bytes + max(0, seen.free.disk_bytes - free.disk_bytes),
-                seen.held.names + max(0, seen.free.names - free.names),
-            )
+            held = Held(0, 0)
+            if last is not None:
+                lost = zip(last.held, last.free, free, strict=True)
+                held = Held(*(all_then + max(0, had - has) for all_then, had, has in lost))
+        seconds = self._clock.monotonic() - begun
+        speed = Held(0, 0) if last is None else growth(last.held, held, begun - last.at)
+        self._seen = Seen(begun, seconds, held, free, speed)
+        # Where many wait for their turn, what it takes is mostly waiting.
+        spent = min(seconds, _FULL_SECONDS * _WEIGHING_SHARE)
+        self._paid_until = weighing_is_paid_until(self._paid_until, begun + seconds, spent)
+        return self._seen

@@ -27,8 +27,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from tollhouse.interns.tree import TreeTooLarge
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -80,8 +78,6 @@ def serve(work: Callable[[dict[str, Any], Sender], object]) -> None:
         kind = FOUND
     except BrokenPipeError:
         return
-    except TreeTooLarge:
-        told = {"reason": "too_many"}
     except MemoryError:
         told = {"reason": "too_much_memory"}
     except OSError as error:

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 def main(order: dict[str, Any], sender: Sender) -> str:
     """Return the digest."""
-    folder, most, flush = order["folder"], order["most"], order["flush"]
-    return digest(folder, most, sender.alive, flush=flush)
+    return digest(order["folder"], sender.alive, flush=order["flush"])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tollhouse.interns.size import measure
+from tollhouse.interns.tree import ANY_NUMBER
 from tollhouse.interns.walks.child import serve
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 def main(order: dict[str, Any], sender: Sender) -> Held:
     """Return what it holds."""
-    return measure(order["folder"], order["most"], order["processes"], sender.alive)
+    return measure(order["folder"], ANY_NUMBER, order["processes"], sender.alive)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def main(order: dict[str, Any], sender: Sender) -> None:
     """Send the archive."""
-    for piece in pack(order["folder"], order["most"], sender.alive):
+    for piece in pack(order["folder"], sender.alive):
         sender.piece(piece)
 
 

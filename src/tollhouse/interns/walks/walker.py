@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PROGRAM: Final = "tollhouse.interns.walks"
-_MEMORY_BYTES: Final = 512 * 1024 * 1024
+_MEMORY_BYTES: Final = 1024 * 1024 * 1024
 """Of one walk; see `WalkRefused`."""
 _AT_ONCE: Final[Mapping[str, int]] = {"digest": 4, "pack": 2, "measure": 2}
 _TURN_SECONDS: Final = 1.0
@@ -78,7 +78,6 @@ class Walker:
     async def digest(
         self,
         folder: Path,
-        most: int,
         alive: Callable[[], None],
         *,
         flush: bool = False,
@@ -87,7 +86,6 @@ class Walker:
 
         Args:
             folder: The workspace.
-            most: Names that it may hold.
             alive: Called while it goes on.
             flush: Whether all of it is to be on the disk when this returns.
 
@@ -96,13 +94,12 @@ class Walker:
             WalkBroken: The walk ended without an end.
             OSError: It cannot be read.
         """
-        found = await self._found("digest", folder, most, alive, flush=flush)
+        found = await self._found("digest", folder, alive, flush=flush)
         return _decoded(found, str)
 
     async def measure(
         self,
         folder: Path,
-        most: int,
         processes: Sequence[int],
         alive: Callable[[], None],
     ) -> Held:
@@ -110,7 +107,6 @@ class Walker:
 
         Args:
             folder: The workspace.
-            most: Names that it may hold.
             processes: Its programs.
             alive: Called while it goes on.
 
@@ -119,12 +115,10 @@ class Walker:
             WalkBroken: The walk ended without an end.
             OSError: It cannot be read.
         """
-        found = await self._found("measure", folder, most, alive, processes=processes)
+        found = await self._found("measure", folder, alive, processes=processes)
         return _decoded(found, Held)
 
-    async def pack(
-        self, folder: Path, most: int, alive: Callable[[], None]
-    ) -> AsyncGenerator[bytes]:
+    async def pack(self, folder: Path, alive: Callable[[], None]) -> AsyncGenerator[bytes]:
         """Yield the archive of a workspace; see `archive.pack`. It waits for whoever draws.
 
         Raises:
@@ -132,22 +126,22 @@ class Walker:
             WalkBroken: The walk ended without an end: what came is no archive.
             OSError: It cannot be read.
         """
-        async with aclosing(self._frames("pack", folder, most, alive)) as frames:
+        async with aclosing(self._frames("pack", folder, alive)) as frames:
             async for kind, content in frames:
                 if kind == PIECE:
                     yield content
 
     async def _found(
-        self, program: str, folder: Path, most: int, alive: Callable[[], None], **order: object
+        self, program: str, folder: Path, alive: Callable[[], None], **order: object
     ) -> bytes:
-        async with aclosing(self._frames(program, folder, most, alive, **order)) as frames:
+        async with aclosing(self._frames(program, folder, alive, **order)) as frames:
             async for kind, content in frames:
                 if kind == FOUND:
                     return content
         raise WalkBroken
 
     async def _frames(
-        self, program: str, folder: Path, most: int, alive: Callable[[], None], **order: object
+        self, program: str, folder: Path, alive: Callable[[], None], **order: object
     ) -> AsyncGenerator[tuple[bytes, bytes]]:
         """Yield what a walk sends, to its end.
 
@@ -156,14 +150,14 @@ class Walker:
             WalkBroken: It has no end.
             OSError: It says that something cannot be read.
         """
-        order |= {"folder": str(folder), "most": most, "memory_bytes": self._memory}
+        order |= {"folder": str(folder), "memory_bytes": self._memory}
         async with self._turn(program, alive), _running(program, order) as output:
             kind = LIFE
             while kind != FOUND:
                 kind, content = await _frame(output)
                 alive()
                 if kind == FAILED:
-                    raise _failure(content, most)
+                    raise _failure(content)
                 yield kind, content
 
     @asynccontextmanager
@@ -226,11 +220,9 @@ async def _frame(output: asyncio.StreamReader) -> tuple[bytes, bytes]:
         raise WalkBroken from None
 
 
-def _failure(content: bytes, most: int) -> Exception:
+def _failure(content: bytes) -> Exception:
     failure = _decoded(content, _Failure)
     match failure.reason:
-        case "too_many":
-            return WalkRefused(f"it holds more than {most} files and folders")
         case "too_much_memory":
             return WalkRefused("its files and folders are too many, or their names too long")
         case _:
