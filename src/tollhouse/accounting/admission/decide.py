@@ -179,12 +179,22 @@ def has_budget(case: Case) -> bool:
     return below or (case.rules.new_accounts and account.is_new)
 
 
-def competes(case: Case) -> bool:
-    """Tell whether a request wants something that others may hold."""
-    for key, _ in case.keys:  # of every request: no generator
-        if key.limit.limit_nano is not None and case.counts(key):
-            return True
-    return case.takes_credits or has_budget(case)
+def wanted(case: Case) -> Collection[str]:
+    """Return whose credits a request takes where others may hold them: keys' and the account's."""
+    claim = case.claim
+    keys = ((claim.key_hash, case.key), (claim.payer_hash, case.payer))
+    found = [
+        key_hash
+        for key_hash, key in keys
+        if key_hash and key and key.limit.limit_nano is not None and case.counts(key)
+    ]
+    return [*found, claim.account_id] if case.takes_credits or has_budget(case) else found
+
+
+def awaited(claim: Claim, refused: Refusal) -> str | None:
+    """Return whose credits a request waits for: its key's, its payer's or the account's."""
+    hashes = {"key_limit": claim.key_hash, "payer_limit": claim.payer_hash}
+    return hashes.get(refused.source, claim.account_id)
 
 
 def negative_balance(balance_nano: int) -> Refusal:

@@ -40,6 +40,14 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 
+class _Turn(asyncio.Event):
+    """That of a request in the queue; set when it may begin."""
+
+    awaits: str | None = None
+    """Whose credits it waits for: a key's hash or the account's id. None where that is not known:
+    it only waits behind others."""
+
+
 class Desk:
     """Admits the requests of every account."""
 
@@ -70,7 +78,7 @@ class Desk:
         self._today = clock.now().date()
         """The latest UTC day that a request came on."""
         self._holds: dict[str, Hold] = {}
-        self._queues: dict[str, deque[asyncio.Event]] = {}
+        self._queues: dict[str, deque[_Turn]] = {}
 
     @property
     def holds(self) -> int:
@@ -87,7 +95,7 @@ class Desk:
         """
         self._expire()
         case = self._case(await self._account(claim), claim)
-        if claim.account_id not in self._queues or not decide.competes(case):
+        if claim.account_id not in self._queues or not self._is_behind_others(case):
             may_use_free, refused = self._verdict(case)
             if refused is None:
                 return self._begin(case, may_use_free=may_use_free)
@@ -229,11 +237,17 @@ class Desk:
                 self._roster.all_stale()
         self._today = day
 
+    def _is_behind_others(self, case: Case) -> bool:
+        """Tell whether a request would take what others of its account wait for."""
+        wanted = decide.wanted(case)
+        turns = self._queues[case.claim.account_id]
+        return any(turn.awaits in wanted if turn.awaits else wanted for turn in turns)
+
     async def _queued(self, claim: Claim) -> Admitted:
         """Wait in the account's queue for what others hold."""
         deadline = self._clock.monotonic() + self._rules.wait_seconds
         queue = self._queues.setdefault(claim.account_id, deque())
-        turn = asyncio.Event()
+        turn = _Turn()
         queue.append(turn)
         try:
             while True:
@@ -244,6 +258,7 @@ class Desk:
                     return self._begin(case, may_use_free=may_use_free)
                 if refused is not None and (refused.retry_after is None or left <= 0):
                     raise self._error(case, refused)
+                turn.awaits = None if refused is None else decide.awaited(claim, refused)
                 # Only the first can begin; it wakes the next one when it leaves.
                 change = case.account.in_flight.next_change(case.now) if queue[0] is turn else None
                 pause = left if change is None else min(left, change - case.now)

@@ -341,9 +341,23 @@ async def test_one_that_competes_for_nothing_does_not_queue_behind_those_that_wa
     await front.admit(CREDIT)
     waiting = ask(front, CREDIT)
     assert await begun(waiting) == [False]
-    await front.admit(CREDIT, key_hash="o" * 64)
-    await front.admit(free=True)
+    other = asyncio.create_task(front.admit(CREDIT, key_hash="o" * 64))
+    free = asyncio.create_task(front.admit(free=True))
+    assert await begun(other, free) == [True, True]
     waiting.cancel()
+
+
+async def test_one_that_wants_what_others_wait_for_queues_behind_them_whatever_its_key_is() -> None:
+    front = FrontDesk(
+        balance=1_000 * CREDIT, rules=PATIENT, limit=KeyLimit(3 * CREDIT), clock=SystemClock()
+    )
+    first = await front.admit(2 * CREDIT)
+    large = ask(front, 2 * CREDIT)
+    assert await begun(large) == [False]
+    small = asyncio.create_task(front.admit(CREDIT, key_hash="i" * 64, payer_hash=KEY))
+    assert await begun(large, small) == [False, False]
+    front.desk.release(first)
+    assert await begun(large, small) == [True, True]
 
 
 async def test_a_wait_looks_again_only_when_something_may_have_changed() -> None:
