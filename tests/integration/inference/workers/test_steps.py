@@ -74,7 +74,7 @@ REPLIES: dict[Dialect, dict[str, Any]] = {
         "usage": _USED,
     },
     Dialect.EMBEDDINGS: {
-        "data": [{"index": 0, "embedding": [0.25] * LARGE}],
+        "data": [{"index": 0, "embedding": [0.25] * (LARGE // 4)}],
         "usage": {"prompt_tokens": 9, "total_tokens": 9},
     },
 }

@@ -1,7 +1,8 @@
-"""A daemon for each test."""
+"""A daemon for each test; tests that do nothing to the process itself may share a file's."""
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,23 @@ if TYPE_CHECKING:
 def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     with DaemonProcess(tmp_path) as daemon:
         yield daemon
+
+
+@pytest.fixture(scope="module")
+def files_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path_factory.mktemp("daemon")) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def shared_daemon(files_daemon: DaemonProcess) -> Iterator[DaemonProcess]:
+    """The daemon of all tests of a file, with an empty workspace."""
+    yield files_daemon
+    for entry in files_daemon.workspace.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 @pytest.fixture

@@ -29,6 +29,11 @@ LARGE = 20_000_000
 
 
 @pytest.fixture
+def daemon(shared_daemon: DaemonProcess) -> DaemonProcess:
+    return shared_daemon
+
+
+@pytest.fixture
 async def files(way: Way) -> AsyncIterator[Files]:
     access = Access(way.environment["ORIGIN"], Secret(way.environment["TOKEN"]))
     async with opened(access) as files:

@@ -19,7 +19,7 @@ from tests.integration.interns.daemon.daemon_process import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 LARGE = 30_000_000
 NAMES = ("plain", "with space", "ümläut", "日本", "a%20b", "q?x=1#f", "new\nline", "-rf", ".hidden")
@@ -28,6 +28,11 @@ NAMES = ("plain", "with space", "ümläut", "日本", "a%20b", "q?x=1#f", "new\n
 def encoded(name: str) -> str:
     """Return a name as a path may hold it: every byte of it escaped."""
     return "".join(f"%{byte:02X}" for byte in name.encode())
+
+
+@pytest.fixture
+def daemon(shared_daemon: DaemonProcess) -> DaemonProcess:
+    return shared_daemon
 
 
 async def test_a_file_that_is_sent_can_be_fetched(daemon: DaemonProcess) -> None:
@@ -358,6 +363,12 @@ class TestKinds:
 
 
 class TestLargeFiles:
+    @pytest.fixture
+    def daemon(self, tmp_path: Path) -> Iterator[DaemonProcess]:
+        """One whose memory and limits are this test's."""
+        with DaemonProcess(tmp_path) as daemon:
+            yield daemon
+
     async def test_a_file_of_any_size_passes_through_a_bounded_piece_of_memory(
         self, daemon: DaemonProcess
     ) -> None:

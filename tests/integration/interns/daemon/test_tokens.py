@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 PATHS = ("/healthz", "/files/", "/files/secret", "/terminals", "/terminal", "/nowhere")
 
 
+@pytest.fixture
+def daemon(shared_daemon: DaemonProcess) -> DaemonProcess:
+    return shared_daemon
+
+
 async def test_health_is_told_with_the_version_of_the_protocol(daemon: DaemonProcess) -> None:
     async with daemon.client() as client:
         response = await client.get("/healthz")

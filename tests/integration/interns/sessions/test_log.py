@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
+from tests.integration.interns.daemon.daemon_process import DaemonProcess
+from tests.integration.interns.sessions.conftest import agent_settings
 from tests.integration.interns.sessions.model_server import call, says
 from tests.integration.interns.sessions.talk import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
     from tests.integration.interns.sessions.model_server import Model
+
+
+@pytest.fixture(scope="module")
+def first_talk(tmp_path_factory: pytest.TempPathFactory, shared_model: Model) -> Path:
+    """The folder of a daemon that has ended, after one conversation."""
+    folder = tmp_path_factory.mktemp("talked")
+    shared_model.forget()
+    shared_model.turns = [says("One.")]
+    with DaemonProcess(folder, agent=agent_settings(shared_model)) as daemon:
+        asyncio.run(Talk(daemon).run("first"))
+    return daemon.workspace / ".intern"
+
+
+@pytest.fixture
+def home(first_talk: Path, tmp_path: Path) -> Path:
+    """What that daemon has left, in the workspace of the test's own."""
+    return Path(shutil.copytree(first_talk, tmp_path / "workspace" / ".intern"))
 
 
 @pytest.fixture(autouse=True)
@@ -30,29 +49,24 @@ def no_damaged_files_left(tmp_path: Path) -> Iterator[None]:
 
 
 async def test_a_log_that_cannot_be_read_is_set_aside_and_the_client_is_told(
-    model: Model, start: Callable[..., DaemonProcess]
+    model: Model, start: Callable[..., DaemonProcess], home: Path
 ) -> None:
-    model.turns = [says("One.")]
-    with start() as daemon:
-        await Talk(daemon).run("first")
-        home = daemon.workspace / ".intern"
-        (home / "sessions" / "log.sqlite3").write_bytes(os.urandom(50_000))
-        (home / "sessions" / "log.sqlite3-wal").write_bytes(os.urandom(50_000))
+    (home / "sessions" / "log.sqlite3").write_bytes(os.urandom(50_000))
+    (home / "sessions" / "log.sqlite3-wal").write_bytes(os.urandom(50_000))
     model.turns = [says("Two.")]
     with start() as daemon:
         assert (await Talk(daemon).run("second")).text == "Two."
         assert (await Talk(daemon).events())[0].number == 1
-    assert len([*home.glob("sessions.damaged-*")]) == 1
+    assert len(set_aside(home)) == 1
 
 
 async def test_a_conversation_that_cannot_be_read_says_so(
-    model: Model, start: Callable[..., DaemonProcess]
+    model: Model, start: Callable[..., DaemonProcess], home: Path
 ) -> None:
-    model.turns = [says("One."), says("Elsewhere.")]
-    with start() as daemon:
-        await Talk(daemon).run("first")
-    file = daemon.workspace / ".intern" / "sessions" / "log.sqlite3"
-    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+    model.turns = [says("Elsewhere.")]
+    with closing(
+        sqlite3.connect(home / "sessions" / "log.sqlite3", isolation_level=None)
+    ) as connection:
         connection.execute("UPDATE messages SET body = '{'")
     with start() as daemon:
         events = await Talk(daemon).run("second")
@@ -61,12 +75,10 @@ async def test_a_conversation_that_cannot_be_read_says_so(
 
 
 async def test_a_log_that_is_gone_is_begun_anew(
-    model: Model, start: Callable[..., DaemonProcess]
+    model: Model, start: Callable[..., DaemonProcess], home: Path
 ) -> None:
-    model.turns = [says("One."), says("Two.")]
-    with start() as daemon:
-        await Talk(daemon).run("first")
-    shutil.rmtree(daemon.workspace / ".intern")
+    model.turns = [says("Two.")]
+    shutil.rmtree(home)
     with start() as daemon:
         assert (await Talk(daemon).run("second")).text == "Two."
         assert len(await Talk(daemon).events()) == 3
@@ -94,13 +106,10 @@ async def test_a_log_that_is_harmed_amid_a_run_ends_no_daemon(
 
 
 async def test_a_log_that_another_program_holds_is_busy(
-    model: Model, start: Callable[..., DaemonProcess]
+    model: Model, start: Callable[..., DaemonProcess], home: Path
 ) -> None:
-    model.turns = [says("One."), says("Two.")]
-    with start() as daemon:
-        await Talk(daemon).run("first")
-    file = daemon.workspace / ".intern" / "sessions" / "log.sqlite3"
-    holder = sqlite3.connect(file, isolation_level=None)
+    model.turns = [says("Two.")]
+    holder = sqlite3.connect(home / "sessions" / "log.sqlite3", isolation_level=None)
     holder.execute("PRAGMA locking_mode = EXCLUSIVE")
     holder.execute("BEGIN EXCLUSIVE")
     with start() as daemon:
@@ -120,3 +129,7 @@ async def test_nothing_is_made_before_somebody_talks(
             assert (await client.get("/sessions")).json() == {"data": [], "has_more": False}
         assert not (daemon.workspace / ".intern" / "sessions").exists()
         assert len(daemon.processes()) == 1
+
+
+def set_aside(home: Path) -> list[Path]:
+    return [*home.glob("sessions.damaged-*")]
