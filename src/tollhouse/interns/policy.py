@@ -14,7 +14,7 @@ from tollhouse.identity.types import KeyKind
 from tollhouse.interns.lifecycle import refusal
 from tollhouse.interns.types import Operation, Status
 from tollhouse.kernel.clock import iso_utc
-from tollhouse.kernel.errors import Conflict, Invalid, NotFound, TollhouseError
+from tollhouse.kernel.errors import Bug, Conflict, Invalid, NotFound, TollhouseError
 
 if TYPE_CHECKING:
     from tollhouse.identity.types import Subject
@@ -262,8 +262,11 @@ def no_vault(error: Unavailable) -> TollhouseError:
 
 
 def no_token(error: Unavailable) -> TollhouseError:
-    """Return the failure where a daemon's token cannot be opened; one that passes stays a 503."""
-    return _misconfigured(error) if _for_operators(error) else error
+    """Return the failure where a daemon's token cannot be opened.
+
+    Source: interns API, `GET /interns/{internId}/daemon`, which knows no 503.
+    """
+    return _misconfigured(error) if _for_operators(error) else Bug(error.message)
 
 
 def not_here() -> Conflict:

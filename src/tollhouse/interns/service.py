@@ -146,7 +146,7 @@ class InternService:
             InternBusy: It does not run.
             Conflict: It runs on another server's machine.
             Misconfigured: The token cannot be opened until an operator has helped.
-            Unavailable: It cannot be opened now.
+            Bug: It cannot be opened now.
         """
         async with self._database.reading() as read:
             intern = await self.intern(read, caller, intern_id)

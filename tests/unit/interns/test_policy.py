@@ -125,11 +125,6 @@ def test_a_workspace_may_be_named_if_it_is_ones_own() -> None:
         policy.check_workspace(CALLER, "22222222-0000-4000-8000-000000000002")
 
 
-def test_a_token_that_cannot_be_opened_now_can_be_asked_for_again() -> None:
-    refused = policy.no_token(Unavailable("Try again later.", retry_after=5))
-    assert (status_of(refused), refused.retry_after) == (503, 5)
-
-
 def test_a_token_that_only_an_operator_can_have_opened_is_a_500() -> None:
     refused = policy.no_token(Unavailable("Another key.", metadata={"retryable": False}))
     assert (status_of(refused), refused.metadata["retryable"]) == (500, False)
