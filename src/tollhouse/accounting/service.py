@@ -16,6 +16,7 @@ from tollhouse.accounting.policy import (
     credit_posting,
     first_day_needed,
     free_requests,
+    gained,
     key_usage,
     same_credit,
     sees_generation,
@@ -23,6 +24,9 @@ from tollhouse.accounting.policy import (
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.settlement.transaction import book
 from tollhouse.accounting.types import KeyLimit, Reservation, Spend
+from tollhouse.audit.changes import entry_of_change
+from tollhouse.audit.service import AuditService
+from tollhouse.audit.types import Action
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
 from tollhouse.kernel.money import MAX_NANO
 
@@ -75,6 +79,7 @@ class AccountingService:
                 within a reservation. Nobody has to wait until it is known. Unless given, `stale`
                 is called.
         """
+        self._audit = AuditService(clock)
         self._clock = clock
         self._ids = ids
         self._rules = Rules() if rules is None else rules
@@ -91,6 +96,7 @@ class AccountingService:
         generation_id: str | None = None,
         idempotency_key: str | None = None,
         note: str | None = None,
+        actor: str | None = None,
     ) -> Posting:
         """Bring credits into an account, or take them out of it.
 
@@ -103,6 +109,7 @@ class AccountingService:
             generation_id: The generation that an adjustment is about.
             idempotency_key: Posting again with the same key changes nothing.
             note: A remark for the statement; an adjustment needs one.
+            actor: Who asked for it, for the record; None where nobody did.
 
         Returns:
             The posting; the earlier one where the key was used before.
@@ -130,8 +137,20 @@ class AccountingService:
         await self._check_generation(write, posting)
         check_credits(await repository.credits_of(write, account_id), posting)
         await repository.add_credit(write, posting, change_of_credits(posting))
+        if actor is not None:
+            await self._record(write, posting, actor)
         write.after_commit(partial(self._stale, account_id))
         return posting
+
+    async def _record(self, write: Write, posting: Posting, actor: str) -> None:
+        told = {
+            "kind": posting.kind,
+            "amount_nano": gained(posting),
+            "generation_id": posting.generation_id,
+            "note": posting.note,
+        }
+        entry = entry_of_change(Action.CREDITS_POSTED, actor, posting.id, new=told)
+        await self._audit.record(write, posting.account_id, [entry])
 
     async def _check_generation(self, read: Read, posting: Posting) -> None:
         wanted = posting.generation_id

@@ -1,10 +1,10 @@
-"""`/audit`: the record of what was done with secrets, and by whom. Ours.
+"""`/audit`: the record of what was done, and by whom. Ours.
 
 The rows come as they were hashed, so that whoever reads them can verify the chain: `tollhouse audit
 verify` does.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
@@ -34,6 +34,15 @@ class AuditQuery(BaseModel):
     limit: int = Field(default=100, ge=1, le=1000, description="How many to return at most.")
 
 
+class AuditChange(Reply):
+    """A field that was changed. Money is in nano-credits."""
+
+    old: Any
+    """Its value before; null for none."""
+    new: Any
+    """Its value after."""
+
+
 class AuditRowReply(Reply):
     """One thing that was done. Everything but `hash` is what the hash covers."""
 
@@ -54,13 +63,17 @@ class AuditRowReply(Reply):
     vault_id: str | None
     """In which vault."""
     name: str | None
-    """Of the secret; of the key, where one was changed."""
+    """Of the secret, account, workspace, user or key."""
     version: int | None
     """Of the secret, after it was done."""
     hosts: list[str] | None
     """Those that it is bound to, or the one that it was asked for."""
     verdict: str
     """`done`, or why it was refused."""
+    object_id: str | None = None
+    """The account, workspace, user, key (its hash) or posting; only in rows about one."""
+    changes: dict[str, AuditChange] | None = None
+    """What was changed, by the field's name; only in rows about a change."""
     hash: str
     """SHA-256 over this row and the hash before it."""
 
@@ -99,7 +112,7 @@ class Audit:
     async def list_audit_rows(
         self, who: Managing, query: Annotated[AuditQuery, Query()]
     ) -> AuditPage:
-        """List what was done with secrets, oldest first."""
+        """List what was done with secrets, keys, credits, policies and people, oldest first."""
         async with self._database.reading() as read:
             chain = await self._chain(read, who, query)
             rows = await self._service.rows(read, chain, query.after, query.limit)
@@ -123,7 +136,10 @@ class Audit:
 def audit_router(service: AuditService, identity: IdentityService, database: Database) -> APIRouter:
     """Return the route of the record."""
     routes = APIRouter()
-    routes.get("/audit", tags=["Audit"], responses=refusals(400, 401, 403, 404, 500))(
-        Audit(service, identity, database).list_audit_rows
-    )
+    routes.get(
+        "/audit",
+        tags=["Audit"],
+        responses=refusals(400, 401, 403, 404, 500),
+        response_model_exclude_unset=True,  # a row has the fields that its hash covers, no others
+    )(Audit(service, identity, database).list_audit_rows)
     return routes

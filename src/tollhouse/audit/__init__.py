@@ -1,1 +1,1 @@
-"""What was done with secrets and credentials, by whom: a record that shows when it was changed."""
+"""What was done, and by whom: a record that shows when it was changed."""

@@ -36,6 +36,8 @@ def digest(row_without_hash: Mapping[str, object], previous: str) -> str:
 def facts(row: Row) -> dict[str, object]:
     """Return what a row's hash covers, as it is exported."""
     entry = row.entry
+    # Rows of earlier releases have neither: their hashes cover no null for them.
+    later = {"object_id": entry.object_id, "changes": entry.changes}
     return {
         "chain": row.chain,
         "seq": row.seq,
@@ -49,6 +51,7 @@ def facts(row: Row) -> dict[str, object]:
         "version": entry.version,
         "hosts": None if entry.hosts is None else list(entry.hosts),
         "verdict": entry.verdict,
+        **{name: value for name, value in later.items() if value is not None},
     }
 
 

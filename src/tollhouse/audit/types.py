@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
 INSTALLATION: Final = "installation"
@@ -29,6 +30,20 @@ class Action(StrEnum):
     """The token of an intern's daemon was shown."""
     OUTBOUND_OPENED = "outbound_opened"
     """Reserved networks (`hosts`) and authorities (`name`) that an operator lets be called."""
+    ACCOUNT_CREATED = "account_created"
+    ACCOUNT_CHANGED = "account_changed"
+    WORKSPACE_CREATED = "workspace_created"
+    WORKSPACE_CHANGED = "workspace_changed"
+    WORKSPACE_DELETED = "workspace_deleted"
+    USER_CREATED = "user_created"
+    USER_CHANGED = "user_changed"
+    KEY_CREATED = "key_created"
+    KEY_CHANGED = "key_changed"
+    KEY_DELETED = "key_deleted"
+    ACCOUNT_POLICY_CHANGED = "account_policy_changed"
+    WORKSPACE_POLICY_CHANGED = "workspace_policy_changed"
+    KEY_POLICY_CHANGED = "key_policy_changed"
+    CREDITS_POSTED = "credits_posted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +58,17 @@ class Entry:
     """The intern that it was done for, or by."""
     vault_id: str | None = None
     name: str | None = None
-    """Of the secret."""
+    """Of the secret, or of the account, workspace, user or key."""
     version: int | None = None
     """Of the secret, after it was done."""
     hosts: tuple[str, ...] | None = None
     """Those that the secret is bound to, or the one that it was asked for."""
     verdict: str = "done"
     """`done`, or why it was refused."""
+    object_id: str | None = None
+    """Of the account, workspace, user, key (its hash) or posting that it was done to."""
+    changes: Mapping[str, Any] | None = None
+    """Fields with their `old` and `new` values, as JSON has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tollhouse.audit.service import AuditService
 from tollhouse.identity import repository
 from tollhouse.identity.keys import new_key
 from tollhouse.identity.policy import (
@@ -87,6 +88,8 @@ class IdentityService:
             workspace_leaves: Called with a workspace and who removes it, in the transaction; raises
                 to keep it.
         """
+        self.audit = AuditService(clock)
+        """Whoever asks for a change records it there, in the same transaction."""
         self._clock = clock
         self._ids = ids
         self._authenticator = authenticator

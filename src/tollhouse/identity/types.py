@@ -222,6 +222,11 @@ class Manager:
     key_hash: str | None = None
     """The key that it came with; None for a local operator."""
 
+    @property
+    def actor(self) -> str:
+        """What the record calls it."""
+        return self.key_hash or "operator"
+
 
 @dataclass(frozen=True, slots=True)
 class NewKey:

@@ -164,6 +164,7 @@ class Credits:
                 generation_id=body.generation_id,
                 idempotency_key=idempotency_key,
                 note=body.note,
+                actor=who.actor,
             )
         return PostingReply(data=_reply(posting))
 

@@ -4,7 +4,8 @@ Source: the public gateway's key management. `kind`, `operator`, `intern_id` and
 ours; its clients ignore them.
 """
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
@@ -21,6 +22,8 @@ from tollhouse.accounting.endpoints.key_wire import (
 from tollhouse.accounting.endpoints.usage import figures
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.types import KeyLimit, KeyStanding
+from tollhouse.audit.changes import entry_of_change
+from tollhouse.audit.types import Action
 from tollhouse.identity.access import Managing, ManagingOr401
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import ApiKey, KeyFilter
@@ -103,6 +106,8 @@ class Keys:
             key, limit = issued.key, body.wanted_limit()
             if limit != KeyLimit():
                 await self._accounting.set_key_limit(write, account_id, key.hash, limit)
+            entry = entry_of_change(Action.KEY_CREATED, who.actor, key.hash, new=_facts(key, limit))
+            await self._identity.audit.record(write, account_id, [entry])
             standing = await self._accounting.key_standing(write, key.hash)
         return IssuedKeyReply(data=_reply(key, standing), key=issued.text)
 
@@ -119,6 +124,7 @@ class Keys:
             message = "No update fields provided."
             raise Invalid(message)
         async with self._database.writing() as write:
+            found = await self._identity.key(write, who, key_hash)
             key = await self._identity.change_key(
                 write,
                 who,
@@ -130,14 +136,24 @@ class Keys:
             before = await self._accounting.key_limit(write, key_hash)
             if (limit := body.limit_after(before)) != before:
                 await self._accounting.set_key_limit(write, key.account_id, key_hash, limit)
+            old, new = _facts(found, before), _facts(key, limit)
+            entry = entry_of_change(Action.KEY_CHANGED, who.actor, key_hash, old, new)
+            await self._identity.audit.record(write, key.account_id, [entry])
             standing = await self._accounting.key_standing(write, key_hash)
         return OneKey(data=_reply(key, standing))
 
     async def delete_key(self, who: ManagingOr401, key_hash: KeyHash) -> Deleted:
         """Revoke a key for ever; in force before the answer."""
         async with self._database.writing() as write:
+            key = await self._identity.key(write, who, key_hash)
             await self._identity.delete_key(write, who, key_hash)
+            entry = entry_of_change(Action.KEY_DELETED, who.actor, key_hash, asdict(key))
+            await self._identity.audit.record(write, key.account_id, [entry])
         return Deleted()
+
+
+def _facts(key: ApiKey, limit: KeyLimit) -> dict[str, Any]:
+    return {**asdict(key), **asdict(limit)}
 
 
 def _reply(key: ApiKey, standing: KeyStanding) -> KeyReply:

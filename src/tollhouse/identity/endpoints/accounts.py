@@ -1,10 +1,13 @@
 """`/accounts`: who pays. Ours, for the operator of an installation."""
 
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from pydantic import ConfigDict
 
+from tollhouse.audit.changes import entry_of_change
+from tollhouse.audit.types import Action
 from tollhouse.identity.access import Managing, Operating
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import Account, AccountType
@@ -134,7 +137,6 @@ class Accounts:
 
     async def create_account(self, who: Operating, body: NewAccountBody) -> CreatedAccount:
         """Make an account with its default workspace. Needs an operator's management key."""
-        del who
         async with self._database.writing() as write:
             account, workspace = await self._service.create_account(
                 write,
@@ -142,6 +144,10 @@ class Accounts:
                 AccountType(body.type),
                 free_limits_exempt=body.free_limits_exempt,
             )
+            entry = entry_of_change(
+                Action.ACCOUNT_CREATED, who.actor, account.id, new=asdict(account)
+            )
+            await self._service.audit.record(write, account.id, [entry])
         return CreatedAccount(data=_reply(account), workspace_id=workspace.id)
 
     async def get_account(self, who: Managing, account_id: AccountId) -> OneAccount:
@@ -157,6 +163,7 @@ class Accounts:
             message = "No update fields provided."
             raise Invalid(message)
         async with self._database.writing() as write:
+            before = await self._service.account(write, who, account_id)
             changed = await self._service.change_account(
                 write,
                 who,
@@ -167,6 +174,10 @@ class Accounts:
                 intern_programme=body.intern_programme,
                 vault_writes=body.vault_writes,
             )
+            entry = entry_of_change(
+                Action.ACCOUNT_CHANGED, who.actor, account_id, asdict(before), asdict(changed)
+            )
+            await self._service.audit.record(write, account_id, [entry])
         return OneAccount(data=_reply(changed))
 
 

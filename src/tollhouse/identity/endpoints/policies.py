@@ -8,11 +8,14 @@ from fastapi import APIRouter, Path
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from tollhouse.audit.changes import entry_of_change
+from tollhouse.audit.types import Action
 from tollhouse.identity.access import Managing, OfAccount
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import PATTERN_NAMES, AccessPolicy, PolicyScope
+from tollhouse.identity.types import PATTERN_NAMES, AccessPolicy, Manager, PolicyScope
 from tollhouse.kernel.wire import STORABLE, Body, Reference, Reply, refusals
 from tollhouse.storage.database import Database
+from tollhouse.storage.transaction import Write
 
 AccountId = Annotated[Reference, Path(description="Id of the account.")]
 WorkspaceId = Annotated[Reference, Path(alias="id", description="Id or slug of the workspace.")]
@@ -141,7 +144,7 @@ class Policies:
     ) -> OnePolicy:
         """Set the policy of an account; in force before the answer."""
         async with self._database.writing() as write:
-            await self._service.set_policy(write, who, account_id, body.policy("account"))
+            await self._set(write, who, account_id, account_id, body.policy("account"))
         return _reply(body.policy("account"))
 
     async def get_workspace_policy(
@@ -160,8 +163,10 @@ class Policies:
     ) -> OnePolicy:
         """Set the policy of a workspace; in force before the answer."""
         async with self._database.writing() as write:
+            home = await self._service.home(write, who, account_id)
+            found = await self._service.workspace(write, home, workspace)
             policy = body.policy("workspace")
-            await self._service.set_policy(write, who, workspace, policy, account_id)
+            await self._set(write, who, home, found.id, policy)
         return _reply(policy)
 
     async def get_key_policy(self, who: Managing, key_hash: KeyHash) -> OnePolicy:
@@ -172,8 +177,19 @@ class Policies:
     async def set_key_policy(self, who: Managing, key_hash: KeyHash, body: PolicyBody) -> OnePolicy:
         """Set the policy of a key; in force before the answer."""
         async with self._database.writing() as write:
-            await self._service.set_policy(write, who, key_hash, body.policy("key"))
+            key = await self._service.key(write, who, key_hash)
+            await self._set(write, who, key.account_id, key_hash, body.policy("key"))
         return _reply(body.policy("key"))
+
+    async def _set(
+        self, write: Write, who: Manager, account_id: str, owner_id: str, policy: AccessPolicy
+    ) -> None:
+        service = self._service
+        before = await service.policy(write, who, policy.scope, owner_id, account_id)
+        await service.set_policy(write, who, owner_id, policy, account_id)
+        action = Action(f"{policy.scope}_policy_changed")
+        entry = entry_of_change(action, who.actor, owner_id, asdict(before), asdict(policy))
+        await service.audit.record(write, account_id, [entry])
 
 
 def _tuple(names: list[str] | None) -> tuple[str, ...] | None:

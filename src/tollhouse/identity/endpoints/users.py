@@ -1,10 +1,13 @@
 """`/users`: the people of an account, who create keys and interns. Ours."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
+from tollhouse.audit.changes import entry_of_change
+from tollhouse.audit.types import Action
 from tollhouse.identity.access import Managing, OfAccount
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import User
@@ -115,6 +118,8 @@ class Users:
         async with self._database.writing() as write:
             account_id = await self._service.home(write, who, body.account_id)
             user = await self._service.create_user(write, account_id, body.name, body.email)
+            entry = entry_of_change(Action.USER_CREATED, who.actor, user.id, new=asdict(user))
+            await self._service.audit.record(write, account_id, [entry])
         return OneUser(data=_reply(user))
 
     async def get_user(
@@ -132,7 +137,12 @@ class Users:
         async with self._database.writing() as write:
             home = await self._service.home(write, who, account_id)
             facts = body.model_dump(exclude_unset=True)
+            before = await self._service.user(write, home, user_id)
             changed = await self._service.change_user(write, home, user_id, facts)
+            entry = entry_of_change(
+                Action.USER_CHANGED, who.actor, user_id, asdict(before), asdict(changed)
+            )
+            await self._service.audit.record(write, home, [entry])
         return OneUser(data=_reply(changed))
 
 

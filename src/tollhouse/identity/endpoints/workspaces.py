@@ -4,10 +4,13 @@ Source: the public gateway's workspace operations; a workspace is named by its i
 """
 
 import uuid
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
+from tollhouse.audit.changes import entry_of_change
+from tollhouse.audit.types import Action
 from tollhouse.identity.access import Managing, ManagingOr401, OfAccount
 from tollhouse.identity.endpoints.workspace_wire import (
     NewWorkspaceBody,
@@ -85,6 +88,8 @@ class Workspaces:
         async with self._database.writing() as write:
             account_id = await self._service.home(write, who, body.account_id)
             made = await self._service.create_workspace(write, account_id, facts, who.user_id)
+            entry = entry_of_change(Action.WORKSPACE_CREATED, who.actor, made.id, new=_facts(made))
+            await self._service.audit.record(write, account_id, [entry])
         return OneWorkspace(data=_reply(made))
 
     async def get_workspace(
@@ -108,7 +113,12 @@ class Workspaces:
         """Change what the body names of a workspace; the rest stays."""
         async with self._database.writing() as write:
             home = await self._service.home(write, who, account_id)
+            before = await self._service.workspace(write, home, id)
             changed = await self._service.change_workspace(write, who, home, id, body.facts())
+            entry = entry_of_change(
+                Action.WORKSPACE_CHANGED, who.actor, changed.id, _facts(before), _facts(changed)
+            )
+            await self._service.audit.record(write, home, [entry])
         return OneWorkspace(data=_reply(changed))
 
     async def delete_workspace(
@@ -121,10 +131,18 @@ class Workspaces:
         """Remove a workspace. It must have no API keys; the default one must be confirmed."""
         async with self._database.writing() as write:
             home = await self._service.home(write, who, account_id)
+            before = await self._service.workspace(write, home, id)
             await self._service.delete_workspace(
                 write, who, home, id, default_confirmed=confirm_default_workspace_deletion
             )
+            entry = entry_of_change(Action.WORKSPACE_DELETED, who.actor, before.id, _facts(before))
+            await self._service.audit.record(write, home, [entry])
         return Deleted()
+
+
+def _facts(workspace: Workspace) -> dict[str, Any]:
+    facts = asdict(workspace)
+    return {"workspace_id": workspace.id, **facts.pop("preferences"), **facts}
 
 
 def _reply(workspace: Workspace) -> WorkspaceReply:

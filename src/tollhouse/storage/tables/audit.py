@@ -1,4 +1,4 @@
-"""The record of what was done with secrets: rows in chains, and where each chain ends."""
+"""The record of what was done, and by whom: rows in chains, and where each chain ends."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ audit_rows = sa.Table(
     sa.Column("version", sa.BigInteger),
     sa.Column("hosts", sa.JSON(none_as_null=True)),
     sa.Column("verdict", text(), nullable=False),
+    sa.Column("object_id", text()),
+    sa.Column("changes", sa.JSON(none_as_null=True)),
     sa.Column("hash", text(), nullable=False),
 )
 

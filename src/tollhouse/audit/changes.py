@@ -1,0 +1,63 @@
+"""What a change of an account, a workspace, a user, a key or a policy tells. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from tollhouse.audit.types import Entry
+from tollhouse.kernel.clock import iso_utc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tollhouse.audit.types import Action
+
+_LEFT_OUT: Final = frozenset(
+    {"id", "account_id", "hash", "secret_hash", "label", "scope", "created_at", "updated_at"}
+)
+"""What the row says elsewhere, and what is made of a key's text."""
+_COUNTED: Final = frozenset({"patterns"})
+"""Texts that no request may hold are as confidential as what they stand for."""
+
+
+def entry_of_change(
+    action: Action,
+    actor: str,
+    object_id: str,
+    old: Mapping[str, Any] | None = None,
+    new: Mapping[str, Any] | None = None,
+) -> Entry:
+    """Return the entry of a change.
+
+    Args:
+        action: What was done.
+        actor: Hash of the key with which it was asked for, or `operator`.
+        object_id: What it was done to.
+        old: The object's fields before; None where it was not there.
+        new: Its fields after; None where it is not there any more.
+    """
+    before, after = old or {}, new or {}
+    known = {**before, **after}
+    return Entry(
+        action,
+        actor,
+        workspace_id=known.get("workspace_id"),
+        name=known.get("name"),
+        object_id=object_id,
+        changes=None if new is None else _changes(before, after),
+    )
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: {"old": _told(name, old.get(name)), "new": _told(name, value)}
+        for name, value in new.items()
+        if name not in _LEFT_OUT and value != old.get(name)
+    }
+
+
+def _told(name: str, value: object) -> object:
+    if name in _COUNTED and isinstance(value, tuple):
+        return f"{len(value)} texts"
+    return iso_utc(value) if isinstance(value, datetime) else value

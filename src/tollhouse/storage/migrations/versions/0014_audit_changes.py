@@ -1,0 +1,20 @@
+"""The record also tells of changes to accounts, workspaces, users, keys, policies and credits.
+
+Revision ID: 0014
+Revises: 0013
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0014"
+down_revision = "0013"
+
+
+def upgrade() -> None:
+    """Add what was changed, from what to what; earlier rows and their hashes stay as they are."""
+    text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+    op.add_column("audit_rows", sa.Column("object_id", text))
+    op.add_column("audit_rows", sa.Column("changes", sa.JSON))
