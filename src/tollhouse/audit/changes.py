@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tollhouse.audit.types import Entry
 from tollhouse.kernel.clock import iso_utc
@@ -59,5 +59,6 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 def _told(name: str, value: object) -> object:
     if name in _COUNTED and isinstance(value, tuple):
-        return f"{len(value)} texts"
+        texts = cast("tuple[object, ...]", value)
+        return f"{len(texts)} texts"
     return iso_utc(value) if isinstance(value, datetime) else value

@@ -20,7 +20,7 @@ from tollhouse.storage.urls import BUSY_TIMEOUT_MS
 if TYPE_CHECKING:
     from tollhouse.storage.database import Database
 
-HEAD: Final = "0013"
+HEAD: Final = "0014"
 """The newest revision in `storage.migrations`. Revisions are numbers and sort as text."""
 
 _SELECT = "SELECT version_num FROM alembic_version"
