@@ -34,6 +34,7 @@ from tollhouse.apps.core import Core, bring_up_to_date, build_core
 from tollhouse.apps.egressing import record_openings
 from tollhouse.apps.gateway import Gateway, build_gateway
 from tollhouse.apps.process import allow_open_files, keep_memory_private
+from tollhouse.apps.settings_record import record_settings
 from tollhouse.apps.vaulting import open_keys
 from tollhouse.kernel.start import StartError
 from tollhouse.observability.log_file import LogFile
@@ -103,6 +104,7 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
         first = await _first_start(core, settings)
         address = listener.getsockname()[:2]
         gateway = build_gateway(settings, core, catalog, folder, keys, address=address)
+        await record_settings(settings, core)
         await record_openings(settings, core, gateway.vaulting)
         if gateway.egressing is not None:
             await gateway.egressing.programs.sweep(OPERATOR)

@@ -1,7 +1,8 @@
-"""What a change of an account, a workspace, a user, a key or a policy tells. Pure."""
+"""What the record tells of a change to an account, key, policy, person or setting. Pure."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -9,7 +10,7 @@ from tollhouse.audit.types import Entry
 from tollhouse.kernel.clock import iso_utc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tollhouse.audit.types import Action
 
@@ -19,6 +20,13 @@ _LEFT_OUT: Final = frozenset(
 """What the row says elsewhere, and what is made of a key's text."""
 _COUNTED: Final = frozenset({"patterns"})
 """Texts that no request may hold are as confidential as what they stand for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A value of which the record tells that it changed, and no more."""
+
+    value: object
 
 
 def entry_of_change(
@@ -39,25 +47,38 @@ def entry_of_change(
     """
     before, after = old or {}, new or {}
     known = {**before, **after}
+    name = known.get("name")
     return Entry(
         action,
         actor,
         workspace_id=known.get("workspace_id"),
-        name=known.get("name"),
+        name=None if isinstance(name, Hidden) else name,
         object_id=object_id,
         changes=None if new is None else _changes(before, after),
     )
 
 
+def after_changes(
+    start: Mapping[str, Any], changes: Iterable[Mapping[str, Any] | None]
+) -> dict[str, Any]:
+    """Return the fields that an object has after some of its changes, one after the other."""
+    fields = dict(start)
+    for each in changes:
+        fields |= {name: change["new"] for name, change in (each or {}).items()}
+    return fields
+
+
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: {"old": _told(name, old.get(name)), "new": _told(name, value)}
-        for name, value in new.items()
-        if name not in _LEFT_OUT and value != old.get(name)
+        name: {"old": _told(name, old.get(name)), "new": _told(name, new.get(name))}
+        for name in {**old, **new}
+        if name not in _LEFT_OUT and new.get(name) != old.get(name)
     }
 
 
 def _told(name: str, value: object) -> object:
+    if isinstance(value, Hidden):
+        return None if value.value is None else "hidden"
     if name in _COUNTED and isinstance(value, tuple):
         texts = cast("tuple[object, ...]", value)
         return f"{len(texts)} texts"

@@ -63,6 +63,15 @@ async def last(read: Read, chain: str, action: Action) -> Entry | None:
     return None if row is None else _row(row).entry
 
 
+async def all_of(read: Read, chain: str, action: Action) -> Sequence[Entry]:
+    """Return every entry of an action in a chain, in their order."""
+    query = sa.select(audit_rows).where(
+        audit_rows.c.chain == chain, audit_rows.c.action == action.value
+    )
+    found = await read.execute(query.order_by(audit_rows.c.seq))
+    return [_row(each).entry for each in found.mappings()]
+
+
 async def rows(read: Read, chain: str, after: int, limit: int) -> Sequence[Row]:
     """Return rows of a chain behind one of them, in their order."""
     query = sa.select(audit_rows).where(audit_rows.c.chain == chain, audit_rows.c.seq > after)

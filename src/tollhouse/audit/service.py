@@ -55,6 +55,10 @@ class AuditService:
         """Return the last entry of an action in a chain; None where there is none."""
         return await repository.last(read, chain, action)
 
+    async def all_of(self, read: Read, chain: str, action: Action) -> Sequence[Entry]:
+        """Return every entry of an action in a chain, in their order."""
+        return await repository.all_of(read, chain, action)
+
     async def rows(self, read: Read, chain: str, after: int, limit: int) -> Sequence[Row]:
         """Return at most `limit` rows of a chain behind the row `after`."""
         return await repository.rows(read, chain, after, limit)

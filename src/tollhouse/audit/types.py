@@ -44,6 +44,8 @@ class Action(StrEnum):
     WORKSPACE_POLICY_CHANGED = "workspace_policy_changed"
     KEY_POLICY_CHANGED = "key_policy_changed"
     CREDITS_POSTED = "credits_posted"
+    SETTINGS_CHANGED = "settings_changed"
+    """A server started with other settings than the one before it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from tollhouse.settings.description import described
 from tollhouse.settings.environment import OTHER_NAMES, environment_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tollhouse.settings.sections import Settings
 
 _PASSWORD = re.compile(r"(?<=://)([^:@/?#]*):.*@")
@@ -42,6 +44,14 @@ def masked(settings: Settings) -> dict[str, object]:
     return shown
 
 
+def flat(settings: Settings) -> dict[str, object]:
+    """Return the settings as `masked` does, each value by its name: `limits.kind`, `models.a/b.id`.
+
+    Entries of a list go by their `slug`, `id` or `name`, or by their number.
+    """
+    return dict(_flat("", masked(settings)))
+
+
 def environment_names() -> list[EnvironmentName]:
     """Return every variable that may be set, in the order of the sections."""
     settings = [
@@ -55,6 +65,24 @@ def environment_names() -> list[EnvironmentName]:
         if setting.in_environment
     ]
     return [*settings, *(EnvironmentName(name, *other) for name, other in OTHER_NAMES.items())]
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, list):
+        entries = cast("list[object]", value)
+        if entries and all(isinstance(each, dict) for each in entries):
+            labelled = enumerate(cast("list[dict[str, object]]", entries))
+            value = {_label(each, at): each for at, each in labelled}
+    if isinstance(value, dict):
+        for part, each in cast("dict[str, object]", value).items():
+            yield from _flat(f"{name}.{part}" if name else part, each)
+    else:
+        yield name, value
+
+
+def _label(entry: dict[str, object], at: int) -> str:
+    named = (entry[key] for key in ("slug", "id", "name") if key in entry)
+    return str(next(named, at))
 
 
 def _without_password(url: Secret) -> str:

@@ -1,15 +1,42 @@
 """The record of changes that the control plane makes."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from tests.integration.api.conftest import Acme
+from tests.integration.api.conftest import Acme, Plane
 from tollhouse.audit.chain import Verifier, exported
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import Action, Row
 from tollhouse.storage.database import Database
 from tollhouse.testing.clock import FakeClock
+
+ANN = {"name": "Ann", "email": "ann@example.com"}
+CHANGES: dict[tuple[str, str], tuple[Any, Action]] = {
+    ("PATCH", "/users/{user_id}"): ({"name": "Bea"}, Action.USER_CHANGED),
+    ("POST", "/users"): (ANN, Action.USER_CREATED),
+    ("POST", "/accounts"): ({"name": "Bolt"}, Action.ACCOUNT_CREATED),
+    ("PATCH", "/accounts/{account_id}"): ({"free_limits_exempt": True}, Action.ACCOUNT_CHANGED),
+    ("PUT", "/accounts/{account_id}/policy"): (
+        {"blocked_models": ["a/*"]},
+        Action.ACCOUNT_POLICY_CHANGED,
+    ),
+    ("POST", "/workspaces"): ({"name": "Lab", "slug": "lab"}, Action.WORKSPACE_CREATED),
+    ("PATCH", "/workspaces/{id}"): ({"description": "Experiments"}, Action.WORKSPACE_CHANGED),
+    ("PUT", "/workspaces/{id}/policy"): (
+        {"patterns": ["falcon"]},
+        Action.WORKSPACE_POLICY_CHANGED,
+    ),
+    ("DELETE", "/workspaces/{id}"): (None, Action.WORKSPACE_DELETED),
+    ("POST", "/keys"): ({"name": "ci"}, Action.KEY_CREATED),
+    ("PATCH", "/keys/{hash}"): ({"disabled": True}, Action.KEY_CHANGED),
+    ("PUT", "/keys/{hash}/policy"): ({"blocked_models": ["a/*"]}, Action.KEY_POLICY_CHANGED),
+    ("DELETE", "/keys/{hash}"): (None, Action.KEY_DELETED),
+    ("POST", "/credits"): ({"kind": "grant", "amount": 3}, Action.CREDITS_POSTED),
+}
+"""Every operation that changes something, what is sent, and how the record calls it."""
 
 
 class Record:
@@ -48,36 +75,71 @@ async def test_a_changed_key_is_told_with_who_changed_it_and_what(
     }
 
 
-async def test_each_change_grows_the_chain_and_the_chain_holds(acme: Acme, record: Record) -> None:
-    one = f"/accounts/{acme.account_id}"
-    key = f"/keys/{acme.api_key.key.hash}"
-    user = (await acme.management.post("/users", json={"name": "Ann"})).json()["data"]["id"]
-    calls = [
-        ("PATCH", f"/users/{user}", {"name": "Bea"}),
-        ("PATCH", one, {"free_limits_exempt": True}),
-        ("PUT", f"{one}/policy", {"blocked_models": ["a/*"]}),
-        ("POST", "/workspaces", {"name": "Lab", "slug": "lab"}),
-        ("PATCH", "/workspaces/lab", {"description": "Experiments"}),
-        ("PUT", "/workspaces/lab/policy", {"patterns": ["falcon"]}),
-        ("DELETE", "/workspaces/lab", None),
-        ("POST", "/keys", {"name": "ci"}),
-        ("PUT", f"{key}/policy", {"blocked_models": ["a/*"]}),
-        ("DELETE", key, None),
-        ("POST", "/credits", {"kind": "grant", "amount": 3}),
-    ]
-    for method, path, body in calls:
+async def test_each_change_grows_the_chain_and_the_chain_holds(
+    acme: Acme, record: Record, plane: Plane
+) -> None:
+    named = {
+        "{account_id}": acme.account_id,
+        "{hash}": acme.api_key.key.hash,
+        "{user_id}": (await acme.management.post("/users", json=ANN)).json()["data"]["id"],
+        "{id}": "lab",
+    }
+    for (method, path), (body, _) in CHANGES.items():
+        for name, value in named.items():
+            path = path.replace(name, value)  # noqa: PLW2901 - filled in
         reply = await acme.operator.request(method, path, json=body)
         assert reply.status_code < 300, (path, reply.text)
     rows = await record.rows()
-    assert [row.entry.action.value for row in rows] == [
-        "user_created", "user_changed", "account_changed", "account_policy_changed",
-        "workspace_created", "workspace_changed", "workspace_policy_changed", "workspace_deleted",
-        "key_created", "key_policy_changed", "key_deleted", "credits_posted",
-    ]  # fmt: skip
+    assert [row.entry.action for row in rows[1:]] == [
+        action for _, action in CHANGES.values() if action is not Action.ACCOUNT_CREATED
+    ]
     assert Verifier().fault_in([exported(row) for row in rows]) is None
     told = str([exported(row) for row in rows])
     assert "falcon" not in told
     assert acme.api_key.key.label not in told
+    document = plane.app.openapi()["paths"]
+    changing = {
+        (method.upper(), path)
+        for path, operations in document.items()
+        for method in operations
+        if method != "get"
+    }
+    assert changing == CHANGES.keys()
+
+
+async def test_an_account_is_made_in_a_record_of_its_own(acme: Acme, record: Record) -> None:
+    made = (await acme.operator.post("/accounts", json={"name": "Bolt"})).json()["data"]
+    record.account_id = made["id"]
+    [row] = await record.rows()
+    assert (row.entry.action, row.entry.object_id) == (Action.ACCOUNT_CREATED, made["id"])
+
+
+async def test_who_a_user_is_stays_out_of_the_record(acme: Acme, record: Record) -> None:
+    user = (await acme.management.post("/users", json=ANN)).json()["data"]["id"]
+    await acme.management.patch(f"/users/{user}", json={"name": "Bea", "email": None})
+    entry = (await record.last()).entry
+    assert (entry.object_id, entry.name) == (user, None)
+    assert entry.changes == {
+        "name": {"old": "hidden", "new": "hidden"},
+        "email": {"old": "hidden", "new": None},
+    }
+    assert "Ann" not in str(await record.rows())
+
+
+async def test_changes_at_once_wait_for_each_other(acme: Acme, record: Record) -> None:
+    named = ("/workspaces", {"name": "Lab", "slug": "lab"})
+    await acme.management.post(named[0], json=named[1])
+    calls = [
+        acme.management.patch("/workspaces/lab", json={"description": str(number)})
+        if number % 2
+        else acme.management.patch(f"/keys/{acme.api_key.key.hash}", json={"limit": number + 1})
+        for number in range(12)
+    ]
+    replies = await asyncio.gather(*calls, acme.management.delete("/workspaces/lab"))
+    assert {reply.status_code for reply in replies} <= {200, 404}
+    rows = await record.rows()
+    assert len(rows) == 1 + sum(reply.status_code == 200 for reply in replies)
+    assert Verifier().fault_in([exported(row) for row in rows]) is None
 
 
 async def test_a_refused_change_leaves_no_row(acme: Acme, record: Record) -> None:

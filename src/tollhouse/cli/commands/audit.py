@@ -1,4 +1,4 @@
-"""`tollhouse audit`: the record of what was done with secrets, and whether it was tampered with."""
+"""`tollhouse audit`: the record of what was changed, and whether it was tampered with."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tollhouse.audit.types import Fault
     from tollhouse.cli.chains import Check
 
-app = noun("audit", "The record of what was done with secrets, in a chain that shows tampering.")
+app = noun("audit", "The record of who changed what, in a chain that shows tampering.")
 
 TAMPERED = 1
 PAGE = 1_000

@@ -1,12 +1,12 @@
 """`/users`: the people of an account, who create keys and interns. Ours."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from tollhouse.audit.changes import entry_of_change
+from tollhouse.audit.changes import Hidden, entry_of_change
 from tollhouse.audit.types import Action
 from tollhouse.identity.access import Managing, OfAccount
 from tollhouse.identity.service import IdentityService
@@ -118,7 +118,7 @@ class Users:
         async with self._database.writing() as write:
             account_id = await self._service.home(write, who, body.account_id)
             user = await self._service.create_user(write, account_id, body.name, body.email)
-            entry = entry_of_change(Action.USER_CREATED, who.actor, user.id, new=asdict(user))
+            entry = entry_of_change(Action.USER_CREATED, who.actor, user.id, new=_facts(user))
             await self._service.audit.record(write, account_id, [entry])
         return OneUser(data=_reply(user))
 
@@ -140,10 +140,16 @@ class Users:
             before = await self._service.user(write, home, user_id)
             changed = await self._service.change_user(write, home, user_id, facts)
             entry = entry_of_change(
-                Action.USER_CHANGED, who.actor, user_id, asdict(before), asdict(changed)
+                Action.USER_CHANGED, who.actor, user_id, _facts(before), _facts(changed)
             )
             await self._service.audit.record(write, home, [entry])
         return OneUser(data=_reply(changed))
+
+
+def _facts(user: User) -> dict[str, Any]:
+    """Return what the record tells of a user; its rows stay for ever, so no name and address."""
+    email = None if user.email is None else Hidden(user.email)
+    return {**asdict(user), "name": Hidden(user.name), "email": email}
 
 
 def _reply(user: User) -> UserReply:
