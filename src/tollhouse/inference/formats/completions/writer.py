@@ -97,7 +97,12 @@ def _completion(identity: ReplyIdentity, choices: Sequence[dict[str, object]]) -
 
 
 def render_text(index: int, text: str, finish_reason: str | None) -> dict[str, object]:
-    """Return a choice."""
+    """Return a choice; calls of tools, which a completion does not have, are told as a stop.
+
+    Source: https://platform.openai.com/docs/api-reference/completions/object, `finish_reason`.
+    """
+    if finish_reason == "tool_calls":
+        finish_reason = "stop"
     return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": None}
 
 
