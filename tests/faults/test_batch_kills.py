@@ -120,8 +120,8 @@ def test_each_item_of_a_batch_has_one_result_whatever_kills_there_were(
 
 
 @pytest.mark.soak
-def test_twenty_kills(gateway: Gateway, provider: BatchProvider, soak_factor: int) -> None:
-    kill_while_it_runs(gateway, provider, items=3_000 * soak_factor, kills=20 * soak_factor)
+def test_many_kills(gateway: Gateway, provider: BatchProvider, soak_factor: int) -> None:
+    kill_while_it_runs(gateway, provider, items=1_500 * soak_factor, kills=10 * soak_factor)
 
 
 # Two gateways

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-STREAMS_IN_TEST, STREAMS_IN_SOAK = 4, 100
+STREAMS_IN_TEST, STREAMS_IN_SOAK = 4, 40
 AT_ONCE = 10
 FORMS: dict[str, Form] = {
     form.path: form for form in (Chat(), Responses(), Messages(), Completions())
@@ -217,7 +217,7 @@ async def test_a_stream_in_any_pieces_is_the_whole_reply(
 @pytest.mark.soak
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("path", FORMS)
-async def test_300_streams_in_any_pieces_are_the_whole_reply(
+async def test_many_streams_in_any_pieces_are_the_whole_reply(
     world: World, soak_factor: int, path: str, dialect: str
 ) -> None:
     await expect_all(world, path, dialect, STREAMS_IN_SOAK * soak_factor)

@@ -34,7 +34,7 @@ TEN = (
     Cell("delete", "archived", "server"),
 )
 """Each operation and each victim, for everyday."""
-SUSPENSIONS = 100
+SUSPENSIONS = 30
 
 
 def killed(folder: Path, schedule: Sequence[Cell]) -> None:
@@ -69,8 +69,8 @@ def test_an_intern_outlives_a_kill_of_each_process_at_each_step(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("user", USERS)
-def test_an_intern_is_suspended_and_resumed_a_hundred_times(
-    tmp_path_factory: pytest.TempPathFactory, user: str
+def test_an_intern_is_suspended_and_resumed_many_times(
+    tmp_path_factory: pytest.TempPathFactory, soak_factor: int, user: str
 ) -> None:
     folder = tmp_path_factory.mktemp("s")
     with start_server(folder, program=program_as(user, folder)) as server:
@@ -78,7 +78,7 @@ def test_an_intern_is_suspended_and_resumed_a_hundred_times(
         intern = rooms.run()
         rooms.output("ada", "head -c 1000000 /dev/urandom > data; mkdir -p a/b; ln -s a/b link")
         digest = rooms.output("ada", "sha256sum data")
-        for _ in range(SUSPENSIONS):
+        for _ in range(SUSPENSIONS * soak_factor):
             rooms.suspend(intern)
             assert rooms.run() == intern  # it compares its files with those that were suspended
         assert rooms.output("ada", "sha256sum data") == digest

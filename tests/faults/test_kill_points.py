@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.faults.upstream_process import UpstreamProcess
 
 PAUSING = str(Path(__file__).with_name("pausing_server.py"))
-KILLS_IN_SOAK = 2
+KILLS_IN_SOAK = 1
 """At each point, on each database."""
 GROUPS = {"group begun", "being booked", "committed", "not yet forgotten", "forgotten"}
 """Points that a group of charges passes, not each of them."""

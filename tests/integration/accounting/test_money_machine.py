@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 STEPS = 50
 EXAMPLES_IN_TEST = 8
-EXAMPLES_IN_SOAK = {"sqlite": 200, "postgresql": 50}
+EXAMPLES_IN_SOAK = {"sqlite": 100, "postgresql": 50}
 """Ten thousand steps on SQLite."""
 HALF_A_RECORD = b'0a1b2c3d {"id":"gen-'
 
@@ -280,7 +280,7 @@ def test_books_and_memory_agree_with_the_model_whatever_happens(
 
 
 @pytest.mark.soak
-def test_ten_thousand_steps(databases: Databases, tmp_path: Path, soak_factor: int) -> None:
+def test_thousands_of_steps(databases: Databases, tmp_path: Path, soak_factor: int) -> None:
     machine = machine_on(databases, tmp_path)
     kind = "sqlite" if isinstance(databases, SqliteFiles) else "postgresql"
     run_state_machine_as_test(machine, settings=lives(EXAMPLES_IN_SOAK[kind] * soak_factor))

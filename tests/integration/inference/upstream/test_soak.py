@@ -20,7 +20,7 @@ from tollhouse.testing.script import Pause
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
-_DOSES = {"small": "60", "full": "2000"}
+_DOSES = {"small": "40", "full": "2000"}
 _GIVEN = os.environ.get("SOAK_DOSE", "small")
 DOSE = int(_DOSES.get(_GIVEN, _GIVEN))
 HEALTHY = 100
