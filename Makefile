@@ -11,8 +11,10 @@ ARGS ?=
 DOSE ?= small
 MINUTES ?= 60
 
-# A whole run is dealt to a process for each core; one that names its tests stays in one process.
-SPREAD := --numprocesses=auto --maxprocesses=4 --dist=worksteal
+# A whole run is dealt to three processes for two cores, since many tests wait for servers that they
+# start; one that names its tests stays in one process.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+SPREAD := --numprocesses=$(shell echo $$(($(CORES) * 3 / 2 + $(CORES) % 2))) --maxprocesses=6 --dist=worksteal
 
 UV := .uv/bin/uv
 INSTALL_SELF = $(UV) pip install --quiet --offline --no-deps --no-build-isolation --python .venv --editable .

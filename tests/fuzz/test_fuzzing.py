@@ -13,7 +13,7 @@ import pytest
 from tests.fuzz.targets import TARGETS
 
 CHECKOUT = Path(__file__).parents[2]
-SECONDS = 40
+SECONDS = 20
 TO_BEGIN_AND_TO_END = 120
 FOUND = re.compile(r"Test unit written to (\S+)")
 
