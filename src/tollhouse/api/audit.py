@@ -7,7 +7,7 @@ verify` does.
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from tollhouse.audit.chain import exported
 from tollhouse.audit.service import AuditService
@@ -45,6 +45,9 @@ class AuditChange(Reply):
 
 class AuditRowReply(Reply):
     """One thing that was done. Everything but `hash` is what the hash covers."""
+
+    # A field with a default may be left out here.
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     chain: str
     """Whose record it is: an account's id, or `installation`."""

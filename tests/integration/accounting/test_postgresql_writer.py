@@ -11,6 +11,7 @@ from tests.integration.accounting.books import Books, expected_totals, record_of
 from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
 from tollhouse.storage import postgresql
 from tollhouse.storage.database import Database, open_database
+from tollhouse.storage.failures import DatabaseUnreachable
 from tollhouse.testing.builders import Tenant
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ async def test_a_connection_that_is_lost_in_the_middle_of_a_group_is_opened_agai
 
 async def test_a_server_that_cannot_be_reached_fails_the_group(acme: Tenant) -> None:
     nowhere = PostgresqlChargeWriter(sa.make_url("postgresql+asyncpg://u@127.0.0.1:1/d"))
-    with pytest.raises(ConnectionRefusedError):
+    with pytest.raises(DatabaseUnreachable):
         await nowhere.write([record_of(acme)])
     await nowhere.close()
 

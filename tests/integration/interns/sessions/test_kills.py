@@ -60,7 +60,7 @@ async def test_what_was_said_to_an_agent_that_was_killed_is_said_to_the_next(
         await stream.next()
         kill_agent(daemon)
         await stream.rest()
-    model.turns = [says("Ada.")]
+    model.turns, model.always = [], says("Ada.")  # the killed agent's last question may come late
     await talk.run("What is my name?")
     assert "My name is Ada." in str(model.messages())
     check_whole(await talk.events())
@@ -143,7 +143,7 @@ async def kill_somewhere(
 
 async def go_on(model: Model, talk: Talk, seen: Events) -> None:
     assert (await talk.events())[: len(seen)] == seen
-    model.turns = [says("Back.")]
+    model.turns, model.always = [], says("Back.")  # the killed agent's last question may come late
     assert (await talk.run("Go on.")).text == "Back."
     told = model.messages()
     assert "Work." in str(told[0]["content"])
