@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -20,7 +21,12 @@ from tests.acceptance.intern_rooms import (
     sandboxed,
     until_nothing_runs,
 )
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.acceptance.server_process import (
+    TOLLHOUSE,
+    ServerProcess,
+    clean_environment,
+    start_server,
+)
 from tests.acceptance.server_users import NUMBER, USERS, program_as, rights_of
 
 if TYPE_CHECKING:
@@ -108,9 +114,38 @@ def test_a_suspended_intern_runs_nothing(rooms: Rooms) -> None:
     until_nothing_runs(data)
 
 
+def test_an_intern_has_a_host_name_of_its_own_where_the_operator_says_so(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("n")
+    named = {"TOLLHOUSE_INTERNS__PUBLIC_URL": "http://{intern}.interns.test"}
+    with start_server(folder, env=named) as server:
+        rooms = Rooms(server)
+        intern = rooms.run()
+        found = rooms.get(intern)
+        assert found is not None
+        assert found["hostname"] == f"{intern}.interns.test"
+        told = rooms.ask("GET", f"/interns/{intern}/daemon").json()
+        assert told["origin"] == f"http://{intern}.interns.test"
+        # Where the name leads is the network's: here a proxy that leads to the gateway.
+        proxied = {**rooms.environment, "HTTP_PROXY": server.origin}
+        for command in ("put ada - note", "get ada note -"):
+            done = subprocess.run(
+                [str(TOLLHOUSE), "intern", "files", *command.split()],
+                env=clean_environment(proxied),
+                input=b"kept",
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+        assert done.stdout == b"kept"
+
+
 def test_its_daemon_wants_the_token_that_was_revealed_last(rooms: Rooms) -> None:
     intern = rooms.run()
     first = rooms.ask("GET", f"/interns/{intern}/daemon").json()
+    assert first["origin"] == rooms.server.origin
     rooms.suspend(intern)
     rooms.run()
     second = rooms.ask("GET", f"/interns/{intern}/daemon").json()

@@ -110,6 +110,7 @@ def test_no_address_but_those_of_the_proxy_is_reached(rooms: Rooms) -> None:
     bob = rooms.run("bob")
     told = rooms.ask("GET", f"/interns/{bob}/daemon").json()
     port, token = told["origin"].rpartition(":")[2], told["token"]
+    assert rooms.daemon(bob, "GET", "/healthz").is_success
     places = [
         "http://169.254.169.254/latest/meta-data/",
         "https://169.254.169.254/",

@@ -3,9 +3,10 @@
     1  one Host, at most one credential    400
     2  rate of the client's address        429
     3  origin of a browser's page          400, and the answer to a preflight
-    4  key                                 401
-    5  regional host name                  403
-    6  the route: hot ones from a dict, all others from the control plane
+    4  token of an intern's daemon         to that daemon
+    5  key                                 401
+    6  regional host name                  403
+    7  the route: hot ones from a dict, all others from the control plane
 
 Whatever is refused or fails, here or behind, becomes an envelope here; a stack trace never leaves.
 """
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from tollhouse.api import policy
+from tollhouse.api import intern_daemons, policy
 from tollhouse.api.asgi import respond
 from tollhouse.api.errors import error_response
 from tollhouse.api.limits import AddressRate, ClientGone, read_body
@@ -28,6 +29,7 @@ from tollhouse.api.readiness import Recovery
 from tollhouse.api.reasons import retry_hint, with_reason
 from tollhouse.identity.access import CALLER, set_caller
 from tollhouse.identity.types import LocalOperator, Subject
+from tollhouse.interns.doors import Doors, is_for_daemon
 from tollhouse.kernel.deadline import set_deadline
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import (
@@ -42,6 +44,7 @@ from tollhouse.kernel.errors import (
     Unauthenticated,
     without_frames,
 )
+from tollhouse.kernel.origin import set_origin
 from tollhouse.observability.request_log import log_request
 from tollhouse.storage import failures
 
@@ -62,6 +65,10 @@ _PREFLIGHT = b"access-control-request-method"
 _NO_CONTENT = 204
 _CLIENT_GONE = 499
 _CONTROL = "tollhouse.control"
+_DAEMON = "tollhouse.daemon"
+_DAEMON_ROUTE = "/interns/{internId}/daemon"
+"""What is logged of a request to a daemon, and whose errors its refusals look like."""
+_SWITCHED = 101
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _EXPOSED = (
     b"x-generation-id, x-max-tokens, retry-after, "
@@ -77,6 +84,8 @@ class Routes:
     """Path below the version segment -> its route."""
     control: App
     system: SystemRoutes
+    doors: Doors = field(default_factory=Doors)
+    """To the daemons of interns."""
     recovery: Recovery = field(default_factory=Recovery)
 
 
@@ -113,8 +122,10 @@ class Front:
         self._origins = frozenset(origin.lower() for origin in settings.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
+        """Answer one request; a WebSocket is one to an intern's daemon."""
+        if scope["type"] == "websocket":
+            scope["method"], send = "GET", _denying(send)
+        elif scope["type"] != "http":
             return
         started = _Started(send)
         began = self._clock.monotonic()
@@ -150,6 +161,12 @@ class Front:
             if scope["method"] == "OPTIONS" and _PREFLIGHT in headers:
                 await _preflight(headers, send)
                 return
+        authorization = headers.get(b"authorization")
+        if authorization is not None and is_for_daemon(authorization):
+            scope[_DAEMON] = True
+            door = self._routes.doors.of(authorization)
+            await intern_daemons.relay(door, scope, receive, send)
+            return
         path = policy.api_path(scope["path"])
         if path is None:
             await self._routes.system(scope, headers, send)
@@ -179,6 +196,7 @@ class Front:
             await self._routes.recovery.wait()
         inner: Scope = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
         scope[_CONTROL] = inner
+        set_origin(inner, self._own_origin(scope, headers))
         if policy.reads_itself(scope["method"], path):
             await self._control(inner, path, receive, send)
             return
@@ -263,16 +281,23 @@ class Front:
         scheme: str = scope["scheme"]
         return scheme
 
+    def _own_origin(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
+        """Return our own address, as the caller wrote it; HTTP/1.0 need not."""
+        host = (self._host(scope, headers) or b"").decode("latin-1").lower()
+        if not host and (server := scope.get("server")) is not None:
+            host = f"{server[0]}:{server[1]}"
+        return f"{self._scheme(scope, headers)}://{host}"
+
     # Failures
 
     def _log_request(self, scope: Scope, started: _Started, began: float) -> None:
-        path = policy.api_path(scope["path"])
+        path = _path(scope)
         caller: Caller | None = scope.get(CALLER)
         log_request(
             # Monitors ask for health and metrics without end.
             logging.DEBUG if path is None and started.error is None else logging.INFO,
             method=scope["method"] if scope["method"] in _METHODS else None,
-            route=path if path in self._routes.hot else _template(scope),
+            route=path if path in self._routes.hot or _DAEMON in scope else _template(scope),
             status=started.status or _CLIENT_GONE,
             error=started.error,
             ms=int((self._clock.monotonic() - began) * 1000),
@@ -292,12 +317,12 @@ class Front:
             # Nothing legal can follow a head that has left: the server closes the connection.
             return
         exchange = scope.get("tollhouse.exchange")
-        hot = self._routes.hot.get(policy.api_path(scope["path"]) or "")
+        path = _path(scope) or ""
+        hot = self._routes.hot.get(path)
         shown = None
         if hot is not None:
             shown = hot.refuse(error, None if exchange is None else exchange.generation_id)
-        path = policy.api_path(scope["path"])
-        status, fields, body = error_response(with_reason(error, path or ""), shown)
+        status, fields, body = error_response(with_reason(error, path), shown)
         if exchange is not None and exchange.booked:
             fields.append((b"x-generation-id", exchange.generation_id.encode()))
         origin = headers.get(b"origin")
@@ -320,7 +345,28 @@ class _Started:
         self.begun = True
         if message["type"] == "http.response.start":
             self.status = message["status"]
+        elif message["type"] == "websocket.accept":
+            self.status = _SWITCHED
         await self._send(message)
+
+
+def _denying(send: Send) -> Send:
+    """Send an answer to a WebSocket's request that does not open it.
+
+    Source: https://asgi.readthedocs.io/en/latest/extensions.html#websocket-denial-response
+    """
+
+    async def sent(message: Message) -> None:
+        if message["type"].startswith("http."):
+            message = {**message, "type": f"websocket.{message['type']}"}
+        await send(message)
+
+    return sent
+
+
+def _path(scope: Scope) -> str | None:
+    """Return the route's path below the version segment; None where it has none."""
+    return _DAEMON_ROUTE if _DAEMON in scope else policy.api_path(scope["path"])
 
 
 def _template(scope: Scope) -> str | None:

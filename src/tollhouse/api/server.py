@@ -20,12 +20,13 @@ from uvicorn.protocols.http.httptools_impl import (
     HttpToolsProtocol,
     RequestResponseCycle,
 )
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from tollhouse.api.asgi import ON_GONE, SINK
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from tollhouse.api.asgi import App, Scope
 
@@ -33,6 +34,8 @@ LARGEST_HEAD: Final = 65_536
 HEAD_SECONDS: Final = 30.0
 BODY_SECONDS: Final = 30.0
 """How often it is looked whether a body arrives at the least rate."""
+LARGEST_MESSAGE: Final = 262_144
+"""Bytes of a WebSocket message; an intern's daemon takes no larger ones."""
 KEEP_ALIVE_SECONDS: Final = 75
 """Longer than the idle time of the usual client pools, so that we are not the one who closes
 a connection in the moment in which it is used again."""
@@ -94,12 +97,25 @@ class Corked:
         return getattr(self._transport, name)
 
 
+class GatewayWebSocket(WebSocketsSansIOProtocol):
+    """A connection that has become a WebSocket; its address holds it until it ends."""
+
+    on_lost: Callable[[], None]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the address its place back."""
+        super().connection_lost(exc)
+        self.on_lost()
+
+
 class GatewayProtocol(HttpToolsProtocol):
     """One connection."""
 
     limit_per_address: int
     held: Counter[str]
     least_body_rate: int
+    takes_websocket: Callable[[Sequence[tuple[bytes, bytes]]], bool]
+    """With which headers a request may become a WebSocket."""
 
     _head_bytes = 0
     _unread = 0
@@ -127,11 +143,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the address its place back, and tell the route that its client is gone."""
-        if self._counted and self.client is not None:
-            address = self.client[0]
-            self.held[address] -= 1
-            if not self.held[address]:
-                del self.held[address]
+        self._release_address()
         self._stop_head_timer()
         self._stop_body_timer()
         super().connection_lost(exc)
@@ -141,6 +153,22 @@ class GatewayProtocol(HttpToolsProtocol):
         scope.pop(SINK, None)  # it refers to us, and we to it
         if (gone := scope.pop(ON_GONE, None)) is not None:
             gone()
+
+    def _release_address(self) -> None:
+        if self._counted and self.client is not None:
+            address = self.client[0]
+            self.held[address] -= 1
+            if not self.held[address]:
+                del self.held[address]
+
+    def _should_upgrade(self) -> bool:
+        return self.takes_websocket(self.headers) and super()._should_upgrade()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over, with its place in the count of its address."""
+        super().handle_websocket_upgrade()
+        self._stop_body_timer()
+        cast("GatewayWebSocket", self.transport.get_protocol()).on_lost = self._release_address
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; a head that grows too large or takes too long ends the connection."""
@@ -291,7 +319,12 @@ class GatewayServer(uvicorn.Server):
 
 
 def make_server(
-    app: App, *, limit_per_address: int, shutdown_seconds: float, min_body_rate: int = 0
+    app: App,
+    *,
+    limit_per_address: int,
+    shutdown_seconds: float,
+    min_body_rate: int = 0,
+    takes_websocket: Callable[[Sequence[tuple[bytes, bytes]]], bool] = lambda _: False,
 ) -> GatewayServer:
     """Return a server for an ASGI application.
 
@@ -300,18 +333,23 @@ def make_server(
         limit_per_address: How many connections one address may hold.
         shutdown_seconds: How long a stop waits for responses under way.
         min_body_rate: Bytes a second at which the body of a request has to arrive; 0 for none.
+        takes_websocket: With which headers a request may become a WebSocket.
     """
     cap, held_by = limit_per_address, Counter[str]()
+    upgraded = takes_websocket
 
     class Protocol(GatewayProtocol):
         limit_per_address = cap
         held = held_by
         least_body_rate = min_body_rate
+        takes_websocket = staticmethod(upgraded)
 
     config: Any = uvicorn.Config(
         app=app,  # type: ignore[arg-type]
         http=Protocol,
-        ws="none",
+        ws=GatewayWebSocket,
+        ws_max_size=LARGEST_MESSAGE,
+        ws_per_message_deflate=False,
         lifespan="off",
         interface="asgi3",
         log_config=None,

@@ -43,6 +43,8 @@ class Interning:
 
     service: InternService
     chats: ChatService
+    doors: Doors
+    """To the daemons that run here."""
     crew: Crew | None
     """Runs sandboxes; None where it serves a single command."""
 
@@ -89,6 +91,8 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     folder: DataFolder,
     blobs: Blobs,
     metrics: Metrics,
+    *,
+    host: str,
 ) -> Interning:
     """Return interns on the gateway's own services; nothing runs yet.
 
@@ -100,6 +104,7 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         folder: The data folder.
         blobs: Where archives of workspaces are stored.
         metrics: What operators see of sandboxes and chats.
+        host: The gateway's own, as this machine reaches it.
     """
     context = Context(
         database=core.database,
@@ -110,14 +115,15 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         news=LocalNews(),
         clock=core.clock,
         ids=core.ids,
-        rules=Rules(settings.max_per_creator),
+        rules=Rules(settings.max_per_creator, settings.public_url, host),
     )
     logs = Logs(folder.interns / "logs", core.clock)
     pace = ChatPace(settings.chats_per_minute)
+    doors = Doors()
     if egressing is None:
         service = InternService(context, Nobody(core.clock), logs)
-        return Interning(service, ChatService(context, service, NoRooms(), pace, metrics), None)
-    doors = Doors()
+        chats = ChatService(context, service, NoRooms(), pace, metrics)
+        return Interning(service, chats, doors, None)
     tools = Tools(
         runtime=build_runtime(settings.runtime, folder.path, core.clock),
         limits=SandboxLimits(
@@ -156,4 +162,4 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     crew = Crew(reconciler, settings.stop_seconds, tools, metrics)
     service = InternService(context, reconciler, logs)
     chats = ChatService(context, service, tools.sandboxes, pace, metrics)
-    return Interning(service, chats, crew)
+    return Interning(service, chats, doors, crew)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import structlog
 import uvloop
 
+from tollhouse.api.intern_daemons import takes_websocket
 from tollhouse.api.server import GatewayServer, make_server
 from tollhouse.apps.batching import ready_blobs
 from tollhouse.apps.bootstrap import OPERATOR, Bootstrapped, bootstrap_if_empty, is_empty
@@ -192,7 +193,10 @@ async def _serve_until_stopped(
         shutdown_seconds=seconds,
         min_body_rate=settings.server.min_body_bytes_per_second,
     )
-    servers = [served(gateway.public), served(gateway.local)]
+    servers = [
+        served(gateway.public, takes_websocket=takes_websocket),
+        served(gateway.local),
+    ]
     running = [
         asyncio.create_task(server.serve(sockets=[each]))
         for server, each in zip(servers, (listener, control), strict=True)

@@ -1,45 +1,56 @@
-"""The ways in: from a port of this machine to the socket that an intern's daemon listens on.
+"""The ways in to interns' daemons, by token.
 
-    127.0.0.1:<port> ──(bearer token of that daemon)──> daemon.sock
+    request to the gateway ──(bearer token of a daemon)──> that daemon's socket
 
-Each running intern has a port; the same one again, where it is free. What does not begin with a
-request that carries the daemon's token goes no further; the daemon itself looks at every request.
+A token names its daemon, as no two have the same, and shows that it is one, so that one which is no
+longer valid is not taken for a key. The daemon itself looks at every request again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from tollhouse.kernel.errors import Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-_HOST: Final = "127.0.0.1"
-_PIECE: Final = 65_536
-_LONGEST_HEAD: Final = 65_536
-"""Bytes of a request's head."""
-_HEAD_SECONDS: Final = 10.0
 _MOST_CONNECTIONS: Final = 256
 """Of one intern at once."""
-_MOST_ARRIVING: Final = 2_048
-"""That have not shown a token yet."""
-_REFUSAL: Final = b'{"error":{"code":401,"message":"Invalid or missing token of the daemon"}}'
-_REFUSED: Final = (
-    b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nContent-Type: application/json\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_REFUSAL), _REFUSAL)
-)
+TOKEN_PREFIX: Final = "th-daemon-"  # noqa: S105 - the beginning alone
+"""What every daemon's token begins with."""
+_BEARER: Final = b"bearer "
+_DAEMONS: Final = _BEARER + TOKEN_PREFIX.encode()
 
 
-@dataclass(slots=True)
-class _Door:
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The way in to one intern."""
+
     path: Path
+    """The socket that its daemon listens on."""
     token_hash: str
-    server: asyncio.Server | None = None
     passing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def enter(self, relayed: Callable[[Path], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Begin a connection; it is cancelled when the way in is closed.
+
+        Args:
+            relayed: What connects, given the socket that the daemon listens on.
+
+        Raises:
+            Unavailable: There are as many connections as there may be.
+        """
+        if len(self.passing) >= _MOST_CONNECTIONS:
+            raise Unavailable("The intern has too many connections; try again.")
+        task = asyncio.get_running_loop().create_task(relayed(self.path))
+        self.passing.add(task)
+        task.add_done_callback(self.passing.discard)
+        return task
 
 
 class Doors:
@@ -47,138 +58,50 @@ class Doors:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._doors: dict[str, _Door] = {}
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._doors: dict[str, Door] = {}
+        self._by_token: dict[str, Door] = {}
 
-    async def open(
-        self, intern_id: str, path: Path, token_hash: str, wanted: int | None = None
-    ) -> int:
+    async def open(self, intern_id: str, path: Path, token_hash: str) -> None:
         """Open the way in to an intern.
 
         Args:
             intern_id: The intern.
             path: The socket that its daemon listens on.
             token_hash: SHA-256 of its token, in hex.
-            wanted: The port that it had, taken again if it is free.
-
-        Returns:
-            The port.
-
-        Raises:
-            OSError: No port is free.
         """
         await self.close(intern_id)
-        door = _Door(path, token_hash)
-        door.server = server = await self._serve(door, wanted)
-        self._doors[intern_id] = door
-        port: int = server.sockets[0].getsockname()[1]
-        return port
+        self._doors[intern_id] = self._by_token[token_hash] = Door(path, token_hash)
 
     async def close(self, intern_id: str) -> None:
         """Close the way in to an intern, with every connection through it."""
         door = self._doors.pop(intern_id, None)
         if door is None:
             return
-        if door.server is not None:
-            door.server.close()
-        await _end(door.passing)
+        del self._by_token[door.token_hash]
+        ending = tuple(door.passing)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
 
     async def stop(self) -> None:
         """Close every way in."""
         for intern_id in tuple(self._doors):
             await self.close(intern_id)
-        await _end(self._arriving)
 
-    async def _serve(self, door: _Door, wanted: int | None) -> asyncio.Server:
-        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if len(self._arriving) >= _MOST_ARRIVING:
-                writer.transport.abort()
-                return
-            task = asyncio.get_running_loop().create_task(self._let_in(door, reader, writer))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
+    def of(self, authorization: bytes) -> Door:
+        """Return the way in that a header `Authorization` opens.
 
-        try:
-            return await asyncio.start_server(accept, _HOST, wanted or 0, limit=_LONGEST_HEAD)
-        except OSError:
-            if not wanted:
-                raise
-            return await asyncio.start_server(accept, _HOST, 0, limit=_LONGEST_HEAD)
-
-    async def _let_in(
-        self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        try:
-            async with asyncio.timeout(_HEAD_SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
-            if not carries(head, door.token_hash):
-                writer.write(_REFUSED)
-                await writer.drain()
-                writer.close()
-            elif len(door.passing) < _MOST_CONNECTIONS:
-                passing = asyncio.create_task(_connect(door.path, head, reader, writer))
-                door.passing.add(passing)
-                passing.add_done_callback(door.passing.discard)
-                if (arrived := asyncio.current_task()) is not None:
-                    self._arriving.discard(arrived)
-                await asyncio.wait({passing})
-        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
-            return  # somebody left, or did not speak
-        finally:
-            if not writer.is_closing():
-                writer.transport.abort()
+        Raises:
+            Unauthenticated: It opens none.
+        """
+        # Looked up by its hash: how long that takes tells nothing of a token.
+        token_hash = sha256(authorization[len(_BEARER) :].strip()).hexdigest()
+        door = self._by_token.get(token_hash)
+        if door is None:
+            raise Unauthenticated("Invalid or missing token of the daemon")
+        return door
 
 
-async def _end(tasks: set[asyncio.Task[None]]) -> None:
-    ending = tuple(tasks)
-    for task in ending:
-        task.cancel()
-    await asyncio.gather(*ending, return_exceptions=True)
-
-
-async def _connect(
-    path: Path, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    try:
-        inner_reader, inner_writer = await asyncio.open_unix_connection(str(path))
-    except OSError:
-        return  # it has ended
-    try:
-        inner_writer.write(head)
-        sending = asyncio.ensure_future(_copy(reader, inner_writer))
-        try:
-            await _copy(inner_reader, writer)
-            writer.close()  # once what it holds is sent: the daemon has closed
-        finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-    except OSError:
-        return  # one end left; so does the other
-    finally:
-        inner_writer.transport.abort()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(_PIECE):
-        writer.write(data)
-        await writer.drain()
-    with suppress(OSError):
-        writer.write_eof()
-
-
-def carries(head: bytes, token_hash: str) -> bool:
-    """Tell whether the head of a request carries a token.
-
-    Args:
-        head: From the request line to the empty line.
-        token_hash: SHA-256 of the token, in hex.
-    """
-    given = _values(head, b"authorization")
-    if len(given) != 1 or given[0][:7].lower() != b"bearer ":
-        return False
-    return hmac.compare_digest(sha256(given[0][7:].strip()).hexdigest(), token_hash)
-
-
-def _values(head: bytes, wanted: bytes) -> list[bytes]:
-    lines = (line.partition(b":") for line in head.split(b"\r\n")[1:])
-    return [value.strip() for name, _, value in lines if name.strip().lower() == wanted]
+def is_for_daemon(authorization: bytes | None) -> bool:
+    """Tell whether a header `Authorization` has a token of a daemon, whether or not it is valid."""
+    return authorization is not None and authorization[: len(_DAEMONS)].lower() == _DAEMONS

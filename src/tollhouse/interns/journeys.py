@@ -16,6 +16,7 @@ import structlog
 
 from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.interns import policy, repository
+from tollhouse.interns.doors import TOKEN_PREFIX
 from tollhouse.interns.health import until_healthy
 from tollhouse.interns.lifecycle import (
     BEGUN,
@@ -201,7 +202,7 @@ class Journeys:
                 read, intern.account_id, intern.workspace_id
             )
         model = _model(intern, workspace)
-        token = Secret(ids.key_material())
+        token = Secret(f"{TOKEN_PREFIX}{ids.key_material()}")
         sealed = await vaults.seal_beside(str(intern.vault_id), DAEMON_TOKEN, token)
         async with self._context.database.writing() as write:
             wanted = NewKey(
@@ -214,9 +215,8 @@ class Journeys:
             issued = await self._context.keys.issue(
                 write, intern.account_id, intern.workspace_id, wanted
             )
-            port = None if intern.run is None else intern.run.port
             token_hash = sha256(token.reveal().encode()).hexdigest()
-            run = Run(model, issued.key.hash, port, token_hash, sealed)
+            run = Run(model, issued.key.hash, token_hash, sealed)
             facts = repository.run_facts(run)
             noted = await repository.note(write, held, step=2, **facts)
             if noted is None:
@@ -272,14 +272,12 @@ class Journeys:
         if path is None or ended is None or run is None:
             raise LeaseLost
         await _healthy_or_ended(path, token, ended)
-        try:
-            port = await self._tools.doors.open(intern.id, path, run.token_hash, run.port)
-        except OSError as error:
-            message = "no port of this machine is free for it"
-            raise JourneyFailed(message) from error
-        running.door = port
+        await self._tools.doors.open(intern.id, path, run.token_hash)
+        running.has_door = True
         running.since = self._context.clock.now()
-        return await self._arrive(held, RUNS, hostname=policy.HOSTNAME, step=None, run_port=port)
+        rules = self._context.rules
+        hostname = policy.hostname(rules.public_url, rules.host, intern.id)
+        return await self._arrive(held, RUNS, hostname=hostname, step=None)
 
     # Suspend
 

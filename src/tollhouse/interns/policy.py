@@ -9,6 +9,7 @@ from binascii import Error as Base64Error
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from tollhouse.identity.types import KeyKind
 from tollhouse.interns.lifecycle import refusal
@@ -51,10 +52,6 @@ _DOING: Final = {
     Operation.DAEMON: "reached",
     Operation.CHAT: "talked to",
 }
-
-
-HOSTNAME: Final = "127.0.0.1"
-"""Where every daemon is reached: at a port of the server's machine."""
 
 
 class InternBusy(Conflict):
@@ -299,15 +296,22 @@ def not_suspended(intern: Intern) -> ServiceUnreachable:
     return ServiceUnreachable(f"The intern was not suspended: {why}")
 
 
-def origin(intern: Intern) -> str:
-    """Return the origin of a running intern's daemon.
+def origin(public_url: str | None, gateway: str, intern_id: str) -> str:
+    """Return the origin of an intern's daemon.
 
-    Raises:
-        Conflict: It has no address yet.
+    Args:
+        public_url: The address of interns, with `{intern}` in it; None: the gateway's own.
+        gateway: The gateway's origin.
+        intern_id: The intern.
     """
-    if intern.hostname is None or intern.run is None or intern.run.port is None:
-        raise not_reachable()
-    return f"http://{intern.hostname}:{intern.run.port}"
+    return gateway if public_url is None else public_url.replace("{intern}", intern_id)
+
+
+def hostname(public_url: str | None, gateway: str, intern_id: str) -> str:
+    """Return the host name of an intern's daemon, as `origin` does with the gateway's host."""
+    if public_url is None:
+        return gateway
+    return urlsplit(origin(public_url, "", intern_id)).hostname or gateway
 
 
 def _for_operators(error: Unavailable) -> bool:

@@ -39,8 +39,8 @@ class Running:
     sandbox: Sandbox | None = None
     listener: Path | None = None
     """The socket that its daemon listens on."""
-    door: int | None = None
-    """The port where it is reached."""
+    has_door: bool = False
+    """Whether its daemon can be reached."""
     since: datetime | None = None
     """When its daemon was found to answer."""
     ended: asyncio.Task[str] | None = field(default=None, repr=False)
@@ -138,7 +138,7 @@ class Sandboxes:
     async def _take_down(self, running: Running, seconds: float) -> None:
         intern_id = running.intern_id
         try:
-            if running.door is not None:
+            if running.has_door:
                 await self._doors.close(intern_id)
             if running.sandbox is not None:
                 await running.sandbox.stop(seconds)

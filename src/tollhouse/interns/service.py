@@ -138,8 +138,13 @@ class InternService:
         """Return the last lines of what became of an intern on this machine, the oldest first."""
         return self._logs.tail(intern.id, most)
 
-    async def daemon(self, caller: Subject, intern_id: str) -> DaemonAccess:
+    async def daemon(self, caller: Subject, intern_id: str, gateway: str) -> DaemonAccess:
         """Return how a running intern's daemon is reached; that it was asked for is recorded.
+
+        Args:
+            caller: Who asks.
+            intern_id: The intern.
+            gateway: The gateway's own origin, as the caller reached it.
 
         Raises:
             NotFound: There is no such intern in the caller's workspace.
@@ -166,7 +171,9 @@ class InternService:
         )
         async with self._database.writing() as write:
             await self._context.audit.record(write, caller.account_id, [entry])
-        return DaemonAccess(policy.origin(intern), token)
+        return DaemonAccess(
+            policy.origin(self._context.rules.public_url, gateway, intern_id), token
+        )
 
     async def token_of(self, intern: Intern) -> Secret:
         """Return the token of a running intern's daemon, for our own requests to it.

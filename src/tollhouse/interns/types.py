@@ -119,8 +119,6 @@ class Run:
     """What it was provisioned with."""
     key_hash: str
     """Of its own API key."""
-    port: int | None
-    """Where its daemon is reached on this machine."""
     token_hash: str
     """SHA-256 of its daemon's token, in hex."""
     sealed_token: bytes = field(repr=False)

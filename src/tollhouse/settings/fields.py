@@ -45,6 +45,8 @@ _PRICE_DECIMALS = 18
 _CREDIT_DECIMALS = len(str(NANO_PER_CREDIT)) - 1
 _NOT_EXACT = "must be in quotes: without them it is a binary float, which is not exact"
 _HOST_PATTERN = re.compile(r"[A-Za-z0-9_.*?\[\]!-]+")
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_INTERN_URL = re.compile(rf"https?://\{{intern\}}(?:\.{_LABEL})+(?::[1-9][0-9]{{0,4}})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+", re.IGNORECASE)
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
 _MODEL_ID = re.compile(r"[A-Za-z0-9~._:@+-]+/[A-Za-z0-9~._:@+-]+")
@@ -223,6 +225,12 @@ def _origin(value: str) -> str:
     return value.lower()
 
 
+def _intern_url(value: str) -> str:
+    if not _INTERN_URL.fullmatch(value):
+        raise Refusal("must look like https://{intern}.example.com, without a path")
+    return value.lower()
+
+
 def _folder(value: object) -> Path:
     if isinstance(value, Path):
         return value
@@ -266,6 +274,7 @@ HookUrl = Annotated[Text, AfterValidator(_hook_url)]
 Host = Annotated[Text, AfterValidator(_host)]
 HostPattern = Annotated[Text, AfterValidator(_host_pattern)]
 Origin = Annotated[Text, AfterValidator(_origin)]
+InternUrl = Annotated[Text, AfterValidator(_intern_url)]
 NetworkField = Annotated[
     Network,
     PlainValidator(_network),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tollhouse.settings.fields import Lowered, Seconds, Whole
+from tollhouse.settings.fields import InternUrl, Lowered, Seconds, Whole
 from tollhouse.settings.section import Section
 
 _GIB = 1_073_741_824
@@ -19,6 +19,12 @@ class InternSettings(Section):
         default="bubblewrap",
         description="What runs sandboxes. `process` isolates nothing: an intern may then do on "
         "this machine whatever the server may do. Use it only for development.",
+    )
+    public_url: InternUrl | None = Field(
+        default=None,
+        description="Address of each intern's daemon, with `{intern}` for the intern's id as its "
+        "first label, such as `https://{intern}.interns.example.com`; it has to lead to the "
+        "gateway. Without it, daemons are reached at the gateway's own address.",
     )
     max_per_creator: Whole = Field(
         default=100, ge=1, description="Interns that one user may have in a workspace."

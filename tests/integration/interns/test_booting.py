@@ -6,18 +6,18 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.loop_time import LoopTime
 from tests.waiting import PATIENCE, until
 from tollhouse.interns import repository
+from tollhouse.interns.doors import is_for_daemon
 from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNS
 from tollhouse.interns.types import Desired, Operation, State, Status
-from tollhouse.kernel.errors import Unavailable
-from tollhouse.kernel.secret import Secret
+from tollhouse.kernel.errors import Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pytest
 
     from tests.integration.interns.machine import Machine, MadeUpSandbox
     from tollhouse.interns.runtimes.base import Launch
@@ -42,15 +42,13 @@ async def test_an_intern_that_is_provisioned_runs(machine: Machine) -> None:
 
 async def test_its_daemon_is_reached_with_its_token_alone(machine: Machine) -> None:
     intern = await machine.running()
-    access = await machine.service.daemon(machine.agency.caller, intern.id)
-    host, _, port = access.origin.removeprefix("http://").partition(":")
-    for token, answer in ((access.token, b"HTTP/1.1 200"), (Secret("other"), b"HTTP/1.1 401")):
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(
-            f"GET /healthz HTTP/1.1\r\nAuthorization: Bearer {token.reveal()}\r\n\r\n".encode()
-        )
-        assert (await reader.read()).startswith(answer)
-        writer.close()
+    access = await machine.service.daemon(machine.agency.caller, intern.id, "http://gateway")
+    authorization = f"Bearer {access.token.reveal()}".encode()
+    assert is_for_daemon(authorization)
+    assert machine.doors.of(authorization).path == machine.sandboxes.socket_of(intern.id)
+    for other in (b"", b"Bearer th-daemon-other", authorization[:-1], authorization + b"a"):
+        with pytest.raises(Unauthenticated):
+            machine.doors.of(other)
 
 
 async def test_the_steps_of_a_boot_are_seen(machine: Machine) -> None:

@@ -227,9 +227,9 @@ async def test_a_daemon_on_another_machine_is_told_by_that_one_alone(
     await machine.ask(Operation.PROVISION, intern)
     await machine.until_state(intern, RUNS)
     with pytest.raises(Conflict) as caught:
-        await machine.service.daemon(machine.agency.caller, intern.id)
+        await machine.service.daemon(machine.agency.caller, intern.id, "http://gateway")
     assert caught.value.metadata == {"reason": "intern_unreachable", "retryable": True}
-    assert await other.service.daemon(machine.agency.caller, intern.id)
+    assert await other.service.daemon(machine.agency.caller, intern.id, "http://gateway")
 
 
 async def test_a_command_without_a_server_asks_servers_elsewhere(machine: Machine) -> None:

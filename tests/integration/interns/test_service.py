@@ -334,7 +334,7 @@ async def test_what_goes_on_when_a_suspension_is_not_waited_for(agency: Agency) 
 async def test_what_does_not_run_has_no_daemon(agency: Agency) -> None:
     intern = await agency.make()
     with pytest.raises(InternBusy) as caught:
-        await agency.service.daemon(agency.caller, intern.id)
+        await agency.service.daemon(agency.caller, intern.id, "http://gateway")
     assert caught.value.metadata == {"reason": "intern_not_running", "retryable": False}
 
 
@@ -362,11 +362,11 @@ async def test_a_token_that_does_not_open_is_a_fault_of_the_server(
 
     intern = await agency.put_into(await agency.make(), RUNS)
     async with agency.database.writing() as write:
-        facts = Run("a/b", "hash", 4321, "x", b"sealed")
+        facts = Run("a/b", "hash", "x", b"sealed")
         await repository.change(write, intern.id, **repository.run_facts(facts))
     monkeypatch.setattr(agency.office.service, "open_beside", unavailable)
     with pytest.raises(kind) as caught:
-        await agency.service.daemon(agency.caller, intern.id)
+        await agency.service.daemon(agency.caller, intern.id, "http://gateway")
     assert (caught.value.kind, caught.value.metadata) == ("bug", told)
 
 
@@ -383,12 +383,11 @@ async def test_a_token_is_shown_to_nobody_who_is_not_on_the_record(agency: Agenc
             hostname="127.0.0.1",
             run_model="a/b",
             run_key_hash="hash",
-            run_port=4321,
             run_token_hash="x",
             run_sealed_token=sealed,
         )
-    found = await agency.service.daemon(agency.caller, intern.id)
-    assert (found.origin, found.token.reveal()) == ("http://127.0.0.1:4321", "token-of-daemon")
+    found = await agency.service.daemon(agency.caller, intern.id, "http://gateway:8080")
+    assert (found.origin, found.token.reveal()) == ("http://gateway:8080", "token-of-daemon")
     entry = (await agency.office.record())[-1].entry
     assert (entry.action, entry.actor, entry.intern_id) == (
         Action.DAEMON_REVEALED,

@@ -26,6 +26,7 @@ from tollhouse.kernel.errors import (
     TollhouseError,
     Unauthenticated,
 )
+from tollhouse.kernel.origin import own_origin
 from tollhouse.observability.metrics import Metrics
 from tollhouse.settings.sections import ServerSettings
 from tollhouse.testing.clock import FakeClock
@@ -132,6 +133,31 @@ def error_of(answer: Answer) -> dict[str, Any]:
 
 
 # Where requests go
+
+
+@pytest.mark.parametrize(
+    ("headers", "origin"),
+    [
+        ({"host": "gw.example:8080"}, "http://gw.example:8080"),
+        ({"host": "GW.example"}, "http://gw.example"),
+        ({"host": "inner", "x-forwarded-host": "gw.example"}, "http://gw.example"),
+        ({"host": "gw.example", "x-forwarded-proto": "https"}, "https://gw.example"),
+    ],
+)
+async def test_a_route_learns_the_address_that_its_caller_wrote(
+    headers: dict[str, str], origin: str
+) -> None:
+    w = World(trusted_proxies=["10.0.0.0/8"])
+    answer = await w.call("GET", "/v1/interns", KEY | headers, peer="10.0.0.1")
+    assert answer.status == 200
+    assert own_origin(w.behind.scopes[-1]) == origin
+
+
+async def test_a_proxy_that_is_not_trusted_does_not_say_the_address() -> None:
+    w = World()
+    headers = KEY | {"host": "gw.example", "x-forwarded-host": "evil.example"}
+    await w.call("GET", "/v1/interns", headers)
+    assert own_origin(w.behind.scopes[-1]) == "http://gw.example"
 
 
 @pytest.mark.parametrize(

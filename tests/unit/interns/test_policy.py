@@ -128,3 +128,18 @@ def test_a_workspace_may_be_named_if_it_is_ones_own() -> None:
 def test_a_token_that_only_an_operator_can_have_opened_is_a_500() -> None:
     refused = policy.no_token(Unavailable("Another key.", metadata={"retryable": False}))
     assert (status_of(refused), refused.metadata["retryable"]) == (500, False)
+
+
+@pytest.mark.parametrize(
+    ("public_url", "origin", "hostname"),
+    [
+        (None, "http://gateway:8080", "gateway"),
+        ("https://{intern}.interns.test", "https://one.interns.test", "one.interns.test"),
+        ("http://{intern}.interns.test:81", "http://one.interns.test:81", "one.interns.test"),
+    ],
+)
+def test_a_daemon_has_the_address_that_the_operator_gave_or_the_gateways_own(
+    public_url: str | None, origin: str, hostname: str
+) -> None:
+    assert policy.origin(public_url, "http://gateway:8080", "one") == origin
+    assert policy.hostname(public_url, "gateway", "one") == hostname

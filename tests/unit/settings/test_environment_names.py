@@ -101,6 +101,7 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_EGRESS__TOTAL_SECONDS": _seconds,
     "TOLLHOUSE_EGRESS__BYTES_PER_MINUTE": st.integers(min_value=65_536, max_value=2**40),
     "TOLLHOUSE_INTERNS__RUNTIME": st.sampled_from(["bubblewrap", "process"]),
+    "TOLLHOUSE_INTERNS__PUBLIC_URL": _words.map(lambda word: f"https://{{intern}}.{word}"),
     "TOLLHOUSE_INTERNS__MAX_PER_CREATOR": _counts,
     "TOLLHOUSE_INTERNS__CHATS_PER_MINUTE": _counts,
     "TOLLHOUSE_INTERNS__FIRST_USER": st.integers(min_value=1_000, max_value=2_147_000_000),

@@ -306,6 +306,36 @@ def test_an_origin_that_no_browser_sends_is_refused(problems_of: Problems, origi
     assert problem.startswith("server.cors_origins[0]: must be an origin")
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("https://interns.example.com", "https://x.{intern}.example.com", "https://{intern}"),
+        *(
+            "https://{intern}.example.com/",
+            "https://{intern}.example.com/x",
+            "{intern}.example.com",
+        ),
+        *(
+            "ftp://{intern}.example.com",
+            "https://a@{intern}.example.com",
+            "https://{intern}.-a.com",
+        ),
+        *(
+            "https://{intern}.example.com:0",
+            "https://{intern}.example.com?x",
+            "https://{intern}x.com",
+        ),
+    ],
+)
+def test_an_address_of_interns_that_is_no_origin_is_refused(
+    problems_of: Problems, url: str
+) -> None:
+    (problem,) = problems_of(f"interns: {{public_url: '{url}'}}")
+    assert problem.startswith(
+        "interns.public_url: must look like https://{intern}.example.com, without a path"
+    )
+
+
 @pytest.mark.parametrize("pattern", ["http://eu.example", "eu.example:80", "''"])
 def test_a_host_pattern_with_more_than_a_host_is_refused(
     problems_of: Problems, pattern: str

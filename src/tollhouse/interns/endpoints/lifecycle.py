@@ -35,6 +35,7 @@ from tollhouse.interns.policy import Cursor
 from tollhouse.interns.service import InternService
 from tollhouse.interns.types import InternFilter, Wish
 from tollhouse.kernel.bodies import Bodies, described
+from tollhouse.kernel.origin import own_origin
 from tollhouse.kernel.wire import refusals
 from tollhouse.storage.database import Database
 
@@ -222,18 +223,20 @@ class Interns:
         return LogPage(data=[LogLine(at=line.at, text=line.text) for line in found])
 
     async def get_daemon(
-        self, response: Response, caller: HoldingKey, intern_id: InternId
+        self, request: Request, response: Response, caller: HoldingKey, intern_id: InternId
     ) -> DaemonReply:
         """Reveal how a running intern's daemon is reached; who asked is recorded."""
-        return await self._reveal(response, caller, intern_id)
+        return await self._reveal(request, response, caller, intern_id)
 
     async def get_daemon_access(
-        self, response: Response, caller: HoldingKey, intern_id: InternId
+        self, request: Request, response: Response, caller: HoldingKey, intern_id: InternId
     ) -> DaemonReply:
         """Do what `/daemon` does; an earlier name of it."""
-        return await self._reveal(response, caller, intern_id)
+        return await self._reveal(request, response, caller, intern_id)
 
-    async def _reveal(self, response: Response, caller: Subject, intern_id: str) -> DaemonReply:
-        found = await self._service.daemon(caller, intern_id)
+    async def _reveal(
+        self, request: Request, response: Response, caller: Subject, intern_id: str
+    ) -> DaemonReply:
+        found = await self._service.daemon(caller, intern_id, own_origin(request.scope))
         response.headers["cache-control"] = "no-store"
         return DaemonReply(origin=found.origin, token=found.token.reveal())

@@ -50,7 +50,7 @@ interns = sa.Table(
     sa.Column("restarts", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("run_model", text()),
     sa.Column("run_key_hash", text()),
-    sa.Column("run_port", sa.BigInteger),
+    sa.Column("run_port", sa.BigInteger),  # of earlier releases, which gave each a port
     sa.Column("run_token_hash", text()),
     sa.Column("run_sealed_token", sa.LargeBinary),
     sa.Column("machine", text()),

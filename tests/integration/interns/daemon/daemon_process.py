@@ -27,6 +27,8 @@ import httpx2
 from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed
 
+from tollhouse.interns.doors import TOKEN_PREFIX
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from types import TracebackType
@@ -40,7 +42,7 @@ class DaemonProcess:
     """A running daemon, its token and its workspace."""
 
     def __init__(self, folder: Path, command: Sequence[str] = COMMAND, **settings: object) -> None:
-        self.token = secrets.token_urlsafe(24)
+        self.token = f"{TOKEN_PREFIX}{secrets.token_urlsafe(24)}"
         self.mark = secrets.token_hex(16)
         self.workspace = folder / "workspace"
         self.workspace.mkdir(exist_ok=True)

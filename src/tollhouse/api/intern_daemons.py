@@ -1,0 +1,264 @@
+"""Interns' daemons, on the gateway's own port: terminals, files and sessions of running interns.
+
+    Authorization: Bearer <token of a daemon>   ──────> that daemon's socket
+    any other Authorization                     ──────> the API
+
+The token alone decides, of each request by itself: a proxy before us may send requests for daemons
+and for the API over one connection. So no key for the gateway ever reaches a sandbox; of the other
+headers only those go with it that the daemon reads. What comes back is not trusted, since the agent
+may answer in the daemon's place: its framing is checked, only headers that describe the answer are
+passed on, and browsers run none of it as a page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from websockets.asyncio.client import unix_connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from tollhouse.inference.upstream.errors import UpstreamError
+from tollhouse.inference.upstream.parser import ResponseParser
+from tollhouse.interns.doors import is_for_daemon
+from tollhouse.kernel.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from websockets.asyncio.client import ClientConnection
+
+    from tollhouse.api.asgi import Receive, Scope, Send
+    from tollhouse.interns.doors import Door
+
+_AWAY: Final = "The intern's daemon does not answer; try again."
+_PIECE: Final = 65_536
+_LARGEST_MESSAGE: Final = 1_048_576
+"""Bytes of a daemon's WebSocket message."""
+_FINAL: Final = range(200, 600)
+"""Statuses that an answer may have."""
+_SENT: Final = frozenset(
+    (
+        *(b"accept", b"authorization", b"content-length", b"content-range", b"content-type"),
+        *(b"if-range", b"last-event-id", b"range"),
+    )
+)
+"""What goes to the daemon; whatever else a client or a proxy says is not for the sandbox."""
+_RETURNED: Final = frozenset(
+    (
+        *("accept-ranges", "allow", "cache-control", "content-length", "content-range"),
+        *("content-type", "etag", "retry-after", "www-authenticate"),
+    )
+)
+"""What comes back. A cookie, say, could be set for the gateway's own host name."""
+_NO_PAGE: Final = (
+    (b"content-security-policy", b"sandbox"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_GOING_AWAY: Final = 1001
+_NEVER_SENT: Final = frozenset((None, 1005, 1006, 1015))
+"""Codes that no close frame may carry. Source: RFC 6455, section 7.4.1."""
+
+
+def takes_websocket(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Tell whether a request with these headers may become a WebSocket: one for a daemon may."""
+    return is_for_daemon(dict(headers).get(b"authorization"))
+
+
+async def relay(door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+    """Pass a request or a WebSocket on to an intern's daemon, and back what it answers.
+
+    It ends with either end, and when the intern is taken down. An answer that breaks off is left
+    unfinished.
+
+    Raises:
+        Unavailable: The daemon did not answer, or has too many connections.
+    """
+
+    async def relayed(path: Path) -> None:
+        relaying = _socket if scope["type"] == "websocket" else _request
+        await relaying(path, scope, receive, send)
+
+    task = door.enter(relayed)
+    await _first_of(task)
+    if task.cancelled():
+        raise Unavailable(_AWAY)
+    task.result()
+
+
+async def _request(path: Path, scope: Scope, receive: Receive, send: Send) -> None:
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(path), limit=_PIECE)
+    except OSError as error:
+        raise Unavailable(_AWAY) from error
+    answer = _Answer(scope["method"])
+    try:
+        writer.write(_head(scope))
+        answering = asyncio.ensure_future(answer.pass_on(reader, send))
+        await _first_of(answering, asyncio.ensure_future(_hear(scope, receive, writer)))
+        if not answering.cancelled():
+            answering.result()
+    except (OSError, UpstreamError) as error:
+        if not answer.begun:
+            raise Unavailable(_AWAY) from error
+    finally:
+        writer.transport.abort()
+        answer.drop()
+
+
+class _Answer:
+    """A daemon's answer, as it comes."""
+
+    def __init__(self, method: str) -> None:
+        self.begun = False
+        self._parser = ResponseParser()
+        self._parser.expect(self, method)
+        self._head: tuple[int, Mapping[str, str]] | None = None
+        self._body = bytearray()
+
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        self._head = (status, headers)
+
+    def feed(self, piece: bytes) -> None:
+        self._body += piece
+
+    def drop(self) -> None:
+        """Let go of the parser, which refers to us."""
+        self._parser.drop()
+
+    async def pass_on(self, reader: asyncio.StreamReader, send: Send) -> None:
+        """Send it to the client, no faster than that reads.
+
+        Raises:
+            OSError: It broke off, or has no status that there is.
+            UpstreamError: It is no HTTP.
+        """
+        while not self._parser.complete:
+            data = await reader.read(_PIECE)
+            if data:
+                self._parser.feed(data)
+            elif not self._parser.end_of_file():
+                raise ConnectionResetError
+            await self._send(send)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _send(self, send: Send) -> None:
+        if self._head is not None:
+            (status, named), self._head = self._head, None
+            if status not in _FINAL:
+                raise ConnectionResetError
+            headers = [
+                (name.encode("latin-1"), value.encode("latin-1"))
+                for name, value in named.items()
+                if name in _RETURNED
+            ]
+            self.begun = True
+            fields = [*headers, *_NO_PAGE]
+            await send({"type": "http.response.start", "status": status, "headers": fields})
+        if self._body:
+            body, self._body = bytes(self._body), bytearray()
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _hear(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) -> None:
+    """Send a request's body to the daemon; return once the client has gone."""
+    is_chunked = b"transfer-encoding" in _names(scope)
+    while (message := await receive())["type"] == "http.request":
+        if writer.is_closing():
+            continue  # its answer, if there is one, still comes
+        body: bytes = message.get("body", b"")
+        if is_chunked and body:
+            writer.write(b"%x\r\n%b\r\n" % (len(body), body))
+        else:
+            writer.write(body)
+        if is_chunked and not message.get("more_body", False):
+            writer.write(b"0\r\n\r\n")
+        with suppress(OSError):
+            await writer.drain()
+
+
+async def _socket(path: Path, scope: Scope, receive: Receive, send: Send) -> None:
+    connecting = unix_connect(
+        str(path),
+        f"ws://daemon{_target(scope)}",
+        additional_headers=[field for field in _fields(scope) if field[0] == "authorization"],
+        compression=None,
+        max_size=_LARGEST_MESSAGE,
+        ping_interval=None,  # the daemon asks us, and the server in front asks the client
+    )
+    try:
+        inner = await connecting
+    except InvalidStatus as refused:
+        answer = refused.response
+        fields = [(b"content-type", b"application/json"), *_NO_PAGE]
+        start = {"type": "http.response.start", "status": answer.status_code, "headers": fields}
+        await send(start)
+        await send({"type": "http.response.body", "body": bytes(answer.body or b"")})
+        return
+    except (OSError, TimeoutError, WebSocketException, EOFError) as error:
+        raise Unavailable(_AWAY) from error
+    try:
+        await receive()  # `websocket.connect`
+        await send({"type": "websocket.accept"})
+        hearing = asyncio.ensure_future(_to_client(inner, send))
+        await _first_of(hearing, asyncio.ensure_future(_to_daemon(receive, inner)))
+    except asyncio.CancelledError:
+        with suppress(OSError):  # the client has gone
+            await send({"type": "websocket.close", "code": _GOING_AWAY})
+        raise
+    finally:
+        await inner.close()
+
+
+async def _to_daemon(receive: Receive, inner: ClientConnection) -> None:
+    while (message := await receive())["type"] == "websocket.receive":
+        text = message.get("text")
+        await inner.send(message["bytes"] if text is None else text)
+
+
+async def _to_client(inner: ClientConnection, send: Send) -> None:
+    async for said in inner:
+        kind = "text" if isinstance(said, str) else "bytes"
+        await send({"type": "websocket.send", kind: said})
+    code = inner.close_code
+    if code in _NEVER_SENT:
+        code = _GOING_AWAY
+    await send({"type": "websocket.close", "code": code, "reason": inner.close_reason or ""})
+
+
+async def _first_of(*tasks: asyncio.Future[None]) -> None:
+    """Wait until one has ended, and end the others."""
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _names(scope: Scope) -> set[bytes]:
+    return {name for name, _ in scope["headers"]}
+
+
+def _fields(scope: Scope) -> list[tuple[str, str]]:
+    return [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in scope["headers"]
+        if name in _SENT
+    ]
+
+
+def _target(scope: Scope) -> str:
+    query = scope["query_string"]
+    target: bytes = scope["raw_path"] + (b"?" + query if query else b"")
+    return target.decode("latin-1")
+
+
+def _head(scope: Scope) -> bytes:
+    fields = [("Host", "daemon"), *_fields(scope), ("Connection", "close")]
+    if b"transfer-encoding" in _names(scope):
+        fields.append(("Transfer-Encoding", "chunked"))
+    lines = [f"{scope['method']} {_target(scope)} HTTP/1.1", *(f"{n}: {v}" for n, v in fields)]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
