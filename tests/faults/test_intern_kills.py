@@ -34,7 +34,7 @@ TEN = (
     Cell("delete", "archived", "server"),
 )
 """Each operation and each victim, for everyday."""
-SUSPENSIONS = 30
+SUSPENSIONS = 15
 
 
 def killed(folder: Path, schedule: Sequence[Cell]) -> None:
