@@ -282,10 +282,11 @@ class Front:
         return scheme
 
     def _own_origin(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
-        """Return our own address, as the caller wrote it; HTTP/1.0 need not."""
+        """Return our own address, as the caller wrote it if that is one."""
         host = (self._host(scope, headers) or b"").decode("latin-1").lower()
-        if not host and (server := scope.get("server")) is not None:
-            host = f"{server[0]}:{server[1]}"
+        if not policy.is_host(host):
+            server: tuple[str, int] | None = scope.get("server")
+            host = "localhost" if server is None else f"{server[0]}:{server[1]}"
         return f"{self._scheme(scope, headers)}://{host}"
 
     # Failures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.kernel.errors import Invalid
@@ -33,6 +33,7 @@ REGION_REFUSED: Final = "This operation is not available on a regional hostname.
 _BEARER: Final = b"bearer "
 _SENT_ONCE: Final = (b"host", b"authorization", b"x-api-key")
 """Headers of which a proxy in front of us may have read another copy than we do."""
+_HOST: Final = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _CHAT: Final = re.compile(r"/interns/[^/]+/chat/completions")
 
 
@@ -129,6 +130,16 @@ def origin_allowed(
     text = origin.decode("latin-1").lower()
     own = None if host is None else f"{scheme}://{host.decode('latin-1').lower()}"
     return text == own or text in allowed
+
+
+def is_host(host: str) -> bool:
+    """Tell whether a Host is a name or an address, and perhaps a port."""
+    if host.startswith("["):
+        try:
+            IPv6Address(host[1:].partition("]")[0])
+        except ValueError:
+            return False
+    return _HOST.fullmatch(host) is not None
 
 
 def is_regional(host: str, patterns: Sequence[str]) -> bool:

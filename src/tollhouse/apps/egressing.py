@@ -30,11 +30,6 @@ _OPERATOR: Final = "operator"
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only recognised
 
 
-def reachable(host: str) -> str:
-    """Return where a server that listens on a host is reached from its own machine."""
-    return _ANY_ADDRESS.get(host, host)
-
-
 @dataclass(frozen=True, slots=True)
 class Egressing:
     """Everything of the proxy on the gateway's side."""
@@ -98,7 +93,7 @@ def build_egressing(
     paths = [f"{prefix}{route}" for prefix in PREFIXES for route in routes]
     host, port = address
     begin = Begin(
-        gateway=(reachable(host), port),
+        gateway=(_ANY_ADDRESS.get(host, host), port),
         routes=paths,
         limits=Limits(
             settings.egress.max_connections,

@@ -26,7 +26,7 @@ from tollhouse.api.operations import HOT_OPERATIONS
 from tollhouse.api.readiness import Readiness, Recovery
 from tollhouse.api.system import SystemRoutes
 from tollhouse.apps.batching import build_batching, open_blobs
-from tollhouse.apps.egressing import build_egressing, reachable
+from tollhouse.apps.egressing import build_egressing
 from tollhouse.apps.interning import build_interning
 from tollhouse.apps.vaulting import build_vaulting
 from tollhouse.batches import endpoints as batch_endpoints
@@ -164,16 +164,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
     if address is not None:
         routes_out = [*FORMATS, COUNT_TOKENS, MODELS]
         egressing = build_egressing(settings, vaulting, folder, address, routes_out)
-    interning = build_interning(
-        settings.interns,
-        core,
-        vaulting,
-        egressing,
-        folder,
-        blobs,
-        metrics,
-        host=reachable(settings.server.host),
-    )
+    interning = build_interning(settings.interns, core, vaulting, egressing, folder, blobs, metrics)
     metrics.in_flight.set_function(lambda: pipeline.running + batching.asker.pipeline.running)
     readiness = Readiness(core.database)
     control = control_app(

@@ -91,8 +91,6 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     folder: DataFolder,
     blobs: Blobs,
     metrics: Metrics,
-    *,
-    host: str,
 ) -> Interning:
     """Return interns on the gateway's own services; nothing runs yet.
 
@@ -104,7 +102,6 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         folder: The data folder.
         blobs: Where archives of workspaces are stored.
         metrics: What operators see of sandboxes and chats.
-        host: The gateway's own, as this machine reaches it.
     """
     context = Context(
         database=core.database,
@@ -115,7 +112,7 @@ def build_interning(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         news=LocalNews(),
         clock=core.clock,
         ids=core.ids,
-        rules=Rules(settings.max_per_creator, settings.public_url, host),
+        rules=Rules(settings.max_per_creator, settings.public_url),
     )
     logs = Logs(folder.interns / "logs", core.clock)
     pace = ChatPace(settings.chats_per_minute)

@@ -24,8 +24,6 @@ class Rules:
     """Interns that one creator may have in a workspace."""
     public_url: str | None = None
     """Their address, with `{intern}` for the id of one; None: the gateway's own."""
-    host: str = "127.0.0.1"
-    """The gateway's, as this machine reaches it."""
 
 
 @dataclass(frozen=True, slots=True)

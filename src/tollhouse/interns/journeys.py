@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from tollhouse.vault.egress.service import Egress
 
 _ACTOR: Final = "operator"
+_THIS_MACHINE: Final = "http://127.0.0.1"
 _OWN: Final = (
     "/v1/key",
     "/v1/interns/{}",
@@ -275,8 +276,8 @@ class Journeys:
         await self._tools.doors.open(intern.id, path, run.token_hash)
         running.has_door = True
         running.since = self._context.clock.now()
-        rules = self._context.rules
-        hostname = policy.hostname(rules.public_url, rules.host, intern.id)
+        public_url = self._context.rules.public_url
+        hostname = policy.hostname(public_url, _THIS_MACHINE, intern.id)
         return await self._arrive(held, RUNS, hostname=hostname, step=None)
 
     # Suspend

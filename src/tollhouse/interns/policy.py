@@ -307,11 +307,9 @@ def origin(public_url: str | None, gateway: str, intern_id: str) -> str:
     return gateway if public_url is None else public_url.replace("{intern}", intern_id)
 
 
-def hostname(public_url: str | None, gateway: str, intern_id: str) -> str:
-    """Return the host name of an intern's daemon, as `origin` does with the gateway's host."""
-    if public_url is None:
-        return gateway
-    return urlsplit(origin(public_url, "", intern_id)).hostname or gateway
+def hostname(public_url: str | None, gateway: str, intern_id: str) -> str | None:
+    """Return the host name in what `origin` returns."""
+    return urlsplit(origin(public_url, gateway, intern_id)).hostname
 
 
 def _for_operators(error: Unavailable) -> bool:

@@ -138,6 +138,17 @@ class InternService:
         """Return the last lines of what became of an intern on this machine, the oldest first."""
         return self._logs.tail(intern.id, most)
 
+    def hostname(self, intern: Intern, gateway: str) -> str | None:
+        """Return the host name at which an intern is reached; None until it was provisioned.
+
+        Args:
+            intern: The intern.
+            gateway: The gateway's own origin, as the caller reached it.
+        """
+        if intern.hostname is None:
+            return None
+        return policy.hostname(self._context.rules.public_url, gateway, intern.id)
+
     async def daemon(self, caller: Subject, intern_id: str, gateway: str) -> DaemonAccess:
         """Return how a running intern's daemon is reached; that it was asked for is recorded.
 

@@ -89,7 +89,7 @@ class Intern:
     attached_vault_id: str | None
     """Another intern's, that it borrows."""
     hostname: str | None
-    """None until it was first provisioned."""
+    """Assigned when it is provisioned, None before; callers see the service's `hostname`."""
     number: int
     """Its own on this installation, counted from 1; the lowest that is free."""
     idempotency_key: str

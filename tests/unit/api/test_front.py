@@ -142,6 +142,11 @@ def error_of(answer: Answer) -> dict[str, Any]:
         ({"host": "GW.example"}, "http://gw.example"),
         ({"host": "inner", "x-forwarded-host": "gw.example"}, "http://gw.example"),
         ({"host": "gw.example", "x-forwarded-proto": "https"}, "https://gw.example"),
+        ({"host": "[::1]:8080"}, "http://[::1]:8080"),
+        *(
+            ({"host": host}, "http://localhost")
+            for host in ("a/b", "a@b", "[", "[1]", "a:b", "", "ä")
+        ),
     ],
 )
 async def test_a_route_learns_the_address_that_its_caller_wrote(

@@ -142,4 +142,4 @@ def test_a_daemon_has_the_address_that_the_operator_gave_or_the_gateways_own(
     public_url: str | None, origin: str, hostname: str
 ) -> None:
     assert policy.origin(public_url, "http://gateway:8080", "one") == origin
-    assert policy.hostname(public_url, "gateway", "one") == hostname
+    assert policy.hostname(public_url, "http://gateway:8080", "one") == hostname

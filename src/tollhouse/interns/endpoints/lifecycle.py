@@ -33,7 +33,7 @@ from tollhouse.interns.endpoints.wire import (
 )
 from tollhouse.interns.policy import Cursor
 from tollhouse.interns.service import InternService
-from tollhouse.interns.types import InternFilter, Wish
+from tollhouse.interns.types import Intern, InternFilter, Wish
 from tollhouse.kernel.bodies import Bodies, described
 from tollhouse.kernel.origin import own_origin
 from tollhouse.kernel.wire import refusals
@@ -139,10 +139,13 @@ class Interns:
     async def _admit(self, request: Request, caller: HoldingKey) -> None:
         await self._service.admit(caller, request.path_params.get(_INTERN))
 
+    def _shown(self, request: Request, intern: Intern) -> InternReply:
+        return intern_reply(intern, self._service.hostname(intern, own_origin(request.scope)))
+
     # All of a workspace
 
     async def list_interns(
-        self, caller: HoldingKey, query: Annotated[InternsQuery, Query()]
+        self, request: Request, caller: HoldingKey, query: Annotated[InternsQuery, Query()]
     ) -> InternPage:
         """List the interns of the key's workspace, newest first."""
         wanted = InternFilter(caller.workspace_id, policy.statuses(query.status))
@@ -150,7 +153,7 @@ class Interns:
         policy.check_workspace(caller, query.workspace_id)
         async with self._database.reading() as read:
             found, has_more = await self._service.interns(read, wanted, after, query.limit)
-        data = [intern_reply(each) for each in found]
+        data = [self._shown(request, each) for each in found]
         if not has_more:
             return InternPage(data=data, has_more=False)
         cursor = policy.cursor_text(Cursor(found[-1].created_at, found[-1].id))
@@ -171,14 +174,16 @@ class Interns:
         created = await self._service.create(Wish(caller, wanted, key))
         if not created.is_new:
             response.status_code = 200
-        return intern_reply(created.intern)
+        return self._shown(request, created.intern)
 
     # One
 
-    async def get_intern(self, caller: HoldingKey, intern_id: InternId) -> InternReply:
+    async def get_intern(
+        self, request: Request, caller: HoldingKey, intern_id: InternId
+    ) -> InternReply:
         """Show an intern."""
         async with self._database.reading() as read:
-            return intern_reply(await self._service.intern(read, caller, intern_id))
+            return self._shown(request, await self._service.intern(read, caller, intern_id))
 
     async def update_intern(
         self, request: Request, caller: HoldingKey, intern_id: InternId
@@ -186,7 +191,8 @@ class Interns:
         """Change an intern's name, description, instructions or model, from its next boot on."""
         facts = _BODIES.parsed(request, PatchBody).facts()
         async with self._database.writing() as write:
-            return intern_reply(await self._service.change(write, caller, intern_id, facts))
+            changed = await self._service.change(write, caller, intern_id, facts)
+        return self._shown(request, changed)
 
     async def delete_intern(
         self, request: Request, caller: HoldingKey, intern_id: InternId

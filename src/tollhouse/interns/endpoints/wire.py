@@ -200,8 +200,8 @@ class LogPage(Reply):
     """The oldest first."""
 
 
-def intern_reply(intern: Intern) -> InternReply:
-    """Return an intern as callers see it."""
+def intern_reply(intern: Intern, hostname: str | None) -> InternReply:
+    """Return an intern as callers see it, at the host name by which they reach it."""
     step = progress(intern.state, intern.step)
     shown = None
     if step is not None:
@@ -215,7 +215,7 @@ def intern_reply(intern: Intern) -> InternReply:
         instructions=intern.instructions,
         model=intern.model,
         status=intern.state.status,
-        hostname=intern.hostname,
+        hostname=hostname,
         progress=shown,
         last_failure_message=intern.last_failure_message,
         vault_id=intern.vault_id,
