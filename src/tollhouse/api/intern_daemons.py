@@ -13,6 +13,7 @@ passed on, and browsers run none of it as a page.
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -89,23 +90,24 @@ async def relay(door: Door, scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _request(path: Path, scope: Scope, receive: Receive, send: Send) -> None:
-    try:
-        reader, writer = await asyncio.open_unix_connection(str(path), limit=_PIECE)
-    except OSError as error:
-        raise Unavailable(_AWAY) from error
     answer = _Answer(scope["method"])
-    try:
-        writer.write(_head(scope))
-        answering = asyncio.ensure_future(answer.pass_on(reader, send))
-        await _first_of(answering, asyncio.ensure_future(_hear(scope, receive, writer)))
-        if not answering.cancelled():
-            answering.result()
-    except (OSError, UpstreamError) as error:
-        if not answer.begun:
-            raise Unavailable(_AWAY) from error
-    finally:
-        writer.transport.abort()
-        answer.drop()
+    # A socket and no stream: that one is closed, with what it holds of an answer, once the daemon
+    # takes no more of a body.
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.setblocking(False)  # noqa: FBT003 - its only form
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_connect(connection, str(path))
+            await loop.sock_sendall(connection, _head(scope))
+            answering = asyncio.ensure_future(answer.pass_on(connection, send))
+            await _first_of(answering, asyncio.ensure_future(_hear(scope, receive, connection)))
+            if not answering.cancelled():
+                answering.result()
+        except (OSError, UpstreamError) as error:
+            if not answer.begun:
+                raise Unavailable(_AWAY) from error
+        finally:
+            answer.drop()
 
 
 class _Answer:
@@ -128,15 +130,16 @@ class _Answer:
         """Let go of the parser, which refers to us."""
         self._parser.drop()
 
-    async def pass_on(self, reader: asyncio.StreamReader, send: Send) -> None:
+    async def pass_on(self, connection: socket.socket, send: Send) -> None:
         """Send it to the client, no faster than that reads.
 
         Raises:
             OSError: It broke off, or has no status that there is.
             UpstreamError: It is no HTTP.
         """
+        loop = asyncio.get_running_loop()
         while not self._parser.complete:
-            data = await reader.read(_PIECE)
+            data = await loop.sock_recv(connection, _PIECE)
             if data:
                 self._parser.feed(data)
             elif not self._parser.end_of_file():
@@ -162,21 +165,20 @@ class _Answer:
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-async def _hear(scope: Scope, receive: Receive, writer: asyncio.StreamWriter) -> None:
+async def _hear(scope: Scope, receive: Receive, connection: socket.socket) -> None:
     """Send a request's body to the daemon; return once the client has gone."""
-    is_chunked = b"transfer-encoding" in _names(scope)
+    loop = asyncio.get_running_loop()
+    is_chunked, is_taken = b"transfer-encoding" in _names(scope), True
     while (message := await receive())["type"] == "http.request":
-        if writer.is_closing():
-            continue  # its answer, if there is one, still comes
         body: bytes = message.get("body", b"")
-        if is_chunked and body:
-            writer.write(b"%x\r\n%b\r\n" % (len(body), body))
-        else:
-            writer.write(body)
-        if is_chunked and not message.get("more_body", False):
-            writer.write(b"0\r\n\r\n")
-        with suppress(OSError):
-            await writer.drain()
+        if is_chunked:
+            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            body += b"" if message.get("more_body", False) else b"0\r\n\r\n"
+        if is_taken:
+            try:
+                await loop.sock_sendall(connection, body)
+            except OSError:
+                is_taken = False  # its answer, if there is one, still comes
 
 
 async def _socket(path: Path, scope: Scope, receive: Receive, send: Send) -> None:

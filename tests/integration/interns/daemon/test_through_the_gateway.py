@@ -17,7 +17,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.integration.interns.daemon.daemon_process import eventually
+from tests.integration.interns.daemon.daemon_process import DaemonProcess, eventually
 from tollhouse.api.asgi import respond
 from tollhouse.api.front import Front, Routes
 from tollhouse.api.intern_daemons import takes_websocket
@@ -32,7 +32,6 @@ from tollhouse.testing.clock import FakeClock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
 
 TAKEN = f"{TOKEN_PREFIX}taken"
 """The token of a daemon that an agent has taken over."""
@@ -436,3 +435,23 @@ async def test_an_intern_has_so_many_connections(tmp_path: Any) -> None:
                         pass
             for _, writer in opened:
                 writer.transport.abort()
+
+
+@pytest.mark.parametrize("attempt", range(5))
+async def test_a_refusal_that_comes_before_the_end_of_an_upload_is_seen(
+    tmp_path: Any, attempt: int
+) -> None:
+    del attempt
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield bytes(100_000)
+
+    with DaemonProcess(tmp_path, largest_file_bytes=1000) as daemon:
+        async with (
+            _served(daemon.path, daemon.token) as served,
+            served.client(daemon.token) as client,
+        ):
+            declared = await client.put("/files/x", content=bytes(10_000_000))
+            streamed = await client.put("/files/x", content=pieces())
+    assert (declared.status_code, streamed.status_code) == (413, 413)
