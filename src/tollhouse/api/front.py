@@ -69,6 +69,8 @@ _DAEMON = "tollhouse.daemon"
 _DAEMON_ROUTE = "/interns/{internId}/daemon"
 """What is logged of a request to a daemon, and whose errors its refusals look like."""
 _SWITCHED = 101
+_PAGES = {"ws": "http", "wss": "https"}
+"""Scheme of a WebSocket -> that of the pages of the same origin."""
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _EXPOSED = (
     b"x-generation-id, x-max-tokens, retry-after, "
@@ -279,7 +281,7 @@ class Front:
         if forwarded and policy.is_trusted(_peer(scope), self._settings.trusted_proxies):
             return forwarded.split(b",")[0].strip().decode("latin-1").lower()
         scheme: str = scope["scheme"]
-        return scheme
+        return _PAGES.get(scheme, scheme)
 
     def _own_origin(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
         """Return our own address, as the caller wrote it if that is one."""

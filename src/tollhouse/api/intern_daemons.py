@@ -17,9 +17,10 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from websockets.asyncio.client import unix_connect
-from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.asyncio.client import ClientConnection, unix_connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
+from tollhouse.api.server import MOST_UNSENT
 from tollhouse.inference.upstream.errors import UpstreamError
 from tollhouse.inference.upstream.parser import ResponseParser
 from tollhouse.interns.doors import is_for_daemon
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from websockets.asyncio.client import ClientConnection
+    from websockets.http11 import Response
 
     from tollhouse.api.asgi import Receive, Scope, Send
     from tollhouse.interns.doors import Door
@@ -49,18 +50,23 @@ _SENT: Final = frozenset(
 """What goes to the daemon; whatever else a client or a proxy says is not for the sandbox."""
 _RETURNED: Final = frozenset(
     (
-        *("accept-ranges", "allow", "cache-control", "content-length", "content-range"),
-        *("content-type", "etag", "retry-after", "www-authenticate"),
+        *("accept-ranges", "allow", "content-length", "content-range", "content-type", "etag"),
+        *("retry-after", "www-authenticate", "x-accel-buffering"),
     )
 )
 """What comes back. A cookie, say, could be set for the gateway's own host name."""
-_NO_PAGE: Final = (
+_ADDED: Final = (
+    (b"cache-control", b"no-store"),  # the API has the same addresses
     (b"content-security-policy", b"sandbox"),
     (b"x-content-type-options", b"nosniff"),
 )
+_WITHOUT_BODY: Final = (204, 304)
 _GOING_AWAY: Final = 1001
+_RESTARTS: Final = 1012
 _NEVER_SENT: Final = frozenset((None, 1005, 1006, 1015))
 """Codes that no close frame may carry. Source: RFC 6455, section 7.4.1."""
+_CLOSING_SECONDS: Final = 1.0
+"""How long a client may take to be told that its intern is taken down."""
 
 
 def takes_websocket(headers: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -155,10 +161,10 @@ class _Answer:
             headers = [
                 (name.encode("latin-1"), value.encode("latin-1"))
                 for name, value in named.items()
-                if name in _RETURNED
+                if name in _RETURNED and not (name == "content-length" and status in _WITHOUT_BODY)
             ]
             self.begun = True
-            fields = [*headers, *_NO_PAGE]
+            fields = [*headers, *_ADDED]
             await send({"type": "http.response.start", "status": status, "headers": fields})
         if self._body:
             body, self._body = bytes(self._body), bytearray()
@@ -188,45 +194,68 @@ async def _socket(path: Path, scope: Scope, receive: Receive, send: Send) -> Non
         additional_headers=[field for field in _fields(scope) if field[0] == "authorization"],
         compression=None,
         max_size=_LARGEST_MESSAGE,
+        max_queue=1,
         ping_interval=None,  # the daemon asks us, and the server in front asks the client
+        create_connection=_DaemonConnection,
     )
     try:
         inner = await connecting
     except InvalidStatus as refused:
-        answer = refused.response
-        fields = [(b"content-type", b"application/json"), *_NO_PAGE]
-        start = {"type": "http.response.start", "status": answer.status_code, "headers": fields}
-        await send(start)
-        await send({"type": "http.response.body", "body": bytes(answer.body or b"")})
+        await _deny(refused.response, send)
         return
-    except (OSError, TimeoutError, WebSocketException, EOFError) as error:
+    except (OSError, TimeoutError, WebSocketException, EOFError, ValueError) as error:
         raise Unavailable(_AWAY) from error
     try:
         await receive()  # `websocket.connect`
         await send({"type": "websocket.accept"})
         hearing = asyncio.ensure_future(_to_client(inner, send))
         await _first_of(hearing, asyncio.ensure_future(_to_daemon(receive, inner)))
+        await inner.close()
+    except OSError:
+        return  # the client has gone
     except asyncio.CancelledError:
-        with suppress(OSError):  # the client has gone
-            await send({"type": "websocket.close", "code": _GOING_AWAY})
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                await send({"type": "websocket.close", "code": _GOING_AWAY})
         raise
     finally:
-        await inner.close()
+        inner.transport.abort()
+
+
+class _DaemonConnection(ClientConnection):
+    """A WebSocket to a daemon."""
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; a daemon that sends pings and reads no answer is left."""
+        super().data_received(data)
+        if self.transport.get_write_buffer_size() > MOST_UNSENT:
+            self.transport.abort()
+
+
+async def _deny(answer: Response, send: Send) -> None:
+    if answer.status_code not in _FINAL:
+        raise Unavailable(_AWAY)
+    fields = [(b"content-type", b"application/json"), *_ADDED]
+    start = {"type": "http.response.start", "status": answer.status_code, "headers": fields}
+    await send(start)
+    await send({"type": "http.response.body", "body": bytes(answer.body or b"")})
 
 
 async def _to_daemon(receive: Receive, inner: ClientConnection) -> None:
     while (message := await receive())["type"] == "websocket.receive":
         text = message.get("text")
-        await inner.send(message["bytes"] if text is None else text)
+        with suppress(ConnectionClosed):  # `_to_client` says why
+            await inner.send(message["bytes"] if text is None else text)
 
 
 async def _to_client(inner: ClientConnection, send: Send) -> None:
-    async for said in inner:
-        kind = "text" if isinstance(said, str) else "bytes"
-        await send({"type": "websocket.send", kind: said})
+    with suppress(ConnectionClosed):
+        async for said in inner:
+            kind = "text" if isinstance(said, str) else "bytes"
+            await send({"type": "websocket.send", kind: said})
     code = inner.close_code
     if code in _NEVER_SENT:
-        code = _GOING_AWAY
+        code = _RESTARTS
     await send({"type": "websocket.close", "code": code, "reason": inner.close_reason or ""})
 
 

@@ -36,6 +36,10 @@ BODY_SECONDS: Final = 30.0
 """How often it is looked whether a body arrives at the least rate."""
 LARGEST_MESSAGE: Final = 262_144
 """Bytes of a WebSocket message; an intern's daemon takes no larger ones."""
+PING_SECONDS: Final = 30.0
+PONG_SECONDS: Final = 60.0
+MOST_UNSENT: Final = 4_194_304
+"""Bytes that may wait for the other end of a WebSocket: answers to its pings wait for nobody."""
 KEEP_ALIVE_SECONDS: Final = 75
 """Longer than the idle time of the usual client pools, so that we are not the one who closes
 a connection in the moment in which it is used again."""
@@ -102,6 +106,12 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
 
     on_lost: Callable[[], None]
 
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; who sends pings and reads no answer is left."""
+        super().data_received(data)
+        if self.transport.get_write_buffer_size() > MOST_UNSENT:
+            self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the address its place back."""
         super().connection_lost(exc)
@@ -120,6 +130,9 @@ class GatewayProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _unread = 0
     _in_head = True
+    _upgrades = False
+    _cycles: tuple[RequestResponseCycle, ...] = ()
+    """Requests that are not answered yet, and perhaps one that is."""
     _refused = False
     _head_timer: asyncio.TimerHandle | None = None
     _body_timer: asyncio.TimerHandle | None = None
@@ -147,12 +160,15 @@ class GatewayProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         self._stop_body_timer()
         super().connection_lost(exc)
-        scope = cast("Scope | None", self.scope)  # there is none before the first request
-        if scope is None:
-            return
-        scope.pop(SINK, None)  # it refers to us, and we to it
-        if (gone := scope.pop(ON_GONE, None)) is not None:
-            gone()
+        # uvicorn tells the newest alone, which may wait behind the one that is answered.
+        for cycle in self._cycles:
+            cycle.disconnected = cycle.disconnected or not cycle.response_complete
+            cycle.message_event.set()
+            scope = cast("Scope", cycle.scope)
+            scope.pop(SINK, None)  # it refers to us, and we to it
+            if (gone := scope.pop(ON_GONE, None)) is not None:
+                gone()
+        self._cycles = ()
 
     def _release_address(self) -> None:
         if self._counted and self.client is not None:
@@ -162,13 +178,17 @@ class GatewayProtocol(HttpToolsProtocol):
                 del self.held[address]
 
     def _should_upgrade(self) -> bool:
-        return self.takes_websocket(self.headers) and super()._should_upgrade()
+        return self._upgrades and super()._should_upgrade()
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over, with its place in the count of its address."""
         super().handle_websocket_upgrade()
         self._stop_body_timer()
-        cast("GatewayWebSocket", self.transport.get_protocol()).on_lost = self._release_address
+        cast("Scope", self.scope).pop(SINK, None)
+        protocol = cast("GatewayWebSocket", self.transport.get_protocol())
+        protocol.on_lost = self._release_address
+        if not protocol.handshake_initiated:
+            self._refuse(_BAD_REQUEST, "The handshake of the WebSocket cannot be read.")
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; a head that grows too large or takes too long ends the connection."""
@@ -192,6 +212,11 @@ class GatewayProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field of the head; one of the trailers may not pass for one."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """End its head.
 
@@ -206,7 +231,16 @@ class GatewayProtocol(HttpToolsProtocol):
         self._unread = 0
         self._head_bytes = 0
         self._stop_head_timer()
+        # Not while another response is under way: its end would not be heard of any more.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        is_free = not self.pipeline and (cycle is None or cycle.response_complete)
+        self._upgrades = is_free and self.takes_websocket(self.headers)
         super().on_headers_complete()
+        if self.cycle is not cycle:
+            self._cycles = (
+                *(each for each in self._cycles if not each.response_complete),
+                self.cycle,
+            )
         cast("Scope", self.scope)[SINK] = self._write_chunk
 
     def on_message_complete(self) -> None:
@@ -349,6 +383,8 @@ def make_server(
         http=Protocol,
         ws=GatewayWebSocket,
         ws_max_size=LARGEST_MESSAGE,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PONG_SECONDS,
         ws_per_message_deflate=False,
         lifespan="off",
         interface="asgi3",

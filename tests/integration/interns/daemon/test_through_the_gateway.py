@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 from websockets.asyncio.client import connect
+from websockets.asyncio.server import unix_serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.integration.interns.daemon.daemon_process import DaemonProcess, eventually
@@ -30,7 +31,9 @@ from tollhouse.settings.sections import ServerSettings
 from tollhouse.testing.clock import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from websockets.asyncio.server import ServerConnection
 
 
 TAKEN = f"{TOKEN_PREFIX}taken"
@@ -61,11 +64,12 @@ class Served:
         headers = {"Authorization": f"Bearer {token}"}
         return httpx2.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers=headers)
 
-    def terminal(self, token: str, query: str = "session=one&tty=false") -> connect:
+    def terminal(self, token: str, query: str = "session=one&tty=false", **given: Any) -> connect:
         return connect(
             f"ws://127.0.0.1:{self.port}/terminal?{query}",
             additional_headers={"Authorization": f"Bearer {token}"},
             proxy=None,
+            **given,
         )
 
 
@@ -368,6 +372,7 @@ async def _taken_over(folder: Any, *, says: bytes) -> AsyncIterator[httpx2.Async
 async def test_no_cookie_comes_back_and_no_page_is_shown(tmp_path: Any) -> None:
     says = (
         b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nSet-Cookie: a=b; Domain=gateway.test\r\n"
+        b"Cache-Control: public, max-age=9\r\n"
         b"Location: https://elsewhere.test\r\nContent-Length: 2\r\n\r\nhi"
     )
     async with _taken_over(tmp_path, says=says) as client:
@@ -375,9 +380,10 @@ async def test_no_cookie_comes_back_and_no_page_is_shown(tmp_path: Any) -> None:
     assert answer.text == "hi"
     assert set(answer.headers) == {
         *("content-type", "content-length", "date"),
-        *("content-security-policy", "x-content-type-options"),
+        *("cache-control", "content-security-policy", "x-content-type-options"),
     }
     assert answer.headers["Content-Security-Policy"] == "sandbox"
+    assert answer.headers["Cache-Control"] == "no-store"
 
 
 @pytest.mark.parametrize(
@@ -455,3 +461,176 @@ async def test_a_refusal_that_comes_before_the_end_of_an_upload_is_seen(
             declared = await client.put("/files/x", content=bytes(10_000_000))
             streamed = await client.put("/files/x", content=pieces())
     assert (declared.status_code, streamed.status_code) == (413, 413)
+
+
+async def test_an_answer_without_a_body_has_no_length(tmp_path: Any) -> None:
+    says = b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"
+    async with _taken_over(tmp_path, says=says) as client:
+        answer = await client.get("/")
+    assert (answer.status_code, "content-length" in answer.headers) == (204, False)
+
+
+@asynccontextmanager
+async def _speaking(
+    folder: Any, speak: Callable[[ServerConnection], Awaitable[None]], **settings: Any
+) -> AsyncIterator[Served]:
+    """Serve an intern whose daemon takes every WebSocket, and does with it what a test says."""
+    path = folder / "daemon.sock"
+    async with unix_serve(speak, str(path)), _served(path, TAKEN, **settings) as served:
+        yield served
+
+
+async def _raw(served: Served, *lines: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send the head of a request for a daemon that an agent has taken over."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    head = (*lines, "Host: gateway.test", f"Authorization: Bearer {TAKEN}", "", "")
+    writer.write("\r\n".join(head).encode())
+    return reader, writer
+
+
+UPGRADE = (
+    *("GET /terminal HTTP/1.1", "Upgrade: websocket", "Connection: Upgrade"),
+    *("Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="),
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "seen"), [(1000, 1000), (1011, 1011), (4409, 4409), (4413, 4413), (None, 1012)]
+)
+async def test_a_terminal_ends_with_the_code_of_its_daemon(
+    tmp_path: Any, code: int | None, seen: int
+) -> None:
+    async def close(daemon: ServerConnection) -> None:
+        if code is None:
+            daemon.transport.abort()
+        else:
+            await daemon.close(code, "so it is")
+
+    async with _speaking(tmp_path, close) as served, served.terminal(TAKEN) as terminal:
+        with pytest.raises(ConnectionClosed):
+            await terminal.recv()
+    assert terminal.close_code == seen
+    assert terminal.close_reason == ("" if code is None else "so it is")
+
+
+async def test_a_terminal_that_nobody_reads_does_not_keep_its_intern(tmp_path: Any) -> None:
+    async def flood(daemon: ServerConnection) -> None:
+        while True:
+            await daemon.send(bytes(65_536))
+
+    async with _speaking(tmp_path, flood) as served:
+        _, writer = await _raw(served, *UPGRADE)
+        door = served.doors.of(f"Bearer {TAKEN}".encode())
+        await eventually(lambda: len(door.passing) == 1)
+        await asyncio.sleep(0.5)  # until what is between them is full
+        async with asyncio.timeout(10):
+            await served.doors.close("ada-1")
+        assert not door.passing
+        writer.transport.abort()
+
+
+async def test_a_connection_that_is_being_answered_becomes_no_websocket(tmp_path: Any) -> None:
+    asked: list[bytes] = []
+    go_on = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            await go_on.wait()
+            writer.write(b"HTTP/1.1 426 Upgrade Required\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+
+    path = tmp_path / "daemon.sock"
+    async with await asyncio.start_unix_server(answer, path), _served(path, TAKEN) as served:
+        reader, writer = await _raw(served, "GET /files/a HTTP/1.1")
+        await eventually(lambda: len(asked) == 1)
+        head = (*UPGRADE, "Host: gateway.test", f"Authorization: Bearer {TAKEN}", "", "")
+        writer.write("\r\n".join(head).encode())
+        await writer.drain()
+        await asyncio.sleep(0.2)
+        go_on.set()
+        for _ in range(2):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 426 ")
+        writer.close()
+    assert b"websocket" not in asked[1]
+
+
+async def test_no_trailer_passes_for_a_header(tmp_path: Any) -> None:
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+
+    path = tmp_path / "daemon.sock"
+    async with await asyncio.start_unix_server(answer, path), _served(path, TAKEN) as served:
+        for _ in range(10):
+            reader, writer = await _raw(
+                served, "POST /a HTTP/1.1", "Transfer-Encoding: chunked", "Connection: close"
+            )
+            await asyncio.sleep(0)
+            writer.write(b"0\r\nRange: b\r\nAuthorization: Bearer sk-or-v1-key\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+    assert len(asked) == 10
+    assert not any(b"sk-or-v1-key" in head or b"range" in head.lower() for head in asked)
+
+
+async def test_a_daemon_that_pings_and_does_not_listen_is_left(tmp_path: Any) -> None:
+    async def ping(daemon: ServerConnection) -> None:
+        daemon.transport.pause_reading()
+        ping = b"\x89\x7d" + bytes(125)
+        while not daemon.transport.is_closing():
+            daemon.transport.write(ping * 1_000)
+            await asyncio.sleep(0.001)
+
+    async with _speaking(tmp_path, ping) as served, served.terminal(TAKEN) as terminal:
+        with pytest.raises(ConnectionClosed):
+            await terminal.recv()
+    assert terminal.close_code == 1012
+
+
+async def test_a_handshake_that_cannot_be_read_is_a_400(tmp_path: Any) -> None:
+    async with _speaking(tmp_path, lambda daemon: daemon.close()) as served:
+        reader, writer = await _raw(served, *UPGRADE, f"Cookie: {'a' * 9_000}")
+        async with asyncio.timeout(10):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+        await eventually(lambda: not served.held)
+
+
+async def test_a_page_of_the_gateway_itself_may_open_a_terminal(
+    served: Served, shared_daemon: DaemonProcess
+) -> None:
+    connecting = served.terminal(
+        shared_daemon.token, "session=page&tty=false", origin=f"http://127.0.0.1:{served.port}"
+    )
+    async with connecting as terminal:
+        assert json.loads(await terminal.recv())["type"] == "attached"
+    with pytest.raises(InvalidStatus) as refused:
+        await served.terminal(shared_daemon.token, "session=x&tty=false", origin="http://evil.test")
+    assert refused.value.response.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        b"HTTP/1.1 302 Found\r\nLocation: ws://elsewhere.test/\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 103 Early\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"garbage\r\n\r\n",
+    ],
+    ids=["redirect", "interim", "accept", "garbage"],
+)
+async def test_what_is_no_answer_to_a_handshake_is_503(tmp_path: Any, says: bytes) -> None:
+    async with _taken_over(tmp_path, says=says) as client:
+        port = client.base_url.port
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(
+                f"ws://127.0.0.1:{port}/terminal",
+                additional_headers={"Authorization": f"Bearer {TAKEN}"},
+                proxy=None,
+            )
+    assert refused.value.response.status_code == 503
