@@ -132,6 +132,7 @@ def build_batching(  # noqa: PLR0913 - each is a part of the gateway
             asker=asker,
             owners=KeyOwners(core.identity, core.database),
             catalog=catalog,
+            steps=services.steps,
             clock=core.clock,
             part_seconds=settings.part_seconds,
             keep_seconds=settings.lease_seconds / 3,

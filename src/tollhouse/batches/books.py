@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tollhouse.batches import lifecycle, outcomes, repository
-from tollhouse.batches.chunks import input_key, pack
+from tollhouse.batches.chunks import input_key, pack, read_lines
 from tollhouse.batches.types import Progress, Status
 from tollhouse.storage.blobs.port import BlobExists, BlobsUnavailable
 
@@ -96,15 +96,17 @@ class BatchBooks:
             batch = batch or await repository.get(write, taken.batch_id)
         return None if batch is None else Leased(batch, taken)
 
-    async def input_of(self, leased: Leased) -> bytes:
-        """Return the chunk's items, compressed.
+    async def input_of(self, leased: Leased) -> list[bytes]:
+        """Return the lines of the chunk's items.
 
         Raises:
             BlobMissing: They are gone.
             BlobsUnavailable: They cannot be read now.
+            Damaged: They are not as they were written.
         """
         folder = folder_of(leased.batch.id)
-        return await self._blobs.get(input_key(folder, leased.lease.chunk.number))
+        data = await self._blobs.get(input_key(folder, leased.lease.chunk.number))
+        return await asyncio.to_thread(lambda: list(read_lines(data)))
 
     async def keep(self, leased: Leased) -> bool:
         """Keep a lease that no commit kept for long; false where it was lost."""

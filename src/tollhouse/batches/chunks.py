@@ -143,19 +143,22 @@ def read_lines(data: bytes) -> Iterator[bytes]:
     Raises:
         Damaged: It is no chunk, or not a whole one.
     """
-    decompressor, rest = zstd.ZstdDecompressor(), b""
-    given = data
+    decompressor, given = zstd.ZstdDecompressor(), data
+    begun: list[bytes] = []
+    """The pieces of a line whose end is not there yet; joined once, since it may be long."""
     try:
         while not decompressor.eof:
             if decompressor.needs_input and not given:
                 message = "the chunk is cut off"
                 raise Damaged(message)
-            rest += decompressor.decompress(given, _PIECE)
+            first, *others = decompressor.decompress(given, _PIECE).split(_LINE_BREAK)
             given = b""
-            *lines, rest = rest.split(_LINE_BREAK)
-            yield from lines
+            begun.append(first)
+            for other in others:
+                yield b"".join(begun)
+                begun = [other]
     except zstd.ZstdError as error:
         raise Damaged(str(error)) from None
-    if rest or decompressor.unused_data:
+    if any(begun) or decompressor.unused_data:
         message = "something follows the chunk's last line"
         raise Damaged(message)

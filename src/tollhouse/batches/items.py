@@ -1,4 +1,4 @@
-"""An item's line, read: what the pipeline is to be asked for it. Pure.
+"""An item's line, read: what the pipeline is to be asked for it.
 
 An item says what a request to its endpoint says. The model may be left out; the whole batch is for
 one. Who may answer is the batch's wish, narrowed by the item's own.
@@ -13,10 +13,8 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.batches.policy import MODEL_SUFFIX, preferences
-from tollhouse.inference import access
 from tollhouse.inference.formats.fields import read_object
 from tollhouse.inference.formats.registry import FORMATS, Arrived
-from tollhouse.inference.reading import read_call
 from tollhouse.inference.types import Ceiling
 from tollhouse.kernel.errors import Invalid
 
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from tollhouse.batches.types import Batch
     from tollhouse.identity.types import Subject
     from tollhouse.inference.call import Call
+    from tollhouse.inference.steps import Steps
     from tollhouse.inference.types import Preferences
     from tollhouse.kernel.clock import Now
 
@@ -51,10 +50,13 @@ def read_line(line: bytes) -> Line:
     return Line(_read_text(head.removeprefix(_HEAD)), rest.removesuffix(b"}"))
 
 
-def call_of(batch: Batch, model: str, subject: Subject, body: bytes, now: Now) -> Call:
+async def call_of(  # noqa: PLR0913, PLR0917 - what an item's request needs
+    steps: Steps, batch: Batch, model: str, subject: Subject, body: bytes, now: Now
+) -> Call:
     """Return what an item asks for.
 
     Args:
+        steps: Read its body, which may be large.
         batch: Its batch.
         model: The catalogue's name of the batch's model.
         subject: Whose request it is.
@@ -64,16 +66,15 @@ def call_of(batch: Batch, model: str, subject: Subject, body: bytes, now: Now) -
     Raises:
         Invalid: It is no request to the batch's endpoint, wants a stream or another model.
         Forbidden: It holds what a policy does not let pass.
+        WorkerGone: It could not be read now.
     """
+    whole = await steps.run(subject.account_id, len(body), _with_model, body, model)
     spoken = FORMATS[batch.endpoint.removeprefix(_VERSION)]
-    whole = _with_model(body, model)
     arrived = Arrived(whole, {}, b"")
-    call = read_call(spoken, arrived, subject, batch.attribution, now)
+    call = await steps.read(spoken, arrived, subject, batch.attribution, now)
     if call.request.stream:
         message = "stream: a request of a batch cannot be streamed; leave it out."
         raise Invalid(message)
-    if subject.policies:
-        access.require_unflagged(subject.policies, whole)
     if batch.wish:
         narrowed = _narrowed(call.preferences, preferences(batch.wish))
         call = replace(call, preferences=narrowed)

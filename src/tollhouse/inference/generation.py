@@ -30,7 +30,7 @@ from tollhouse.inference.health import Health
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.context_length import too_long
 from tollhouse.inference.providers.failures import failure, status_of_word
-from tollhouse.inference.steps import Steps
+from tollhouse.inference.steps import LARGE, Steps, feed
 from tollhouse.inference.types import ReplyIdentity
 from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.envelope import STATUS, status_of
@@ -109,6 +109,7 @@ class Generation:
     ) -> None:
         """Prepare; nothing is sent before `run`."""
         self._call = call
+        self._owner = call.subject.account_id
         self._models = models
         self._exchange = exchange
         self._services = services
@@ -116,6 +117,11 @@ class Generation:
         self._way: Way | None = None
         self._identity: ReplyIdentity | None = None
         self._stream: Stream | None = None
+        kept = () if call.large is None else call.request.fields.values()
+        self._repeated = sum(map(len, kept))
+        """Bytes of a large request that the reply may repeat."""
+        self._large_events = 0
+        """Bytes of large events and of all after them: the end of a stream may repeat those."""
         self._whole: Whole | None = None
         self._reply: ProviderReply | None = None
         self._events: AsyncIterator[Sequence[bytes]] | None = None
@@ -184,7 +190,9 @@ class Generation:
             raise Bug(message)
         relay = self._way.relay
         if self._call.request.stream:
-            await self._relay_stream(reply, relay.stream(self._identity))
+            run = self._services.steps.run_for_reply
+            stream = await run(self._owner, self._repeated, relay.stream, self._identity)
+            await self._relay_stream(reply, stream)
         else:
             await self._relay_whole(reply, relay)
 
@@ -281,7 +289,7 @@ class Generation:
             body=body,
             query=relay.query,
             headers=relay.headers,
-            owner=self._call.subject.account_id,
+            owner=self._owner,
         )
         self._way = way if relay is way.relay else replace(way, relay=relay)
         started = self._services.clock.monotonic()
@@ -306,8 +314,8 @@ class Generation:
         body = await reply.whole()
         self._note_first_byte()
         try:
-            owner = self._call.subject.account_id
-            self._whole = await self._services.steps.whole(owner, relay, body)
+            steps = self._services.steps
+            self._whole = await steps.whole(self._owner, relay, body, self._repeated)
         except Unreadable as error:
             raise self._unreadable() from error
         except ErrorEvent as error:
@@ -318,7 +326,7 @@ class Generation:
         self._events = reply.events()
         try:
             async for events in self._events:
-                await self._pass_on(events, stream)
+                stream = await self._pass_on(events, stream)
                 if stream.done:
                     break
         except Unreadable as error:
@@ -329,15 +337,23 @@ class Generation:
             # Formats that must say how a reply ended would say that it failed.
             raise self._unreadable()
 
-    async def _pass_on(self, events: Sequence[bytes], stream: Stream) -> None:
-        out: list[bytes] = []
+    async def _pass_on(self, events: Sequence[bytes], stream: Stream) -> Stream:
+        """Give the client what it gets of some events; return the stream after them."""
+        run, out = self._services.steps.run_for_reply, list[bytes]()
         try:
             for data in events:
-                out.append(stream.feed(data))  # noqa: PERF401 - what came before an error counts
+                if self._large_events + len(data) > LARGE:
+                    self._large_events += len(data)
+                    stream, said = await run(self._owner, self._large_events, feed, stream, data)
+                    self._stream = stream
+                else:
+                    said = stream.feed(data)
+                out.append(said)  # one by one: what came before an error counts
         finally:
             if any(out):
                 self._note_first_byte()
                 await self._exchange.write(b"".join(out))
+        return stream
 
     async def _let_end(self) -> None:
         """Read a stream past its `[DONE]` to the end of its body: its connection is used again."""
@@ -407,17 +423,17 @@ class Generation:
         return _CLIENT_GONE if error is self._client_gone else status_of(error)
 
     async def _answer(self, charge: Charge, error: TollhouseError | None) -> None:
-        if error is not None and (self._exchange.begun or self._is_streamed(error)):
+        exchange, steps = self._exchange, self._services.steps
+        run = partial(steps.run_for_reply, self._owner, self._repeated + self._large_events)
+        if error is not None and (exchange.begun or self._is_streamed(error)):
             stream = self._stream or self._unbegun_stream()
-            self._exchange.finish(stream.fail(error))
+            exchange.finish(await run(stream.fail, error))
         elif error is not None:
-            self._exchange.fail(error)
+            exchange.fail(error)
         elif self._stream is not None:
-            self._exchange.finish(self._stream.end(charge))
+            exchange.finish(await run(self._stream.end, charge))
         elif self._whole is not None and self._identity is not None:
-            owner = self._call.subject.account_id
-            steps = self._services.steps
-            self._exchange.finish(await steps.render(owner, self._whole, self._identity, charge))
+            exchange.finish(await steps.render(self._owner, self._whole, self._identity, charge))
 
     def _is_streamed(self, error: TollhouseError) -> bool:
         """Tell whether clients look for an error in their stream, although it has not begun."""
@@ -480,7 +496,7 @@ class Generation:
         reply = self._stream or self._whole
         return GenerationRecord(
             id=self._exchange.generation_id,
-            account_id=subject.account_id,
+            account_id=self._owner,
             workspace_id=subject.workspace_id,
             key_hash=subject.key_hash,
             payer_hash=subject.payer_hash,

@@ -4,10 +4,13 @@ A small body is handled on the loop. A large one would block the loop, so a work
 the same functions. It gets the body as the client sent it, and returns what the gateway
 needs: first the call without its texts, then the body for a provider. It keeps nothing in between,
 so each step can go to any worker.
+
+A stream goes to a worker with a large event, and comes back as it stands after that event.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.types import Attribution, Charge, Usage
     from tollhouse.identity.types import AccessPolicy, Subject
     from tollhouse.inference.call import Call
-    from tollhouse.inference.formats.base import Relay, Whole
+    from tollhouse.inference.formats.base import Relay, Stream, Whole
     from tollhouse.inference.formats.messages.request import MessagesRequest
     from tollhouse.inference.formats.registry import Asked, Format
     from tollhouse.inference.routing import Way
@@ -94,28 +97,42 @@ class Steps:
             return call.limited(output_tokens)
         return await self._pool.run(call.subject.account_id, _limit_large, call, output_tokens)
 
-    async def whole(self, owner: str, relay: Relay, body: bytes) -> Whole:
-        """Parse a provider's reply that is not streamed; see `Relay.whole`."""
-        if len(body) > LARGE and self._pool is not None:
-            relay = relay.told()
-            try:
-                return await self._pool.run(owner, _read_reply, relay, body)
-            except WorkerGone:
-                pass  # the reply is paid for, so it is parsed here although that blocks the loop
-        return relay.whole(body)
+    async def whole(self, owner: str, relay: Relay, body: bytes, repeated: int) -> Whole:
+        """Parse a provider's reply that is not streamed; see `Relay.whole`.
+
+        Args:
+            owner: The account.
+            relay: The request's.
+            body: The reply.
+            repeated: Bytes of the request that the client's reply may repeat.
+        """
+        if len(body) + repeated <= LARGE:
+            return relay.whole(body)
+        return await self.run_for_reply(
+            owner, len(body) + repeated, _read_reply, relay.told(), body
+        )
 
     async def render(
         self, owner: str, whole: Whole, identity: ReplyIdentity, charge: Charge
     ) -> bytes:
         """Return the body that the client gets for a reply that is not streamed."""
-        if isinstance(whole, _LargeReply) and self._pool is not None:
-            try:
-                return await self._pool.run(
-                    owner, _render_reply, whole.relay, whole.body, identity, charge
-                )
-            except WorkerGone:
-                pass
-        return whole.render(identity, charge)
+        size = LARGE + 1 if isinstance(whole, _LargeReply) else 0
+        return await self.run_for_reply(owner, size, whole.render, identity, charge)
+
+    async def run_for_reply(
+        self,
+        owner: str,
+        size: int,
+        function: Callable[..., R],
+        *arguments: Any,  # noqa: ANN401
+    ) -> R:
+        """Call a function as `run` does, but on the event loop if the worker ends.
+
+        The provider has already done the work, so its reply must not be lost.
+        """
+        with suppress(WorkerGone):
+            return await self.run(owner, size, function, *arguments)
+        return function(*arguments)
 
     async def question(self, call: Call, generation_id: str) -> bytes:
         """Return the body that is sent to guardrails; see `verdicts.question`."""
@@ -276,7 +293,13 @@ class _LargeReply:
     upstream_id: str | None
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
-        return _render_reply(self.relay, self.body, identity, charge)
+        return self.relay.whole(self.body).render(identity, charge)
+
+
+def feed(stream: Stream, data: bytes) -> tuple[Stream, bytes]:
+    """Return a stream after an event, and what the client gets of it; see `Stream.feed`."""
+    out = stream.feed(data)
+    return stream, out
 
 
 def _read_reply(relay: Relay, body: bytes) -> _LargeReply:
@@ -290,7 +313,3 @@ def _read_reply(relay: Relay, body: bytes) -> _LargeReply:
         whole.native_finish_reason,
         whole.upstream_id,
     )
-
-
-def _render_reply(relay: Relay, body: bytes, identity: ReplyIdentity, charge: Charge) -> bytes:
-    return relay.whole(body).render(identity, charge)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.batches import outcomes
 from tollhouse.batches.books import Leased
-from tollhouse.batches.chunks import item_line, pack
+from tollhouse.batches.chunks import item_line, pack, read_lines
 from tollhouse.batches.drivers.fanout import Fanout, Tools
 from tollhouse.batches.lanes import Lanes
 from tollhouse.batches.ports import Answer
 from tollhouse.batches.retries import Failures
 from tollhouse.batches.types import Batch, Lease, Outcome, Status, StoredChunk
 from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.steps import Steps
 from tollhouse.storage.blobs.port import BlobMissing
 from tollhouse.testing.batches import batch
 from tollhouse.testing.builders import generation_record
@@ -62,12 +63,12 @@ class FakeBooks:
         self.kept = 0
         self.failures: list[Exception] = []
 
-    async def input_of(self, leased: Leased) -> bytes:
+    async def input_of(self, leased: Leased) -> list[bytes]:
         if isinstance(self.input, Exception):
             raise self.input
         if self.input is None:
             raise BlobMissing(leased.batch.id)
-        return self.input
+        return list(read_lines(self.input))
 
     async def excuse(self, leased: Leased) -> bool:
         self._check(leased)
@@ -145,7 +146,7 @@ class FakeProvider:
         return replace(answer, record=named)
 
 
-class _Owners:
+class Owners:
     async def owner(self, batch: Batch) -> Subject:
         del batch
         return SUBJECT
@@ -168,8 +169,9 @@ class World:
                 books=self.books,  # type: ignore[arg-type]
                 lanes=self.lanes,
                 asker=self.provider,
-                owners=_Owners(),
+                owners=Owners(),
                 catalog=Catalog([]),
+                steps=Steps(),
                 clock=self.clock,
                 part_seconds=self.part_seconds,
             )

@@ -20,7 +20,7 @@ from tests.unit.batches.virtual_time import VirtualClock
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.accounting.types import Price, Rates
 from tollhouse.batches.books import Leased
-from tollhouse.batches.chunks import item_line, pack
+from tollhouse.batches.chunks import item_line, pack, read_lines
 from tollhouse.batches.drivers.fanout import Fanout, Tools
 from tollhouse.batches.engine import Engine
 from tollhouse.batches.lanes import Lanes
@@ -28,6 +28,7 @@ from tollhouse.batches.ports import Answer
 from tollhouse.batches.queue import LocalDoorbell
 from tollhouse.batches.types import Batch, Lease, Outcome, Status, StoredChunk
 from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.steps import Steps
 from tollhouse.inference.types import Endpoint, Model
 from tollhouse.testing.batches import batch
 from tollhouse.testing.builders import generation_record
@@ -112,6 +113,7 @@ class House:
             asker=self,
             owners=self,
             catalog=Catalog(models),
+            steps=Steps(),
             clock=self.clock,
             part_seconds=2.0,
         )
@@ -180,8 +182,8 @@ class House:
         lease = Lease(chunk.batch, chunk.chunk, chunk.token, 1, done, failures)  # type: ignore[arg-type]
         return Leased(self.batches[chunk.batch].batch, lease)
 
-    async def input_of(self, leased: Leased) -> bytes:
-        return self._of(leased).data
+    async def input_of(self, leased: Leased) -> list[bytes]:
+        return list(read_lines(self._of(leased).data))
 
     async def keep(self, leased: Leased | None = None) -> bool:
         del leased

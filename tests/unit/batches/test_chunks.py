@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from time import process_time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,6 +72,17 @@ def test_a_line_that_is_larger_than_the_pieces_it_is_read_in_is_whole() -> None:
     line = b'"%b"' % (b"ab" * 1_000_000)
     [chunk] = chunks_of([line, b"1"])
     assert list(read_lines(chunk.data)) == [line, b"1"]
+
+
+def test_the_time_for_a_long_line_grows_with_its_length() -> None:
+    def seconds(size: int) -> float:
+        [chunk] = chunks_of([b"x" * size])
+        began = process_time()
+        assert sum(map(len, read_lines(chunk.data))) == size
+        return process_time() - began
+
+    short, long = (min(seconds(size) for _ in range(3)) for size in (4_000_000, 64_000_000))
+    assert long < 60 * short  # 256 times if each piece were added to all before it
 
 
 @pytest.mark.parametrize("cut", [0, 1, 10, -1])

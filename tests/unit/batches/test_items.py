@@ -1,3 +1,4 @@
+import asyncio
 import json
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,7 @@ from tollhouse.batches.types import Endpoint
 from tollhouse.identity.policy import subject_of
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.call import Call
+from tollhouse.inference.steps import Steps
 from tollhouse.inference.types import Ceiling, Preferences
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Forbidden, Invalid
@@ -25,7 +27,7 @@ SAID: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
 def asked(body: dict[str, Any] | bytes, *policies: AccessPolicy, **fields: Any) -> Call:
     subject = subject_of(api_key(), policies)
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return call_of(batch(**fields), MODEL, subject, raw, NOW)
+    return asyncio.run(call_of(Steps(), batch(**fields), MODEL, subject, raw, NOW))
 
 
 @pytest.mark.parametrize("custom_id", ["a", "", ',"body":{}', '"}', "\\", "\n\0é\u2028"])
@@ -146,6 +148,7 @@ def test_an_items_preferences_hold_within_its_batchs() -> None:
 
 def test_what_the_batchs_sender_said_of_itself_holds_for_its_items() -> None:
     one = batch()
-    call = call_of(one, MODEL, subject_of(api_key()), json.dumps(SAID).encode(), NOW)
+    subject, body = subject_of(api_key()), json.dumps(SAID).encode()
+    call = asyncio.run(call_of(Steps(), one, MODEL, subject, body, NOW))
     assert call.attribution == one.attribution
     assert (call.received_at, call.received_monotonic) == NOW

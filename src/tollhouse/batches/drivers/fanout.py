@@ -23,12 +23,13 @@ import structlog
 from tollhouse.batches import lifecycle, outcomes, policy
 from tollhouse.batches.books import CAREFUL_FROM, MOST_CRASHES
 from tollhouse.batches.breaker import CircuitBreaker
-from tollhouse.batches.chunks import LARGEST_CHUNK, Damaged, read_lines
+from tollhouse.batches.chunks import LARGEST_CHUNK, Damaged
 from tollhouse.batches.items import call_of, read_line
+from tollhouse.batches.ports import Answer
 from tollhouse.batches.retries import Retries
 from tollhouse.batches.types import ItemError, Outcome
 from tollhouse.kernel.clock import Now
-from tollhouse.kernel.errors import Bug, ProviderFailure, TollhouseError
+from tollhouse.kernel.errors import Bug, ProviderFailure, TollhouseError, without_frames
 from tollhouse.kernel.waiting import happens_within
 from tollhouse.storage.blobs.port import BlobMissing, BlobsUnavailable
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tollhouse.batches.types import Batch
     from tollhouse.identity.types import Subject
     from tollhouse.inference.catalog import Catalog
+    from tollhouse.inference.steps import Steps
     from tollhouse.kernel.clock import Clock
 
 SINGLES: Final = 64
@@ -72,6 +74,7 @@ class Tools:
     asker: Asker
     owners: Owners
     catalog: Catalog
+    steps: Steps
     clock: Clock
     part_seconds: float
     """How long an outcome waits for others before it is committed."""
@@ -203,7 +206,7 @@ class _Run:
             await self._hand_back(timedelta(seconds=pause))
             return
         try:
-            self._lines = list(read_lines(await self._tools.books.input_of(self._leased)))
+            self._lines = await self._tools.books.input_of(self._leased)
         except (BlobMissing, Damaged) as error:
             await self._without_items(error)
             return
@@ -393,16 +396,18 @@ class _Run:
 
     async def _try(self, number: int, item: Line, sent: _Sent) -> Outcome | None:
         """Ask once; return what became of the item, None where it is to be tried again."""
-        now = Now.by(self._tools.clock)
-        try:
-            call = call_of(self._batch, self._model, self._subject, item.body, now)
-        except TollhouseError as error:
-            return self._failed(number, item, outcomes.item_error(error))
-        name = outcomes.generation_id(self._batch, number)
-        answer = await self._tools.asker.ask(call, name)
+        answer = await self._ask(number, item)
         if answer.error is None:
             sent.answered()
-            line = outcomes.response_line(self._batch, number, item.custom_id, answer.body)
+            line = await self._tools.steps.run_for_reply(
+                self._batch.account_id,
+                len(answer.body),
+                outcomes.response_line,
+                self._batch,
+                number,
+                item.custom_id,
+                answer.body,
+            )
             return Outcome(number, line, answer.record)
         if not outcomes.passes(answer.error):
             if isinstance(answer.error, ProviderFailure):
@@ -414,6 +419,15 @@ class _Run:
             return None
         failed = self._failed(number, item, outcomes.item_error(answer.error))
         return Outcome(number, failed.line, answer.record, failed.error)
+
+    async def _ask(self, number: int, item: Line) -> Answer:
+        tools, batch = self._tools, self._batch
+        now = Now.by(tools.clock)
+        try:
+            call = await call_of(tools.steps, batch, self._model, self._subject, item.body, now)
+        except TollhouseError as error:
+            return Answer(error=without_frames(error))
+        return await tools.asker.ask(call, outcomes.generation_id(batch, number))
 
     def _failed(self, number: int, item: Line, error: ItemError) -> Outcome:
         line = outcomes.error_line(self._batch, number, item.custom_id, error)

@@ -135,7 +135,7 @@ async def test_a_large_reply_is_rendered_as_if_it_were_read_here(
         call = await read(each, path)
         relay = next(relay for relay in call.relays if relay.dialect is dialect)
         told, _ = await each.ask(call, Way(MODEL, ENDPOINT, relay))
-        whole = await each.whole("account", told, reply)
+        whole = await each.whole("account", told, reply, 0)
         assert whole.reported is not None
         assert whole.reported.input_tokens == USED.input_tokens
         rendered.append(await each.render("account", whole, IDENTITY, CHARGE))

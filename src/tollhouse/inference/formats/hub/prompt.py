@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from msgspec.structs import replace
+
 from tollhouse.inference.formats.hub.parts import Part, Turn
 
 if TYPE_CHECKING:
@@ -91,6 +93,15 @@ def given_parameters(prompt: Prompt) -> frozenset[str]:
     """Return the names of the parameters that a prompt sets: its own fields, and its sampling."""
     own = {name for name in _PARAMETERS if getattr(prompt, name) != _DEFAULTS[name]}
     return frozenset(own | prompt.sampling.keys())
+
+
+def for_replies(prompt: Prompt) -> Prompt:
+    """Return what replies need of a prompt: no turns, and no tools that no reply refers to.
+
+    A tool is kept so that `given_parameters` stays the same.
+    """
+    tools = tuple(tool for tool in prompt.tools if tool.freeform) or prompt.tools[:1]
+    return replace(prompt, turns=(), tools=tools)
 
 
 _PARAMETERS: Final = frozenset(Prompt.__struct_fields__) - {"turns", "stream", "sampling"}

@@ -22,7 +22,7 @@ from tollhouse.inference.formats.hub.events import (
     ToolStarted,
 )
 from tollhouse.inference.formats.hub.parts import Reasoning, Refusal, Text, ToolCall
-from tollhouse.inference.formats.hub.prompt import given_parameters
+from tollhouse.inference.formats.hub.prompt import for_replies, given_parameters
 from tollhouse.inference.formats.tokens import estimated_tokens
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Translation:
         """Return this without what is said; unless it was parsed, it can write no reply yet."""
         prompt: Prompt | None = None
         if parsed or "_prompt" in self.__dict__:
-            prompt = replace(self._prompt, turns=())
+            prompt = for_replies(self._prompt)
         listener = self._listener.told(prompt)
         told = Translation(without_said(self._request), listener, self._speaker)
         if prompt is not None:

@@ -39,6 +39,7 @@ _ECHOED: Final[Mapping[str, Raw]] = {
     "user": NULL,
 }
 """What the request asked for, or the format's default."""
+_NO_TOOLS: Final = Raw(b"[]")
 _choice = msgspec.json.Decoder(Fields)
 _tools = msgspec.json.Decoder(list[Fields])
 
@@ -80,13 +81,14 @@ def _echoed_choice(given: Raw) -> object:
     return {**choice, "type": "function"} if choice.get("type") == raw("custom") else choice
 
 
-def _echoed_tools(given: Raw) -> list[Fields]:
+def _echoed_tools(given: Raw) -> Raw:
+    """Return the tools as JSON: a stream writes them three times, and there may be many."""
     try:
         tools = _tools.decode(given)
     except (msgspec.DecodeError, RecursionError):
         # The provider would have refused them; a stream that breaks can still say so.
-        return []
-    return [_echoed_tool(tool) for tool in tools]
+        return _NO_TOOLS
+    return raw([_echoed_tool(tool) for tool in tools])
 
 
 def _echoed_tool(tool: Fields) -> Fields:
