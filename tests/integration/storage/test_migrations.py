@@ -24,6 +24,7 @@ from tollhouse.storage.migrate_child import upgrade_in_child
 from tollhouse.storage.migrator import MIGRATIONS, upgrade
 from tollhouse.storage.revision import HEAD, current, require_head
 from tollhouse.storage.tables import METADATA
+from tollhouse.storage.tables.batches import batches
 from tollhouse.storage.urls import sqlite_url
 
 ROOT = Path(__file__).parents[3]
@@ -154,6 +155,39 @@ class TestUpgrade:
         upgrade(empty_url)
         query = sa.text("SELECT hash, secret_hash, payer_hash FROM api_keys")
         assert inside(empty_url, lambda c: list(c.execute(query))) == [("k", "k", None)]
+
+    def test_keeps_what_each_batch_says_of_its_providers(
+        self, empty_url: sa.URL, tmp_path: Path
+    ) -> None:
+        upgrade(empty_url, migrations_before("0013", tmp_path))
+        execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
+        said = [
+            ("nothing", None, None),
+            ("null", "null", None),
+            ("only", '["acme", "backup"]', None),
+            ("fallbacks", None, False),
+            ("both", '["acme"]', True),
+        ]
+        insert = sa.text(
+            "INSERT INTO batches (id, only_providers, allow_fallbacks, account_id, workspace_id, "
+            "key_hash, endpoint, model, attribution, digest, status, total, created_at, "
+            "expires_at) VALUES (:id, :only, :fallbacks, 'a', 'w', 'k', '/v1/chat/completions', "
+            "'m', '{}', 'd', 'in_progress', 1, 0, 1)"
+        )
+        rows: list[dict[str, object]] = [
+            {"id": batch, "only": only, "fallbacks": fallbacks} for batch, only, fallbacks in said
+        ]
+        inside(empty_url, lambda connection: connection.execute(insert, rows))
+        upgrade(empty_url)
+        query = sa.select(batches.c.id, batches.c.wish)
+        kept = {row.id: row.wish for row in inside(empty_url, lambda c: c.execute(query).all())}
+        assert kept == {
+            "nothing": {},
+            "null": {},
+            "only": {"only": ["acme", "backup"]},
+            "fallbacks": {"allow_fallbacks": False},
+            "both": {"only": ["acme"], "allow_fallbacks": True},
+        }
 
     async def test_may_be_started_twice_at_once(self, empty_url: sa.URL) -> None:
         await asyncio.gather(*(upgrade_in_child(empty_url) for _ in range(2)))
