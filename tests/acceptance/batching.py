@@ -69,6 +69,11 @@ def shown(payer: Payer, batch_id: str) -> dict[str, Any]:
     return reply.json()
 
 
+def results(payer: Payer, batch_id: str) -> httpx2.Response:
+    """Ask for the results of a batch that there are, as JSON Lines."""
+    return payer.http.get(f"/batches/{batch_id}/results", headers=payer.headers)
+
+
 def cancel(payer: Payer, batch_id: str) -> httpx2.Response:
     """Cancel a batch."""
     return payer.http.post(f"/batches/{batch_id}/cancel", headers=payer.headers)

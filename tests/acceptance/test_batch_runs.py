@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tests.acceptance.batching import (
     errors_of,
     get,
     listed,
+    results,
     shown,
     submit,
     texts_of,
@@ -107,6 +109,31 @@ def test_results_are_those_of_every_request_and_none_is_there_before_the_end(
     assert texts_of(looks[-1]) == {f"c-{at}": f"item {at}" for at in range(12)}
 
 
+def lines(reply: httpx2.Response) -> list[dict[str, Any]]:
+    assert (reply.status_code, reply.headers["content-type"]) == (200, "application/jsonl")
+    return [json.loads(line) for line in reply.text.splitlines()]
+
+
+def test_results_can_be_read_while_a_batch_runs(payers: Payers) -> None:
+    payer = payers.new("1")
+    batch_id = submit(payer, chat(), chat("a " * 30), model=SLOW)["id"]
+    found = completed(payer, batch_id)
+    assert (found["status"], found["results"]) == ("in_progress", None)
+    [first] = lines(results(payer, batch_id))
+    assert texts_of({"results": [first]}) == {"c-0": "one two three"}
+    cancel(payer, batch_id)
+
+
+def test_results_can_be_read_as_lines_after_the_end_too(
+    owner: Payer, three: list[dict[str, Any]]
+) -> None:
+    done, failed, cancelled = three
+    for batch in (done, cancelled):
+        assert lines(results(owner, batch["id"])) == shown(owner, batch["id"])["results"]
+    [refused] = lines(results(owner, failed["id"]))
+    assert refused["error"]["param"] == "messages"
+
+
 def test_a_request_that_was_answered_can_be_read_as_a_generation(payers: Payers) -> None:
     payer = payers.new("1")
     batch = ended(payer, submit(payer, chat())["id"])
@@ -183,8 +210,8 @@ def test_a_batch_of_another_workspace_is_not_there(
         space = payers.manage("POST", "/workspaces", **fields)["data"]["id"]
         stranger = payers.another_key(owner.account_id, workspace_id=space)
     batch_id = three[0]["id"]
-    replies = [ask(stranger, batch_id) for ask in (get, cancel, delete)]
-    assert [reply.status_code for reply in replies] == [404, 404, 404]
+    replies = [ask(stranger, batch_id) for ask in (get, results, cancel, delete)]
+    assert [reply.status_code for reply in replies] == [404, 404, 404, 404]
     assert listed(stranger) == []
     own = submit(stranger, chat("mine"))["id"]
     assert texts_of(ended(stranger, own)) == {"c-0": "mine"}
@@ -280,5 +307,7 @@ def test_results_that_are_not_paid_are_withheld_until_there_are_credits(payers: 
     batch = reply.json()
     assert (batch["status"], batch["results"]) == ("completed", None)
     assert set(batch["error"]) == {"code", "message"}
+    withheld = results(payer, batch_id)
+    assert (withheld.status_code, withheld.json()) == (402, batch)
     payers.add(payer.account_id, "1")
     assert len(shown(payer, batch_id)["results"]) == 1
