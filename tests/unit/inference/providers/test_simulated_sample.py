@@ -96,6 +96,14 @@ def test_a_list_of_names_that_many_values_refer_to_is_cut() -> None:
     assert len(json.dumps(sampled({"$defs": {"names": names}, **schema}))) < 100_000
 
 
+@pytest.mark.parametrize("given", [{"const": "x" * 1_000}, {"enum": [["x" * 1_000]]}])
+def test_a_long_value_that_many_values_refer_to_is_cut(given: dict[str, Any]) -> None:
+    schema = of({f"p{number}": {"$ref": "#/$defs/given"} for number in range(300)})
+    value = sampled({"$defs": {"given": given}, **schema})
+    assert value["p0"] == (given.get("const") or given["enum"][0])
+    assert len(json.dumps(value)) < 100_000
+
+
 def test_a_schema_nested_without_end_is_cut() -> None:
     schema: dict[str, Any] = {"type": "integer"}
     for _ in range(300):

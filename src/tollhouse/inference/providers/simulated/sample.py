@@ -27,6 +27,8 @@ _PLAIN: Final[Mapping[str, object]] = {
     "null": None,
 }
 _MOST_VALUES: Final = 1_000
+_MOST_GIVEN: Final = 64 * 1024
+"""Bytes of values that the schema itself gives: references can repeat a long one many times."""
 _DEEPEST: Final = 32
 
 
@@ -51,6 +53,7 @@ class _Sampling:
     def __init__(self, root: object) -> None:
         self._root = root
         self._left = _MOST_VALUES
+        self._given_left = _MOST_GIVEN
 
     def value(self, schema: object, refs: frozenset[str], depth: int) -> object:
         """Return a value of a part of the schema.
@@ -65,7 +68,7 @@ class _Sampling:
             return None
         keywords = cast("dict[str, object]", schema)
         if "const" in keywords:
-            return keywords["const"]
+            return self._given(keywords["const"])
         ref = keywords.get("$ref")
         if isinstance(ref, str):
             known = ref in refs
@@ -73,8 +76,14 @@ class _Sampling:
         for name in ("enum", "anyOf", "oneOf", "allOf"):
             options = _items(keywords.get(name))
             if options:
-                return options[0] if name == "enum" else self.value(options[0], refs, depth + 1)
+                first = options[0]
+                return self._given(first) if name == "enum" else self.value(first, refs, depth + 1)
         return self._of_type(keywords, refs, depth + 1)
+
+    def _given(self, value: object) -> object:
+        if self._given_left >= 0:
+            self._given_left -= len(msgspec.json.encode(value))
+        return value if self._given_left >= 0 else None
 
     def _of_type(self, keywords: Mapping[str, object], refs: frozenset[str], depth: int) -> object:
         kind = _type(keywords)
