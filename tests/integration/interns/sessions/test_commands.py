@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SHELL_THEN_CHILD = "sleep 86391 & echo $$ $! > made; mv made numbers"
 
+AGAIN = "/bin/sh again"
+
 
 @pytest.fixture(autouse=True)
 def _pipes_are_closed() -> Iterator[None]:
@@ -41,9 +43,10 @@ def begun(folder: Path, command: str, seconds: float) -> asyncio.Task[Finished]:
 
 def runs(number: str) -> bool:
     try:
-        return Path(f"/proc/{number}/cmdline").read_bytes() != b""
+        status = Path(f"/proc/{number}/stat").read_bytes()
     except OSError:
         return False
+    return not status.rpartition(b") ")[2].startswith((b"Z", b"X"))
 
 
 async def numbers(folder: Path) -> list[str]:
@@ -68,6 +71,15 @@ async def test_what_is_in_the_background_is_ended_with_a_call_that_waits_for_its
     assert runs(child)
     await check_broken_off(task)
     await eventually(lambda: not runs(child))  # a busy machine takes its time over a kill
+
+
+async def test_what_starts_one_program_after_the_other_is_ended_with_a_call(tmp_path: Path) -> None:
+    first = "[ -e numbers ] || { echo $$ > made; mv made numbers; }"
+    (tmp_path / "again").write_text(f"{first}; exec {AGAIN}")
+    task = begun(tmp_path, f"setsid {AGAIN} & wait", seconds=60)
+    started = await numbers(tmp_path)
+    await check_broken_off(task)
+    await eventually(lambda: not any(map(runs, started)))
 
 
 async def test_a_call_that_is_broken_off_while_it_is_ended_is_ended(

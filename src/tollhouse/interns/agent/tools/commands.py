@@ -28,7 +28,7 @@ MOST_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 _MARK: Final = "TOLLHOUSE_CALL"
 _LINGER_SECONDS: Final = 0.3
 """For the rest of the output, which a program in the background may keep open."""
-_PASSES: Final = 20
+_PASSES: Final = 100
 _PASS_SECONDS: Final = 0.01
 
 
@@ -58,16 +58,24 @@ async def run_command(
     """
     mark = secrets.token_hex(16)
     loop = asyncio.get_running_loop()
-    transport, heard = await loop.subprocess_exec(
-        _Heard,
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=folder,
-        env={**environment, _MARK: mark},
-        process_group=0,
+    starting = asyncio.ensure_future(
+        loop.subprocess_exec(
+            _Heard,
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=folder,
+            env={**environment, _MARK: mark},
+            process_group=0,
+        )
     )
+    try:
+        transport, heard = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # The program may run already: asyncio would end it, but not what it has started.
+        await asyncio.shield(_undo(starting, mark))
+        raise
     group = transport.get_pid()
     try:
         reason = await _ending(heard, seconds)
@@ -117,13 +125,22 @@ async def _ending(heard: _Heard, seconds: float) -> str | None:
     return heard.reason
 
 
+async def _undo(
+    starting: asyncio.Future[tuple[asyncio.SubprocessTransport, _Heard]], mark: str
+) -> None:
+    with suppress(OSError):  # it could not be started
+        transport, _ = await starting
+        await _end(transport.get_pid(), mark)
+        transport.close()
+
+
 async def _end(group: int, mark: str) -> None:
     """Kill a group, and all that bears the mark, until there is nothing more of it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
     for _ in range(_PASSES):
-        found = [*_marked(mark)]
-        if not found:
+        found, unclear = _marked(mark)
+        if not found and not unclear:
             return
         for process in found:
             with suppress(ProcessLookupError, PermissionError):
@@ -131,12 +148,29 @@ async def _end(group: int, mark: str) -> None:
         await asyncio.sleep(_PASS_SECONDS)
 
 
-def _marked(mark: str) -> list[int]:
-    found: list[int] = []
+def _marked(mark: str) -> tuple[list[int], bool]:
+    """Return the processes that bear a mark, and whether others may: see `_starts_a_program`."""
+    found, unclear = list[int](), False
     wanted = f"{_MARK}={mark}".encode()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with suppress(OSError):  # it has ended, or is another user's
-                if wanted in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                environment = Path(entry.path, "environ").read_bytes()
+                if wanted in environment.split(b"\0"):
                     found.append(int(entry.name))
-    return found
+                elif not environment and _starts_a_program(entry.path):
+                    unclear = True
+    return found, unclear
+
+
+def _starts_a_program(folder: str) -> bool:
+    """Tell whether a process without an environment may be within execve(2).
+
+    The kernel shows an empty environment for about a millisecond then. One that has ended, or is
+    the kernel's own, has no program.
+    """
+    try:
+        Path(folder, "exe").readlink()
+    except OSError:
+        return False
+    return True
