@@ -7,9 +7,10 @@ the web framework and the data plane.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,11 +74,35 @@ def take_ground(settings: Settings) -> Generator[Ground]:
     with _listen(settings.server.host, settings.server.port, folder) as listener:
         folder.lock(_address(listener))
         try:
-            with ThreadPoolExecutor(max_workers=1) as thread:
+            with _hold_database(url), ThreadPoolExecutor(max_workers=1) as thread:
                 schema = thread.submit(asyncio.run, upgrade_in_child(url)) if _is_new(url) else None
                 yield Ground(catalog, url, listener, folder, schema)
         finally:
             folder.release()
+
+
+@contextmanager
+def _hold_database(url: sa.URL) -> Generator[None]:
+    """Keep an SQLite file from servers that have another data folder.
+
+    Raises:
+        StartError: Another server has it, or its folder cannot be written.
+    """
+    if url.get_backend_name() != "sqlite":
+        yield
+        return
+    database = Path(str(url.database)).resolve()
+    with ExitStack() as held:
+        try:
+            lock = held.enter_context(Path(f"{database}.lock").open("ab"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"another server uses the database {database}: stop it, or choose another one"
+            raise StartError(message) from None
+        except OSError as error:
+            message = f"the folder of the database {database} cannot be written ({error.strerror})"
+            raise StartError(message) from None
+        yield
 
 
 def read_catalog(settings: Settings, clock: Clock) -> Catalog:
