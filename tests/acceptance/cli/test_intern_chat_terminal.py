@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CTRL_C = b"\x03"
 CTRL_D = b"\x04"
+MARK_PASTES = "\x1b[?2004h"
+"""Asks a terminal to mark what is pasted: none does it unasked."""
 DIM = "\x1b[2m"
 PLAIN = "\x1b[22m"
 
@@ -295,6 +297,7 @@ def test_an_empty_line_sends_nothing(gateway: ChatStandIn, chat: Callable[..., T
 def test_what_is_pasted_is_one_prompt(gateway: ChatStandIn, chat: Callable[..., Terminal]) -> None:
     gateway.plays(stream("Read."))
     terminal = chat()
+    terminal.read_until(MARK_PASTES)
     terminal.read_until("ada> ")
     terminal.text = ""
     terminal.press(b"\x1b[200~one\rtwo\rthree\x1b[201~")
