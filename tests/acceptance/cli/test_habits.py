@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner
+from tests.acceptance.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from tests.acceptance.server_process import ServerProcess
@@ -47,6 +48,28 @@ def test_a_name_may_be_an_option(runner: CommandRunner, folder: Path) -> None:
     unnamed = runner.run("keys", "create", *on)
     assert unnamed.code == 2
     assert "tollhouse keys create NAME" in unnamed.err
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, True), ("y", 0, False)])
+def test_who_deletes_at_a_terminal_is_asked_first(
+    runner: CommandRunner, folder: Path, answer: str, code: int, *, left: bool
+) -> None:
+    made = runner.run("keys", "create", "gone", "--data-dir", folder, "--json").json()
+    terminal = Terminal(("keys", "delete", made["hash"], "--data-dir", str(folder)), {})
+    try:
+        terminal.read_until("for ever? [y/N] ")
+        terminal.type(f"{answer}\n")
+        assert terminal.end() == code
+    finally:
+        terminal.close()
+    keys = runner.run("keys", "list", "--data-dir", folder, "--json").json()
+    assert (made["hash"] in {key["hash"] for key in keys}) is left
+
+
+def test_a_script_that_deletes_is_not_asked(runner: CommandRunner, folder: Path) -> None:
+    on = ("--data-dir", folder, "--json")
+    made = runner.run("keys", "create", "scripted", *on).json()
+    assert runner.run("keys", "delete", made["hash"], *on).json() == {"deleted": True}
 
 
 def test_a_management_key_looks_like_one(runner: CommandRunner, folder: Path) -> None:
