@@ -357,8 +357,11 @@ def ask(terminal: Terminal, prompt: str) -> None:
 
 
 def leave(terminal: Terminal) -> None:
+    """Press Ctrl-D; again if it came before the prompt, where the terminal takes it for itself."""
     terminal.read_until("ada> ")
     terminal.press(CTRL_D)
+    while not terminal.has_ended(5):
+        terminal.press(CTRL_D)
     assert terminal.end() == 0
 
 
