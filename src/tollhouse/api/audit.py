@@ -56,15 +56,15 @@ class AuditRowReply(Reply):
     at: str
     """When: ISO 8601 in UTC, with milliseconds."""
     action: str
-    """What was done."""
+    """What was done: the kind of object and what became of it, such as `secret_written`."""
     actor: str
     """Hash of the key with which it was asked for, or `operator`."""
     workspace_id: str | None
-    """Where."""
+    """UUID of the workspace in which it was done; null if it concerns the whole account."""
     intern_id: str | None
     """For which intern, or by which."""
     vault_id: str | None
-    """In which vault."""
+    """UUID of the vault that holds the secret; null in rows about other things."""
     name: str | None
     """Of the secret, account, workspace, user or key."""
     version: int | None
@@ -87,7 +87,7 @@ class AuditHead(Reply):
     seq: int
     """Number of the last row; 0 for none."""
     hash: str
-    """Its hash."""
+    """The hash of that row."""
 
 
 class AuditPage(Reply):

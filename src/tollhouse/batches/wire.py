@@ -28,7 +28,7 @@ class CountsReply(Reply):
     """How far a batch came; no count ever falls."""
 
     total: int
-    """Its requests."""
+    """How many requests the batch has."""
     completed: int
     """Those that were answered."""
     failed: int
@@ -41,14 +41,14 @@ class PromptDetails(Reply):
     cached_tokens: int
     """Read from a provider's cache."""
     cache_write_tokens: int
-    """Written to it."""
+    """Written to a provider's cache, to be read by later requests."""
 
 
 class CompletionDetails(Reply):
     """Output tokens that are no answer."""
 
     reasoning_tokens: int
-    """Spent on reasoning."""
+    """Spent on reasoning before the answer."""
 
 
 class BatchUsageReply(Reply):
@@ -59,15 +59,15 @@ class BatchUsageReply(Reply):
     completion_tokens: int
     """Output tokens."""
     total_tokens: int
-    """Both."""
+    """Input and output tokens together."""
     cost: float
     """Credits that were charged."""
     is_byok: bool = False
     """Whether provider keys of one's own were used."""
     prompt_tokens_details: PromptDetails
-    """Of the input."""
+    """How many of the input tokens came from a cache or went into one."""
     completion_tokens_details: CompletionDetails
-    """Of the output."""
+    """How many of the output tokens were reasoning."""
 
 
 class ItemErrorReply(Reply):
@@ -111,7 +111,7 @@ class BatchReply(Reply):
     """A batch."""
 
     id: str
-    """Names it."""
+    """The batch's id, which paths take."""
     object: Literal["batch"] = "batch"
     """Always batch."""
     endpoint: Endpoint
@@ -131,7 +131,7 @@ class BatchReply(Reply):
     error: BatchErrorReply | None
     """Why all of it failed."""
     provider: str | None
-    """Who answered first."""
+    """The provider that answered the first request; null until one did."""
     request_counts: CountsReply
     """How far it came."""
     usage: BatchUsageReply | None
@@ -160,7 +160,7 @@ class UpstreamDeletion(Reply):
     """What became of a batch at its provider."""
 
     provider: str
-    """Who that is."""
+    """The provider's name."""
     status: Literal["not_applicable"] = "not_applicable"
     """Nothing of it is stored there."""
 

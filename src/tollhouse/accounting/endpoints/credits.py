@@ -89,11 +89,11 @@ class PostingData(Reply):
     amount: float
     """What the balance rose by, in credits; negative where it fell."""
     note: str | None
-    """A remark."""
+    """What whoever made the posting wrote about it."""
     generation_id: str | None
     """The generation that an adjustment is about."""
     created_at: SentTime
-    """When it moved."""
+    """When the balance changed."""
 
 
 class PostingReply(Reply):

@@ -133,7 +133,7 @@ class LineData(Reply):
     model: str | None
     """The model of charges."""
     note: str | None
-    """A remark."""
+    """What whoever made the posting wrote about it."""
 
 
 class StatementData(Reply):
@@ -164,7 +164,7 @@ class UnknownData(Reply):
     """A generation whose cost nobody knows."""
 
     id: str
-    """Its id."""
+    """The generation's id, as in its reply."""
     account_id: str
     """UUID of the account."""
     workspace_id: str

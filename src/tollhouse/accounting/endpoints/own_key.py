@@ -48,7 +48,7 @@ class BudgetReply(Reply):
     scope: str
     """What the budget belongs to: key_limit, the key's own limit."""
     limit_usd: float
-    """Its size."""
+    """How many credits may be spent of it before it starts anew."""
     spend_usd: float
     """What was spent of it since it last started anew."""
     remaining_usd: float

@@ -76,7 +76,7 @@ COMPLETIONS: Final = HotOperation(
             choices={
                 "type": "array",
                 "items": {"type": "object", "additionalProperties": True},
-                "description": "The continuations.",
+                "description": "The texts with which the model goes on, as many as `n` asked for.",
             },
             usage=reference("ChatUsage"),
         ),

@@ -134,7 +134,11 @@ _LIMIT: Final = _closed(
         **_FLAG,
         "description": "Whether it is that of the key which answers for the intern that asks.",
     },
-    unit={"type": "string", "enum": ["requests", "credits"], "description": "What it counts."},
+    unit={
+        "type": "string",
+        "enum": ["requests", "credits"],
+        "description": "Whether the limit counts requests or credits.",
+    },
     limit={**_AMOUNT, "description": "The limit."},
     used={"type": "number", "description": "What is used of it."},
     held={"type": "number", "description": "What requests under way hold."},

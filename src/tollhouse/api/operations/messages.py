@@ -33,7 +33,8 @@ from tollhouse.api.operations.schemas import (
 _MESSAGES: Final = {
     "type": "array",
     "minItems": 1,
-    "description": "The conversation.",
+    "description": "The conversation so far, oldest first: turns of `user` and `assistant`, each "
+    "with a text or a list of blocks. The model writes the next turn.",
     "items": {"type": "object", "additionalProperties": True},
 }
 _SYSTEM: Final = {

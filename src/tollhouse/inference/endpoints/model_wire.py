@@ -46,11 +46,11 @@ class Architecture(Reply):
     """What goes into a model and comes out of it."""
 
     input_modalities: Sequence[str] = ("text",)
-    """What goes in."""
+    """Kinds of content that a request may hold, such as `text` and `image`."""
     output_modalities: Sequence[str] = ("text",)
-    """What comes out."""
+    """Kinds of content that a reply may hold, such as `text`."""
     modality: str = "text->text"
-    """Both in one."""
+    """Inputs and outputs in one text: `text+image->text`."""
     tokenizer: str = "Other"
     """Always Other."""
     instruct_type: str | None = None
@@ -209,13 +209,13 @@ class ToolChoice(Reply):
     """Which values of `tool_choice` are passed on: all of them."""
 
     auto: bool = True
-    """The model decides."""
+    """`auto`: the model decides whether it calls a tool."""
     none: bool = True
-    """No tool."""
+    """`none`: the model calls no tool."""
     required: bool = True
-    """Some tool."""
+    """`required`: the model has to call at least one tool."""
     function: bool = True
-    """A named function."""
+    """An object that names the function that the model has to call."""
 
 
 class EndpointReply(Reply):

@@ -38,7 +38,7 @@ class SteeredReply(Reply):
     session_id: str
     """The session of that run."""
     status: Literal["steered"] = "steered"
-    """Always that."""
+    """Always `steered`."""
 
 
 _STEERED: Final[dict[str, Any]] = {

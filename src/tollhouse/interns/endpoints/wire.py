@@ -100,7 +100,7 @@ class ProgressReply(Reply):
     """The step of a boot that is under way."""
 
     step_label: str
-    """What is done."""
+    """What the boot does now, in words for people."""
     step_number: int
     """Counted from 1."""
     total_steps: int
@@ -111,9 +111,9 @@ class InternReply(Reply):
     """An intern."""
 
     id: Uuid
-    """Its id."""
+    """The intern's UUID, which paths take."""
     name: str
-    """Its name."""
+    """What people call it."""
     description: str | None
     """Free text."""
     instructions: str | None
@@ -133,7 +133,7 @@ class InternReply(Reply):
     attached_vault_id: Uuid | None
     """The vault that it borrows."""
     workspace_id: Uuid
-    """Its workspace."""
+    """UUID of the workspace to which it belongs."""
     created_at: SentTime
     """When it was made."""
     updated_at: SentTime
@@ -190,7 +190,7 @@ class LogLine(Reply):
     at: str
     """When: ISO 8601, in UTC."""
     text: str
-    """What."""
+    """What happened, in words for people."""
 
 
 class LogPage(Reply):

@@ -188,7 +188,7 @@ class OneRotation(Reply):
     """The envelope of a rotation."""
 
     data: RotatedReply
-    """What it did."""
+    """How many vaults were sealed anew, and with which key."""
 
 
 def secret_reply(secret: StoredSecret) -> SecretReply:
