@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MOST_SECONDS = 0.025
+TRIES = 3
 CALLER = replace(SUBJECT, policies=(AccessPolicy("key", patterns=("never said",)),))
 SETTINGS = ServerSettings()
 TURNS = [
@@ -183,6 +184,12 @@ async def test_tools_that_a_streamed_response_repeats_do_not_hold_up_the_loop(
 async def test_no_step_of_a_large_item_of_a_batch_holds_up_the_loop(
     steps: Steps, longest: list[float], dialect: Dialect
 ) -> None:
+    taken = [await longest_step_of_an_item(steps, longest, dialect) for _ in range(TRIES)]
+    assert min(taken) < MOST_SECONDS
+
+
+async def longest_step_of_an_item(steps: Steps, longest: list[float], dialect: Dialect) -> float:
+    """Run a batch of one large item; return the seconds of the longest step."""
     reply = json.dumps(REPLIES[dialect]).encode()
     world = World([FakeProvider(FakeReply([reply]), dialects=frozenset({dialect}))])
     services = replace(world.services, steps=steps)
@@ -204,7 +211,7 @@ async def test_no_step_of_a_large_item_of_a_batch_holds_up_the_loop(
     with watched(longest):
         await Fanout(tools).run(leased)
     assert books.results[0]["response"]["status_code"] == 200
-    assert max(longest) < MOST_SECONDS
+    return max(longest)
 
 
 @contextmanager
@@ -226,7 +233,24 @@ async def longest_step(
     body: dict[str, Any],
     reply: bytes,
 ) -> float:
-    """Serve a request whose provider gives this reply; return the seconds of the longest step."""
+    """Serve a request whose provider gives this reply; return the seconds of the longest step.
+
+    Of the best of some tries: other work on the machine makes a step longer, and none shorter.
+    """
+    taken = [
+        await longest_step_once(steps, longest, path, dialect, body, reply) for _ in range(TRIES)
+    ]
+    return min(taken)
+
+
+async def longest_step_once(
+    steps: Steps,
+    longest: list[float],
+    path: str,
+    dialect: Dialect,
+    body: dict[str, Any],
+    reply: bytes,
+) -> float:
     world = World([FakeProvider(FakeReply([reply]), dialects=frozenset({dialect}))])
     services = replace(world.services, steps=steps)
     pipeline = Pipeline(world.catalog, services, SequentialIds())
