@@ -112,7 +112,7 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
         await _recover_charges(gateway)
         gateway.recovery.begin()
         if core.database.dialect == "postgresql":
-            presence = await _join_servers(core)
+            presence = await join_other_servers(core)
         models = [model.id for model in catalog.models]
         started = Started(ground.address, folder, first, models[0] if models else None)
         await _serve_until_stopped(settings, gateway, listener, lambda: announce(started))
@@ -123,7 +123,7 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
     return 0
 
 
-async def _join_servers(core: Core) -> Connection[Record]:
+async def join_other_servers(core: Core) -> Connection[Record]:
     """Say to other servers of the database that this one is there, and warn if there are any."""
     presence, others = await join_servers(core.database.url)
     if others:

@@ -26,6 +26,12 @@ def test_h_is_help(runner: CommandRunner, command: list[str]) -> None:
     assert (done.code, "Usage: tollhouse" in done.out) == (0, True)
 
 
+def test_the_help_of_keys_set_says_what_it_changes(runner: CommandRunner) -> None:
+    told = " ".join(runner.run("keys", "set", "-h").out.split())
+    assert "Change a key's name, workspace, limit or policy, or disable it" in told
+    assert "The key's text stays what it is" in told
+
+
 @pytest.mark.parametrize(
     "args", [["--json", "keys", "list"], ["keys", "--json", "list"], ["keys", "list", "--json"]]
 )

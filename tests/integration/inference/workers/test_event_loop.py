@@ -10,7 +10,7 @@ import asyncio
 import gc
 import json
 import time
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ from tollhouse.settings.sections import ServerSettings
 from tollhouse.testing.ids import SequentialIds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MOST_SECONDS = 0.025
@@ -208,17 +208,18 @@ async def longest_step_of_an_item(steps: Steps, longest: list[float], dialect: D
     )
     chunk = StoredChunk(0, 0, 1)
     leased = Leased(books.batch, Lease(books.batch.id, chunk, "token", 1, frozenset(), {}))
-    with watched(longest):
+    async with watched(longest):
         await Fanout(tools).run(leased)
     assert books.results[0]["response"]["status_code"] == 200
     return max(longest)
 
 
-@contextmanager
-def watched(longest: list[float]) -> Iterator[None]:
-    """Forget what was before, and leave out garbage collections: they are nobody's step."""
+@asynccontextmanager
+async def watched(longest: list[float]) -> AsyncIterator[None]:
+    """Begin a step, forget those before, and leave out garbage collections: nobody's step."""
     gc.disable()
     try:
+        await asyncio.sleep(0)
         longest.clear()
         yield
     finally:
@@ -260,8 +261,7 @@ async def longest_step_once(
     client = Client(body=json.dumps(body).encode())
     inner = client.scope = scope("POST", f"/v1{path}")
     set_caller(inner, CALLER)
-    await asyncio.sleep(0)
-    with watched(longest):
+    async with watched(longest):
         await route(inner, dict(inner["headers"]), client.receive, client.send)
     assert client.answer.status == 200
     assert client.answer.whole
