@@ -27,7 +27,7 @@ from bench.interns.figures import QUICK_INTERNS, InternDose
 from bench.interns.suite import InternSuite, problem
 from bench.processes import BenchError
 from bench.profiling import profile
-from bench.suite import QUICK, Dose, Suite, say
+from bench.suite import QUICK, Dose, Suite, report_progress
 from tollhouse.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _measure_requests(options: argparse.Namespace, folder: Path, dose: Dose) -> 
     """Measure requests, print what they cost, and return it for a file."""
     program = None if options.no_nginx else nginx.find()
     if program is None and not options.no_nginx:
-        say(nginx.MISSING)
+        report_progress(nginx.MISSING)
     version = None if program is None else nginx.version(program)
     figures = Suite(folder, dose, program).run()
     print(report.text(figures, dose), end="")
@@ -211,7 +211,7 @@ def _write(section: str, mark: str) -> None:
     document = results.RESULTS.read_text(encoding="utf-8")
     written = results.replace_section(document, section, mark)
     results.RESULTS.write_text(written, encoding="utf-8")
-    say(f"wrote {results.RESULTS.name}")
+    report_progress(f"wrote {results.RESULTS.name}")
 
 
 def _stop(number: int, frame: object) -> NoReturn:
@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _measure(options, folder)
     except BenchError as error:
-        say(f"bench: {error}")
+        report_progress(f"bench: {error}")
         return 1
     except KeyboardInterrupt:
         return 130

@@ -45,7 +45,7 @@ class Ticks:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CpuReading:
     """What a process tree has used until one moment."""
 
     ticks: Ticks
@@ -54,7 +54,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class CpuTime:
     """CPU time between two readings."""
 
     seconds: float
@@ -122,17 +122,17 @@ def children(pid: int, proc: Path = PROC) -> list[int]:
     return found
 
 
-def read(pid: int, proc: Path = PROC) -> Reading:
+def read(pid: int, proc: Path = PROC) -> CpuReading:
     """Return what a process and its descendants have used so far."""
     pids = tree(pid, proc)
     every = [parse_stat((proc / str(each) / "stat").read_text()) for each in pids]
-    return Reading(
+    return CpuReading(
         ticks=Ticks(sum(each.user for each in every), sum(each.system for each in every)),
         threads=_nanoseconds(pids, proc),
     )
 
 
-def used(before: Reading, after: Reading) -> Used:
+def cpu_time(before: CpuReading, after: CpuReading) -> CpuTime:
     """Return the CPU time between two readings of the same tree."""
     user = after.ticks.user - before.ticks.user
     system = after.ticks.system - before.ticks.system
@@ -143,13 +143,13 @@ def used(before: Reading, after: Reading) -> Used:
         and before.threads.keys() <= after.threads.keys()
     )
     if not whole or before.threads is None or after.threads is None:
-        return Used(user + system, share, 1.0)
+        return CpuTime(user + system, share, 1.0)
     by_thread = {
         thread: count - before.threads.get(thread, 0) for thread, count in after.threads.items()
     }
     nanoseconds = sum(by_thread.values())
     main = next(iter(by_thread.values())) / nanoseconds if nanoseconds else 1.0
-    return Used(nanoseconds / 1e9, share, main)
+    return CpuTime(nanoseconds / 1e9, share, main)
 
 
 def ended(pid: int, proc: Path = PROC) -> Ticks:

@@ -19,8 +19,8 @@ from bench.cases import STREAM, TLS, WHOLE
 from bench.gateway import Gateway, booked, write_config
 from bench.processes import BenchError, Child
 from bench.statistic import slope
-from bench.suite import Dose, say
-from bench.target import Load, gateway_target, result, start_load, start_upstream
+from bench.suite import Dose, report_progress
+from bench.target import Load, gateway_target, load_result, start_load, start_upstream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def endure(folder: Path, minutes: int, *, sample_seconds: float = 60.0) -> Endur
             _traffic(gateway_target(gateway), done)
             done.samples.append(cpu.rss(gateway.pid))
             memory = f"{done.samples[-1] / _MB:.1f} MB"
-            say(f"sample {number}/{minutes}: {memory} after {done.requests} requests")
+            report_progress(f"sample {number}/{minutes}: {memory} after {done.requests} requests")
     done.booked = booked(folder / "data")
     if done.booked < done.requests:
         raise BenchError(f"{done.requests} requests were answered, {done.booked} are booked")
@@ -107,13 +107,13 @@ def _traffic(target: Target, done: Endurance) -> None:
     ]
     with ExitStack() as stack:
         children = [stack.enter_context(start_load(target, *each)) for each in loads]
-        command = [sys.executable, "-m", "bench.rude", "--port", str(target.port)]
+        command = [sys.executable, "-m", "bench.misbehaving_clients", "--port", str(target.port)]
         command += ["--model", STREAM.model, "--key", target.key]
         command += ["--seconds", str(done.sample_seconds)]
         rude = stack.enter_context(Child("the rude clients", command, seconds=300.0))
         for child in children:
-            child.say("go")
+            child.send_line("go")
         for child in children:
-            result(child)
-        done.rude += int(rude.hear()["rude"])
+            load_result(child)
+        done.rude += int(rude.receive_object()["rude"])
     done.requests += sum(load.sent for _, load in loads)

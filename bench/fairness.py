@@ -34,7 +34,7 @@ _SETTLE_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class BackgroundLoad:
     """What another account sends meanwhile."""
 
     name: str
@@ -46,18 +46,18 @@ class Load:
 
 
 LOADS: Final = (
-    Load("nothing", 0),
-    Load("10 clients with chats of 2 MB", 10, body_bytes=2_000_000),
-    Load("8 clients with chats of 30 MB", 8, body_bytes=30_000_000),
-    Load("2,000 streams", 4, streams=500),
+    BackgroundLoad("nothing", 0),
+    BackgroundLoad("10 clients with chats of 2 MB", 10, body_bytes=2_000_000),
+    BackgroundLoad("8 clients with chats of 30 MB", 8, body_bytes=30_000_000),
+    BackgroundLoad("2,000 streams", 4, streams=500),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class ProbeLatencies:
     """How long short requests took."""
 
-    load: Load
+    load: BackgroundLoad
     milliseconds: Sequence[float]
 
     def line(self) -> str:
@@ -68,15 +68,15 @@ class Waiting:
         return f"{self.load.name:<32}{count:>9}{p50:>9.1f}{p99:>9.1f}{longest:>9.1f}"
 
 
-def measure(folder: Path, seconds: float) -> Sequence[Waiting]:
+def measure(folder: Path, seconds: float) -> Sequence[ProbeLatencies]:
     """Return how long short requests take, beside each load for so many seconds."""
     config = write_config(folder / "simulated.yaml", None)
     with Gateway(folder / "data", config) as gateway:
         other = _other_account(folder / "data")
-        return [_beside(gateway, other, load, seconds) for load in LOADS]
+        return [_probe_beside(gateway, other, load, seconds) for load in LOADS]
 
 
-def report(found: Sequence[Waiting]) -> str:
+def report(found: Sequence[ProbeLatencies]) -> str:
     """Return the figures as text."""
     head = f"{'beside':<32}{'requests':>9}{'p50 ms':>9}{'p99 ms':>9}{'longest':>9}"
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
@@ -84,7 +84,9 @@ def report(found: Sequence[Waiting]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _beside(gateway: Gateway, other: str, load: Load, seconds: float) -> Waiting:
+def _probe_beside(
+    gateway: Gateway, other: str, load: BackgroundLoad, seconds: float
+) -> ProbeLatencies:
     senders: list[BaseProcess] = []
     with ExitStack() as stack:
         for _ in range(load.senders):
@@ -95,7 +97,7 @@ def _beside(gateway: Gateway, other: str, load: Load, seconds: float) -> Waiting
             stack.callback(sender.kill)
             senders.append(sender)
         sleep(_SETTLE_SECONDS)
-        found = Waiting(load, _probe(gateway.port, gateway.keys.api_key, seconds))
+        found = ProbeLatencies(load, _probe(gateway.port, gateway.keys.api_key, seconds))
         if not all(sender.is_alive() for sender in senders):
             raise BenchError(f"{load.name}: a sender was refused")
         return found
@@ -115,7 +117,7 @@ def _probe(port: int, key: str, seconds: float) -> Sequence[float]:
     return taken
 
 
-def _send(port: int, key: str, load: Load) -> None:
+def _send(port: int, key: str, load: BackgroundLoad) -> None:
     """Send what an account of large requests sends, until this process is killed."""
     os.nice(10)  # the machine is the gateway's: it is its fairness that is measured
     if load.streams:

@@ -73,7 +73,7 @@ class Gateway:
             "the gateway", [*command, "--port", "0", "--json"], environment=environment
         )
         try:
-            said = self.child.hear(_START_SECONDS)
+            said = self.child.receive_object(_START_SECONDS)
             self.port = _port(said)
             self._wait_until_ready()
             self.ready_seconds = perf_counter() - self.child.started

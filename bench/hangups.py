@@ -47,4 +47,4 @@ def _hang_up(gateway: Gateway, upstream: Child) -> float:
                 raise BenchError(f"no stream, but {said[:200]!r}")
             said += piece
         closed = time.monotonic_ns()
-    return (int(upstream.hear(_SECONDS)["lost_ns"]) - closed) / 1e6
+    return (int(upstream.receive_object(_SECONDS)["lost_ns"]) - closed) / 1e6

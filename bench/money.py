@@ -76,7 +76,7 @@ _PRICE: Final = Price(
 )
 
 
-class _Steps:
+class _StepClock:
     """Adds what passed of the thread's CPU time to the steps."""
 
     def __init__(self, spent: defaultdict[str, float]) -> None:
@@ -89,7 +89,7 @@ class _Steps:
         self._begin = end
 
 
-class Till:
+class BillingSteps:
     """The money's way of one request, step by step."""
 
     def __init__(self, database: Database, tenant: Tenant, settler: Settler) -> None:
@@ -99,8 +99,8 @@ class Till:
         identity = IdentityService(clock, RandomIds(), authenticator)
         standing = BooksStanding(database, identity, clock, settler.between_groups)
         self._rules = Rules()
-        self._desk = Desk(self._rules, standing, clock, room=settler.room)
-        settler.observer = self._desk
+        self._admission = Desk(self._rules, standing, clock, room=settler.room)
+        settler.observer = self._admission
         self._settler = settler
         self._authenticator = authenticator
         self._clock = clock
@@ -111,7 +111,7 @@ class Till:
         endpoint = Endpoint("bench", "fixed", _PRICE)
         model = Model("bench/fixed", "Fixed", "", 8_192, None, (endpoint,))
         self._relays = (relay,)
-        self._ways = (Way(model, endpoint, relay),)
+        self._candidates = (Way(model, endpoint, relay),)
         self.spent: defaultdict[str, float] = defaultdict(float)
         """CPU seconds of the event loop's thread, for each step."""
 
@@ -123,7 +123,7 @@ class Till:
         numbers = range(count)
         now = self._clock.now()
         ids = [self._ids.generation(unix_seconds(now)) for _ in numbers]
-        clock = _Steps(self.spent)
+        clock = _StepClock(self.spent)
         subjects = [await self._authenticator.authenticate(self._key) for _ in numbers]
         clock.done("authenticate")
         calls = [
@@ -141,22 +141,22 @@ class Till:
         ]
         clock.done("(call)")
         claims = [
-            claim_of(id_, call, self._ways, self._rules)
+            claim_of(id_, call, self._candidates, self._rules)
             for id_, call in zip(ids, calls, strict=True)
         ]
         clock.done("claim")
         for claim in claims:
-            await self._desk.admit(claim)
+            await self._admission.admit(claim)
         clock.done("admit")
         records = [self._record(call, id_) for id_, call in zip(ids, calls, strict=True)]
         clock.done("charge")
         for record in records:
             await self._settler.settle(record)
-            self._desk.release(record.id)
+            self._admission.release(record.id)
         clock.done("settle")
 
     def _record(self, call: Call, generation: str) -> GenerationRecord:
-        [way] = self._ways
+        [way] = self._candidates
         charge = charge_for(
             _USAGE, _USAGE, way.endpoint.price, finish_reason="stop", broken_off=False
         )
@@ -200,23 +200,23 @@ async def _measure(folder: Path, requests: int) -> Mapping[str, float]:
     tenant = await _tenant(database)
     writer = SqliteChargeWriter(folder / "money.db", database.write_lock)
     settler = Settler(Journal(folder / "journal"), writer)
-    till = Till(database, tenant, settler)
-    await _serve(till, settler, requests // 10)
-    till.spent.clear()
+    billing = BillingSteps(database, tenant, settler)
+    await _serve(billing, settler, requests // 10)
+    billing.spent.clear()
     begin = time.process_time()
-    await _serve(till, settler, requests)
+    await _serve(billing, settler, requests)
     total = time.process_time() - begin
     await settler.close()
     await database.close()
-    costs = {step: till.spent[step] * _MICRO / requests for step in STEPS}
-    own = till.spent["(call)"] * _MICRO / requests
+    costs = {step: billing.spent[step] * _MICRO / requests for step in STEPS}
+    own = billing.spent["(call)"] * _MICRO / requests
     whole = total * _MICRO / requests - own
     return {**costs, "book": whole - sum(costs.values()), "total": whole}
 
 
-async def _serve(till: Till, settler: Settler, requests: int) -> None:
+async def _serve(billing: BillingSteps, settler: Settler, requests: int) -> None:
     for _ in range(requests // AT_ONCE):
-        await till.requests(AT_ONCE)
+        await billing.requests(AT_ONCE)
         await asyncio.sleep(0)
     await settler.settled()
 

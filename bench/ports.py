@@ -30,7 +30,7 @@ def wait_until_listening(child: Child, port: int, seconds: float) -> None:
     while perf_counter() < deadline:
         if not child.running:
             # Its first line never comes; hearing says why.
-            child.hear(1.0)
+            child.receive_object(1.0)
         with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 1.0):
             return
         sleep(0.01)

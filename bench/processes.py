@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TERM_SECONDS = 35.0
 """Longer than the gateway waits for requests that run."""
-_LAST_WORDS = 2_000
+_STDERR_TAIL = 2_000
 _SETTINGS = "TOLLHOUSE_"
 _object = msgspec.json.Decoder(dict[str, Any])
 
@@ -94,7 +94,7 @@ class Child:
         """End it."""
         self.stop()
 
-    def say(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         """Write a line to its standard input."""
         if self._process.stdin is None:
             return
@@ -102,7 +102,7 @@ class Child:
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
-    def hear(self, seconds: float | None = None) -> dict[str, Any]:
+    def receive_object(self, seconds: float | None = None) -> dict[str, Any]:
         """Return the next line of its standard output that is a JSON object.
 
         Raises:
@@ -170,7 +170,7 @@ class Child:
         if self._stderr.closed:
             return BenchError(f"{self.name} {what}")
         size = self._stderr.seek(0, 2)
-        self._stderr.seek(max(0, size - _LAST_WORDS))
+        self._stderr.seek(max(0, size - _STDERR_TAIL))
         words = self._stderr.read().decode("utf-8", "replace").strip()
         return BenchError(f"{self.name} {what}" + (f"; its last words:\n{words}" if words else ""))
 

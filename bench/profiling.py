@@ -19,8 +19,8 @@ from bench.cases import CASES
 from bench.gateway import Gateway, write_config
 from bench.processes import BenchError, Child
 from bench.report import table
-from bench.suite import Dose, say
-from bench.target import gateway_target, go, measure, start_load, start_upstream
+from bench.suite import Dose, report_progress
+from bench.target import gateway_target, measure, run_load, start_load, start_upstream
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -138,20 +138,20 @@ def profile(folder: Path, dose: Dose, name: str, *, svg: Path | None, native: bo
         target = gateway_target(gate)
         measure(target, case, load)
         done = measure(target, case, load)
-        say(f"{name}: {done.microseconds:.1f} us a request without the profiler")
+        report_progress(f"{name}: {done.microseconds:.1f} us a request without the profiler")
         output = svg or folder / "stacks.txt"
         with (
             start_load(target, case, replace(load, requests=3 * load.requests)) as loading,
-            spied(gate.pid, output, flame=svg is not None, native=native),
+            sampled(gate.pid, output, flame=svg is not None, native=native),
         ):
-            go(loading)
+            run_load(loading)
     if svg is not None:
-        return told_where(svg)
+        return flame_graph_notice(svg)
     return summary(output, done.microseconds, done.main_share)
 
 
 @contextmanager
-def spied(pid: int, output: Path, *, flame: bool, native: bool) -> Generator[None]:
+def sampled(pid: int, output: Path, *, flame: bool, native: bool) -> Generator[None]:
     """Watch a process with py-spy for as long as the block lasts.
 
     Args:
@@ -189,7 +189,7 @@ def summary(output: Path, microseconds: float, main_share: float) -> str:
     return render(summarise(stacks, main, microseconds - main))
 
 
-def told_where(svg: Path) -> str:
+def flame_graph_notice(svg: Path) -> str:
     """Return a line for whoever waits for a flame graph."""
     return f"the flame graph is in {svg}\n"
 

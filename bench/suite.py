@@ -15,7 +15,7 @@ from bench.gateway import Gateway, booked, write_config
 from bench.hangups import hang_ups
 from bench.money import measure as measure_money
 from bench.processes import BenchError
-from bench.target import Load, Target, direct, gateway_target, measure, start_upstream
+from bench.target import Load, Target, gateway_target, measure, start_upstream, upstream_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,7 +117,7 @@ class Figures:
         return self.rounds.setdefault(case, {}).setdefault(server, [])
 
 
-def say(text: str) -> None:
+def report_progress(text: str) -> None:
     """Tell the person who waits how far it is."""
     print(text, file=sys.stderr, flush=True)
 
@@ -185,28 +185,32 @@ class Suite:
                         done = self._measure(target, case, self._dose.load(case))
                         self._figures.of(name, target.name).append(done)
                         cost = f"{done.microseconds:.1f} us"
-                        say(f"{name} {number}/{self._dose.rounds} {target.name}: {cost}")
+                        report_progress(
+                            f"{name} {number}/{self._dose.rounds} {target.name}: {cost}"
+                        )
 
     def _pace(self, gateway: Gateway, upstream: Upstream) -> None:
         """Measure latency at a steady rate, beside that of a call without the gateway."""
         load = Load(self._dose.paced, 8, rate=RATE)
-        targets = [gateway_target(gateway), direct(upstream, upstream.ports.plain)]
+        targets = [gateway_target(gateway), upstream_target(upstream, upstream.ports.plain)]
         for number in range(1, self._dose.paced_rounds + 1):
             for target in targets:
                 done = self._measure(target, WHOLE, load)
                 self._figures.paced.setdefault(target.name, []).append(done)
-                say(f"paced {number}/{self._dose.paced_rounds} {target.name}: {done.p50_ms:.2f} ms")
+                report_progress(
+                    f"paced {number}/{self._dose.paced_rounds} {target.name}: {done.p50_ms:.2f} ms"
+                )
 
     def _crowd(self, gateway: Gateway, upstream: Upstream) -> None:
         """Measure many streams at once, beside the same without the gateway."""
         load = Load(2 * self._dose.crowd, self._dose.crowd, warmup=0)
-        targets = [gateway_target(gateway), direct(upstream, upstream.ports.slow)]
+        targets = [gateway_target(gateway), upstream_target(upstream, upstream.ports.slow)]
         for number in range(1, self._dose.crowd_rounds + 1):
             for target in targets:
                 done = self._measure(target, SLOW, load)
                 self._figures.crowd.setdefault(target.name, []).append(done)
                 lag = f"p99 of the lag {done.lag_p99_ms:.1f} ms"
-                say(f"crowd {number}/{self._dose.crowd_rounds} {target.name}: {lag}")
+                report_progress(f"crowd {number}/{self._dose.crowd_rounds} {target.name}: {lag}")
         self._figures.crowded = cpu.peak_rss(gateway.pid)
 
     def _grow(self, gateway: Gateway) -> None:
@@ -216,7 +220,7 @@ class Suite:
         figures.after_few = gateway.idle_rss(dose.idle_seconds)
         self._measure(target, WHOLE, Load(dose.many - dose.few, dose.concurrency, warmup=0))
         figures.after_many = gateway.idle_rss(dose.idle_seconds)
-        say(f"memory after {dose.few} and {dose.many} requests measured")
+        report_progress(f"memory after {dose.few} and {dose.many} requests measured")
 
     def _count_money(self) -> None:
         """Measure what money costs without HTTP."""
@@ -225,7 +229,7 @@ class Suite:
             folder.mkdir()
             costs = measure_money(folder, self._dose.money)
             self._figures.money.append(costs)
-            say(f"money {number}/{self._dose.money_rounds}: {costs['total']:.1f} us")
+            report_progress(f"money {number}/{self._dose.money_rounds}: {costs['total']:.1f} us")
 
     def _measure(self, target: Target, case: Case, load: Load) -> Round:
         done = measure(target, case, load)
@@ -248,7 +252,7 @@ class Suite:
             with Gateway(folder / "data", config, keys) as gateway:
                 figures.ready_existing.append(gateway.ready_seconds)
                 figures.ready_cpu.append(gateway.ready_cpu_seconds)
-            say(
+            report_progress(
                 f"start {number}/{dose.starts}: ready after {figures.ready_fresh[-1]:.2f} s in a "
                 f"fresh folder, {figures.ready_existing[-1]:.2f} s in an existing one"
             )

@@ -101,7 +101,7 @@ def start_upstream(
     command += ["--slow-interval-ms", str(slow_interval_ms)] + ["--tell"] * tell
     child = Child("the upstream", command)
     try:
-        said = child.hear()
+        said = child.receive_object()
     except BaseException:
         child.stop()
         raise
@@ -114,7 +114,7 @@ def gateway_target(gateway: Gateway) -> Target:
     return Target("gateway", gateway.pid, gateway.port, key=gateway.keys.api_key, priced=True)
 
 
-def direct(upstream: Upstream, port: int) -> Target:
+def upstream_target(upstream: Upstream, port: int) -> Target:
     """Return one of the upstream's ports as a target: what there is without a gateway."""
     return Target("direct", upstream.child.pid, port)
 
@@ -130,26 +130,26 @@ def start_load(target: Target, case: Case, load: Load) -> Child:
     command += ["--each"] * load.each
     child = Child("the load", command, seconds=300.0)
     try:
-        child.hear()
+        child.receive_object()
     except BaseException:
         child.stop()
         raise
     return child
 
 
-def go(load: Child) -> dict[str, Any]:
+def run_load(load: Child) -> dict[str, Any]:
     """Let a load run and return its result; see `result`."""
-    load.say("go")
-    return result(load)
+    load.send_line("go")
+    return load_result(load)
 
 
-def result(load: Child) -> dict[str, Any]:
+def load_result(load: Child) -> dict[str, Any]:
     """Wait for a load to end.
 
     Raises:
         BenchError: A reply was wrong: figures of a server that fails say nothing.
     """
-    said = load.hear()
+    said = load.receive_object()
     if said["failures"]:
         raise BenchError(f"replies were wrong: {said['failures']}")
     return said
@@ -177,8 +177,8 @@ def measure(target: Target, case: Case, load: Load) -> Round:
     """Send one round of requests and return what they cost the target."""
     with start_load(target, case, load) as child:
         before = cpu.read(target.pid)
-        said = go(child)
-        used = cpu.used(before, cpu.read(target.pid))
+        said = run_load(child)
+        used = cpu.cpu_time(before, cpu.read(target.pid))
     requests = int(said["requests"])
     return Round(
         microseconds=used.seconds / requests * 1e6,

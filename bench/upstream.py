@@ -73,52 +73,52 @@ _ASKED: Final = b"/asked"
 
 
 @dataclass(slots=True)
-class Asked:
+class ItemCounter:
     """What came of batches."""
 
     count: int = 0
     first_ns: int = 0
     """By the machine's monotonic clock."""
 
-    def note(self) -> None:
+    def count_item(self) -> None:
         """Count an item that comes now."""
         if not self.count:
             self.first_ns = time.monotonic_ns()
         self.count += 1
 
-    def tell(self) -> bytes:
+    def report(self) -> bytes:
         """Return it as JSON, and begin anew."""
         said = json.dumps(asdict(self)).encode()
         self.count = self.first_ns = 0
         return said
 
 
-class Desk:
+class ReplyTable:
     """Knows the reply to every request; all connections share it."""
 
     def __init__(self) -> None:
         """Begin with nothing asked."""
-        self._asked = Asked()
+        self._asked = ItemCounter()
         self._to_items = cycle(_Reply(_whole_response(body), ()) for body in replies())
 
     def reply_to(self, request: bytes) -> _Reply:
         """Return the answer for a request's path."""
         path = request.split(b" ", 2)[1].partition(b"?")[0]
         if path == _ITEMS:
-            self._asked.note()
+            self._asked.count_item()
             return next(self._to_items)
         if path == _ASKED:
-            return _Reply(_whole_response(self._asked.tell()), ())
+            return _Reply(_whole_response(self._asked.report()), ())
         return _REPLIES.get(path, _NOT_FOUND)
 
 
 class Upstream(asyncio.Protocol):
     """One connection; requests come one after the other."""
 
-    def __init__(self, interval: float, desk: Desk, *, tell: bool = False) -> None:
+    def __init__(self, interval: float, reply_table: ReplyTable, *, tell: bool = False) -> None:
         """Take the seconds between two chunks, 0 for one turn of the loop; and the replies."""
         self._interval = interval
-        self._desk = desk
+        self._reply_table = reply_table
         self._tell = tell
         self._streaming = False
         self._loop = asyncio.get_running_loop()
@@ -149,7 +149,7 @@ class Upstream(asyncio.Protocol):
             length = int(head[at + len(_LENGTH) :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             self._wanted = end + len(_HEAD_END) + length
         if len(self._buffer) >= self._wanted:
-            reply, streamed = self._desk.reply_to(self._buffer), _STREAM in self._buffer
+            reply, streamed = self._reply_table.reply_to(self._buffer), _STREAM in self._buffer
             self._buffer, self._wanted = self._buffer[self._wanted :], 0
             if streamed and reply.writes:
                 self._write(reply.writes, 0)
@@ -171,13 +171,13 @@ class Upstream(asyncio.Protocol):
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    loop, desk = asyncio.get_running_loop(), Desk()
+    loop, reply_table = asyncio.get_running_loop(), ReplyTable()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(options.certificate)
 
     async def listen(milliseconds: float, context: ssl.SSLContext | None = None) -> int:
         server = await loop.create_server(
-            lambda: Upstream(milliseconds / 1000, desk, tell=options.tell),
+            lambda: Upstream(milliseconds / 1000, reply_table, tell=options.tell),
             "127.0.0.1",
             0,
             backlog=2048,

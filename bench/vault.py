@@ -52,7 +52,7 @@ COLD_AIM_US: Final = 200.0
 CACHED_AIM_US: Final = 10.0
 
 
-class Bench:
+class VaultBench:
     """An intern that receives from its own vault and from its workspace's."""
 
     def __init__(self, database: Database) -> None:
@@ -147,7 +147,7 @@ async def measure(folder: Path, secrets: int, listed: int, rounds: int) -> None:
     await asyncio.to_thread(upgrade, url)
     database = open_database(url)
     try:
-        bench = Bench(database)
+        bench = VaultBench(database)
         await bench.fill(secrets, listed)
         cases: dict[str, tuple[Callable[[], Awaitable[None]], int, float | None]] = {
             f"cold, {secrets} secrets": (bench.cold, 50, COLD_AIM_US),

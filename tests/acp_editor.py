@@ -22,8 +22,8 @@ from acp.schema import (
 )
 
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
-from tests.chat_stand_in import KEY
-from tests.waiting import happened, until
+from tests.fake_chat_gateway import KEY
+from tests.waiting import until, wait_for_event
 from tollhouse.cli.client import connect
 from tollhouse.cli.interns.acp import serve_client
 from tollhouse.cli.target import Remote
@@ -32,7 +32,7 @@ from tollhouse.kernel.secret import Secret
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.chat_stand_in import ChatStandIn
+    from tests.fake_chat_gateway import FakeChatGateway
 
 SECONDS = 30
 
@@ -92,24 +92,24 @@ class Editor:
             protocol_version=PROTOCOL_VERSION, client_capabilities=capabilities
         )
 
-    async def begin(self) -> None:
+    async def new_session(self) -> None:
         """Begin a session."""
         made = await self.agent.new_session(cwd="/nowhere", mcp_servers=[])
         self.session_id, self.modes = made.session_id, made.modes
 
-    async def say(self, *blocks: Any) -> Any:
+    async def prompt(self, *blocks: Any) -> Any:
         """Send a prompt; texts may be given as they are."""
         prompt = [text_block(each) if isinstance(each, str) else each for each in blocks]
         asked = self.agent.prompt(session_id=self.session_id, prompt=prompt)
         return await asyncio.wait_for(asked, SECONDS)
 
-    async def has_said(self) -> str:
+    async def wait_for_text(self) -> str:
         """Wait until the agent says something; return what it has said."""
         return await until(lambda: self.text)
 
-    async def is_asked(self) -> None:
+    async def wait_for_question(self) -> None:
         """Wait until a question is shown that nobody decides."""
-        await happened(self.pending)
+        await wait_for_event(self.pending)
 
     @property
     def text(self) -> str:
@@ -130,7 +130,7 @@ class Editor:
 
 
 @asynccontextmanager
-async def editor_with_command(environment: dict[str, str], *args: str) -> AsyncIterator[Editor]:
+async def editor_over_command(environment: dict[str, str], *args: str) -> AsyncIterator[Editor]:
     """An editor that has started the command, with the address of a server and a key."""
     editor = Editor()
     started = spawn_agent_process(
@@ -147,8 +147,8 @@ async def editor_with_command(environment: dict[str, str], *args: str) -> AsyncI
 
 
 @asynccontextmanager
-async def editor_beside(
-    gateway: ChatStandIn, capabilities: ClientCapabilities | None = None
+async def editor_in_process(
+    gateway: FakeChatGateway, capabilities: ClientCapabilities | None = None
 ) -> AsyncIterator[Editor]:
     """An editor in this process, as the agent is: to start a program takes a second."""
     editor = Editor()

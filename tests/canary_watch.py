@@ -25,7 +25,7 @@ _OVERLAP = 128
 """Bytes of a piece that are searched again with the next."""
 
 
-def leaks_below(folder: Path) -> list[str]:
+def leaks_in(folder: Path) -> list[str]:
     """Return the files below a folder, and cells of its databases, that hold a planted value."""
     scanner = Scanner([*PLANTED, PROVIDER_KEY])
     return sorted(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.chat_tee import Passed
+    from tests.chat_tee import RecordedStream
 
 KEEP_ALIVE: Final = ": keepalive"
 DONE: Final = "data: [DONE]"
@@ -46,12 +46,12 @@ _ID: Final = re.compile(r"chatcmpl-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COMMON: Final = {"id", "object", "created", "model", "choices"}
 
 
-class Illegal(AssertionError):
+class IllegalStream(AssertionError):
     """A stream that breaks the grammar."""
 
 
 @dataclass
-class Told:
+class ParsedChat:
     """What a legal stream has told."""
 
     id: str = ""
@@ -74,18 +74,18 @@ class Told:
         return None if self.error is None else self.error["metadata"]["reason"]
 
 
-def check_stream(data: bytes) -> Told:
+def check_stream(data: bytes) -> ParsedChat:
     """Return what a stream has told.
 
     Raises:
         Illegal: It breaks the grammar; says where.
     """
-    _must(data.endswith(b"\n\n"), "the stream does not end with an empty line")
+    _require(data.endswith(b"\n\n"), "the stream does not end with an empty line")
     blocks = data.decode().removesuffix("\n\n").split("\n\n")
-    _must(blocks[-1] == DONE, f"the last event is {blocks[-1][:80]!r}")
-    told = Told()
+    _require(blocks[-1] == DONE, f"the last event is {blocks[-1][:80]!r}")
+    told = ParsedChat()
     chunks = _chunks(blocks[:-1], told)
-    _must(len(chunks) >= 3, f"{len(chunks)} chunks cannot be a stream")
+    _require(len(chunks) >= 3, f"{len(chunks)} chunks cannot be a stream")
     first, *middle, finish, final = chunks
     _check_first(first)
     _check_all_middle(middle, told)
@@ -94,7 +94,7 @@ def check_stream(data: bytes) -> Told:
     return told
 
 
-def check_passed(passed: Passed) -> None:
+def check_recorded(passed: RecordedStream) -> None:
     """Check a stream that a tee has kept: a whole one, or the beginning of one that was left.
 
     Raises:
@@ -103,30 +103,30 @@ def check_passed(passed: Passed) -> None:
     if passed.ended or passed.data.endswith(f"{DONE}\n\n".encode()):
         check_stream(passed.data)
         return
-    _must(passed.left, f"the gateway broke off a stream after {passed.data[-80:]!r}")
-    told = Told()
+    _require(passed.client_left, f"the gateway broke off a stream after {passed.data[-80:]!r}")
+    told = ParsedChat()
     whole, _, _ = passed.data.decode(errors="replace").rpartition("\n\n")
     first, *middle = _chunks(whole.split("\n\n"), told) if whole else [None]
     if first is not None:
         _check_first(first)
         # What may follow is its end: how a stream ends is checked where it does.
         going_on = [each for each in middle if _goes_on(each)]
-        _must(middle[: len(going_on)] == going_on, "goes on after it has finished")
+        _require(middle[: len(going_on)] == going_on, "goes on after it has finished")
         _check_all_middle(going_on, told)
 
 
-def _chunks(blocks: Sequence[str], told: Told) -> list[dict[str, Any]]:
+def _chunks(blocks: Sequence[str], told: ParsedChat) -> list[dict[str, Any]]:
     """Return the chunks of some events, checked for what all of them share."""
     chunks: list[dict[str, Any]] = []
     for block in blocks:
         if block == KEEP_ALIVE:
             told.keep_alives += 1
         else:
-            _must(block.startswith("data: {") and "\n" not in block, f"no chunk: {block[:80]!r}")
+            _require(block.startswith("data: {") and "\n" not in block, f"no chunk: {block[:80]!r}")
             chunks.append(json.loads(block.removeprefix("data: ")))
     if chunks:
         told.id = str(chunks[0].get("id"))
-        _must(_ID.fullmatch(told.id) is not None, f"the id {told.id!r}")
+        _require(_ID.fullmatch(told.id) is not None, f"the id {told.id!r}")
     for chunk in chunks:
         _check_common(chunk, chunks[0])
         told.models.append(chunk["model"])
@@ -137,128 +137,128 @@ def _goes_on(chunk: dict[str, Any]) -> bool:
     return any(choice.get("finish_reason") is None for choice in chunk["choices"])
 
 
-def _check_all_middle(chunks: Sequence[dict[str, Any]], told: Told) -> None:
+def _check_all_middle(chunks: Sequence[dict[str, Any]], told: ParsedChat) -> None:
     for place, chunk in enumerate(chunks):
         _check_middle(chunk, told, is_last=place == len(chunks) - 1)
 
 
 def _check_common(chunk: dict[str, Any], first: dict[str, Any]) -> None:
-    _must(chunk.get("object") == "chat.completion.chunk", f"the object of {chunk}")
-    _must(chunk.get("id") == first["id"], "the id changes")
+    _require(chunk.get("object") == "chat.completion.chunk", f"the object of {chunk}")
+    _require(chunk.get("id") == first["id"], "the id changes")
     created = chunk.get("created")
-    _must(type(created) is int and created == first.get("created"), f"created: {created!r}")
+    _require(type(created) is int and created == first.get("created"), f"created: {created!r}")
     model = chunk.get("model")
-    _must(isinstance(model, str) and model != "", f"the model {model!r}")
-    _must(isinstance(chunk.get("choices"), list), f"the choices of {chunk}")
+    _require(isinstance(model, str) and model != "", f"the model {model!r}")
+    _require(isinstance(chunk.get("choices"), list), f"the choices of {chunk}")
 
 
 def _choice(chunk: dict[str, Any], *beside: str) -> dict[str, Any]:
-    _must(set(chunk) == {*_COMMON, *beside}, f"the keys {sorted(chunk)}")
-    _must(len(chunk["choices"]) == 1, f"{len(chunk['choices'])} choices")
+    _require(set(chunk) == {*_COMMON, *beside}, f"the keys {sorted(chunk)}")
+    _require(len(chunk["choices"]) == 1, f"{len(chunk['choices'])} choices")
     choice = chunk["choices"][0]
-    _must(set(choice) == {"index", "delta", "finish_reason"}, f"the keys of {choice}")
-    _must(choice["index"] == 0, "another index than 0")
-    _must(isinstance(choice["delta"], dict), "a delta that is no object")
+    _require(set(choice) == {"index", "delta", "finish_reason"}, f"the keys of {choice}")
+    _require(choice["index"] == 0, "another index than 0")
+    _require(isinstance(choice["delta"], dict), "a delta that is no object")
     return choice
 
 
 def _check_first(chunk: dict[str, Any]) -> None:
     choice = _choice(chunk)
-    _must(choice["delta"] == {"role": "assistant", "content": ""}, f"begins with {choice}")
-    _must(choice["finish_reason"] is None, "is finished in the first chunk")
+    _require(choice["delta"] == {"role": "assistant", "content": ""}, f"begins with {choice}")
+    _require(choice["finish_reason"] is None, "is finished in the first chunk")
 
 
-def _check_middle(chunk: dict[str, Any], told: Told, *, is_last: bool) -> None:
+def _check_middle(chunk: dict[str, Any], told: ParsedChat, *, is_last: bool) -> None:
     choice = _choice(chunk)
-    _must(choice["finish_reason"] is None, "goes on after it has finished")
+    _require(choice["finish_reason"] is None, "goes on after it has finished")
     (name, value), *others = choice["delta"].items() or [("", None)]
-    _must(not others, f"a delta of several: {sorted(choice['delta'])}")
+    _require(not others, f"a delta of several: {sorted(choice['delta'])}")
     if name == "tool_calls":
-        _must(is_last, "something follows the tool call")
+        _require(is_last, "something follows the tool call")
         _check_call(value, told)
     else:
-        _must(name in {"content", "reasoning"}, f"a delta of {name!r}")
-        _must(isinstance(value, str) and value != "", f"an empty {name}")
+        _require(name in {"content", "reasoning"}, f"a delta of {name!r}")
+        _require(isinstance(value, str) and value != "", f"an empty {name}")
         setattr(told, name, getattr(told, name) + value)
 
 
-def _check_call(calls: Any, told: Told) -> None:
-    _must(isinstance(calls, list) and len(calls) == 1, f"the tool calls {calls}")
+def _check_call(calls: Any, told: ParsedChat) -> None:
+    _require(isinstance(calls, list) and len(calls) == 1, f"the tool calls {calls}")
     call = calls[0]
-    _must(set(call) == {"index", "id", "type", "function"}, f"the keys of {call}")
-    _must((call["index"], call["type"]) == (0, "function"), f"the call {call}")
-    _must(isinstance(call["id"], str) and 1 <= len(call["id"]) <= 128, f"its id {call['id']!r}")
+    _require(set(call) == {"index", "id", "type", "function"}, f"the keys of {call}")
+    _require((call["index"], call["type"]) == (0, "function"), f"the call {call}")
+    _require(isinstance(call["id"], str) and 1 <= len(call["id"]) <= 128, f"its id {call['id']!r}")
     function = call["function"]
-    _must(set(function) == {"name", "arguments"}, f"the keys of {function}")
-    _must(function["name"] == TOOL, f"the tool {function['name']!r}")
+    _require(set(function) == {"name", "arguments"}, f"the keys of {function}")
+    _require(function["name"] == TOOL, f"the tool {function['name']!r}")
     asked = json.loads(function["arguments"])
     if asked.get("kind") == "permission":
-        _must(set(asked) == {"kind", "operation", "options"}, f"the permission {asked}")
-        _must(asked["operation"] is None or isinstance(asked["operation"], str), "the operation")
+        _require(set(asked) == {"kind", "operation", "options"}, f"the permission {asked}")
+        _require(asked["operation"] is None or isinstance(asked["operation"], str), "the operation")
         options = asked["options"]
-        _must(len(set(options)) == len(options), f"options twice: {options}")
-        _must(set(options) <= set(OPTIONS), f"the options {options}")
+        _require(len(set(options)) == len(options), f"options twice: {options}")
+        _require(set(options) <= set(OPTIONS), f"the options {options}")
     else:
-        _must(asked.get("kind") == "elicitation", f"the kind {asked.get('kind')!r}")
-        _must(set(asked) == {"kind", "message", "fields"}, f"the elicitation {sorted(asked)}")
-        _must(isinstance(asked["message"], str), "its message")
+        _require(asked.get("kind") == "elicitation", f"the kind {asked.get('kind')!r}")
+        _require(set(asked) == {"kind", "message", "fields"}, f"the elicitation {sorted(asked)}")
+        _require(isinstance(asked["message"], str), "its message")
         for each in asked["fields"]:
-            _must(set(each) - {"options"} == {"name", "type", "required"}, f"the field {each}")
+            _require(set(each) - {"options"} == {"name", "type", "required"}, f"the field {each}")
     told.call, told.asked = call, asked
 
 
-def _check_finish(chunk: dict[str, Any], told: Told) -> None:
+def _check_finish(chunk: dict[str, Any], told: ParsedChat) -> None:
     beside = ("error",) if "error" in chunk else ()
     choice = _choice(chunk, *beside)
     told.finish = choice["finish_reason"]
-    _must(told.finish in {"stop", "tool_calls", "error"}, f"finishes with {told.finish!r}")
-    _must(choice["delta"] == {}, f"says {choice['delta']} as it finishes")
-    _must((told.finish == "error") == ("error" in chunk), "an error that is none")
-    _must((told.finish == "tool_calls") == (told.call is not None), "a call without its finish")
+    _require(told.finish in {"stop", "tool_calls", "error"}, f"finishes with {told.finish!r}")
+    _require(choice["delta"] == {}, f"says {choice['delta']} as it finishes")
+    _require((told.finish == "error") == ("error" in chunk), "an error that is none")
+    _require((told.finish == "tool_calls") == (told.call is not None), "a call without its finish")
     if told.finish == "error":
         _check_error(chunk["error"], told)
 
 
-def _check_error(error: dict[str, Any], told: Told) -> None:
-    _must(set(error) == {"code", "message", "metadata"}, f"the error {error}")
-    _must(set(error["metadata"]) == {"reason", "retryable"}, f"its metadata {error['metadata']}")
+def _check_error(error: dict[str, Any], told: ParsedChat) -> None:
+    _require(set(error) == {"code", "message", "metadata"}, f"the error {error}")
+    _require(set(error["metadata"]) == {"reason", "retryable"}, f"its metadata {error['metadata']}")
     reason, retryable = error["metadata"]["reason"], error["metadata"]["retryable"]
-    _must(reason in IN_STREAM, f"the reason {reason!r}, which no stream has")
+    _require(reason in IN_STREAM, f"the reason {reason!r}, which no stream has")
     codes, expected = IN_STREAM[reason]
-    _must(error["code"] in codes, f"the code {error['code']} of {reason}")
-    _must(isinstance(retryable, bool), f"retryable is {retryable!r}")
-    _must(expected is None or retryable is expected, f"{reason} is retryable: {retryable}")
-    _must(isinstance(error["message"], str) and error["message"] != "", "an error says nothing")
+    _require(error["code"] in codes, f"the code {error['code']} of {reason}")
+    _require(isinstance(retryable, bool), f"retryable is {retryable!r}")
+    _require(expected is None or retryable is expected, f"{reason} is retryable: {retryable}")
+    _require(isinstance(error["message"], str) and error["message"] != "", "an error says nothing")
     told.error = error
 
 
-def _check_final(chunk: dict[str, Any], told: Told) -> None:
-    _must(set(chunk) == {*_COMMON, "session_id", "usage"}, f"the final keys {sorted(chunk)}")
-    _must(chunk["choices"] == [], "choices in the final chunk")
+def _check_final(chunk: dict[str, Any], told: ParsedChat) -> None:
+    _require(set(chunk) == {*_COMMON, "session_id", "usage"}, f"the final keys {sorted(chunk)}")
+    _require(chunk["choices"] == [], "choices in the final chunk")
     session, usage = chunk["session_id"], chunk["usage"]
-    _must(session is None or 1 <= len(session) <= 256, f"the session {session!r}")
-    _must(session is not None or told.finish == "error", "no session, and no error")
+    _require(session is None or 1 <= len(session) <= 256, f"the session {session!r}")
+    _require(session is not None or told.finish == "error", "no session, and no error")
     if usage is not None:
-        _must(told.finish != "tool_calls", "usage although the turn is not over")
+        _require(told.finish != "tool_calls", "usage although the turn is not over")
         _check_usage(usage)
     if told.reason in MADE_BY_THE_API:
-        _must(told.models[-2:] == [OWN_MODEL] * 2, f"the API's chunks name {told.models[-2:]}")
+        _require(told.models[-2:] == [OWN_MODEL] * 2, f"the API's chunks name {told.models[-2:]}")
     told.session_id, told.usage = session, usage
 
 
 def _check_usage(usage: dict[str, Any]) -> None:
     counts = {"prompt_tokens", "completion_tokens", "total_tokens"}
-    _must(counts <= set(usage), f"the usage {sorted(usage)}")
-    _must(set(usage) <= {*counts, "cost", "prompt_tokens_details"}, f"the usage {sorted(usage)}")
-    _must(all(type(usage[each]) is int and usage[each] >= 0 for each in counts), f"{usage}")
+    _require(counts <= set(usage), f"the usage {sorted(usage)}")
+    _require(set(usage) <= {*counts, "cost", "prompt_tokens_details"}, f"the usage {sorted(usage)}")
+    _require(all(type(usage[each]) is int and usage[each] >= 0 for each in counts), f"{usage}")
     total = usage["prompt_tokens"] + usage["completion_tokens"]
-    _must(usage["total_tokens"] == total, f"the sum in {usage}")
-    _must(isinstance(usage.get("cost", 0.0), float | int), f"the cost in {usage}")
+    _require(usage["total_tokens"] == total, f"the sum in {usage}")
+    _require(isinstance(usage.get("cost", 0.0), float | int), f"the cost in {usage}")
     details = usage.get("prompt_tokens_details", {"cached_tokens": 0})
-    _must(set(details) == {"cached_tokens"}, f"the details {details}")
-    _must(type(details["cached_tokens"]) is int, f"the details {details}")
+    _require(set(details) == {"cached_tokens"}, f"the details {details}")
+    _require(type(details["cached_tokens"]) is int, f"the details {details}")
 
 
-def _must(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - an assertion
+def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - an assertion
     if not holds:
-        raise Illegal(otherwise)
+        raise IllegalStream(otherwise)

@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 _CHAT: Final = re.compile(r"/v1/interns/[^/]+/chat/completions")
 
 
-class Passed(NamedTuple):
+class RecordedStream(NamedTuple):
     """A stream that has passed."""
 
     data: bytes
     ended: bool
     """Whether the gateway has ended it."""
-    left: bool
+    client_left: bool
     """Whether the client left before that, or did not read."""
 
     def as_line(self) -> str:
-        return json.dumps([self.data.decode("latin-1"), self.ended, self.left]) + "\n"
+        return json.dumps([self.data.decode("latin-1"), self.ended, self.client_left]) + "\n"
 
     @classmethod
-    def from_line(cls, line: str) -> Passed:
+    def from_line(cls, line: str) -> RecordedStream:
         data, ended, left = json.loads(line)
         return cls(data.encode("latin-1"), ended, left)
 
@@ -49,21 +49,21 @@ class Passed(NamedTuple):
 class ChatTee:
     """An ASGI application around another one."""
 
-    def __init__(self, app: App, keep: Callable[[Passed], object] | None = None) -> None:
+    def __init__(self, app: App, keep: Callable[[RecordedStream], object] | None = None) -> None:
         """Take the gateway, and who keeps what has passed; `passed` does where nobody is given."""
         self._app = app
-        self.passed: list[Passed] = []
-        self._keep = keep or self.passed.append
+        self.streams: list[RecordedStream] = []
+        self._keep = keep or self.streams.append
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] == "http" and _CHAT.fullmatch(scope["path"]):
-            await _Exchange(receive, send).run(self._app, scope, self._keep)
+            await _RecordedChat(receive, send).run(self._app, scope, self._keep)
         else:
             await self._app(scope, receive, send)
 
 
-class _Exchange:
+class _RecordedChat:
     """One request for a chat."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
@@ -74,7 +74,7 @@ class _Exchange:
         self._ended = False
         self._left = False
 
-    async def run(self, app: App, scope: Scope, keep: Callable[[Passed], object]) -> None:
+    async def run(self, app: App, scope: Scope, keep: Callable[[RecordedStream], object]) -> None:
         try:
             await app(scope, self._take, self._give)
         except BaseException:
@@ -82,7 +82,7 @@ class _Exchange:
             raise
         finally:
             if self._streams:
-                keep(Passed(self._data, self._ended, self._left))
+                keep(RecordedStream(self._data, self._ended, self._left))
 
     async def _take(self) -> Message:
         message = await self._receive()
@@ -110,7 +110,7 @@ def _serve(file: Path) -> None:
     """Run the program, and have a file get a line for each stream."""
     answer = Front.__call__
 
-    def keep(passed: Passed) -> None:
+    def keep(passed: RecordedStream) -> None:
         with file.open("a") as lines:
             lines.write(passed.as_line())
 

@@ -12,11 +12,11 @@ import pytest
 import trustme
 from hypothesis import HealthCheck, settings
 
-from tests.canary_watch import leaks_below, watch_answers
+from tests.canary_watch import leaks_in, watch_answers
 from tests.integration.postgresql_databases import PostgresqlDatabases
 from tests.integration.postgresql_server import postgresql_server
-from tests.reply_check import faults_below
-from tests.sandboxes import sandbox_problem, sandboxes_required
+from tests.reply_validation import rejected_replies
+from tests.sandbox_support import sandbox_problem, sandboxes_required
 from tollhouse.settings.environment import TEST_PREFIX
 from tollhouse.storage.urls import parse_database_url
 from tollhouse.testing.clock import FakeClock
@@ -108,10 +108,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):
         return  # the process that started this one looks at everything
     replies = Path(os.environ.pop(REPLIES))
-    faults = faults_below(replies)
+    faults = rejected_replies(replies)
     shutil.rmtree(replies)
     factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
-    leaks = leaks_below(factory.getbasetemp())
+    leaks = leaks_in(factory.getbasetemp())
     told = session.config.pluginmanager.getplugin("terminalreporter")
     for problem, found in (
         ("values of secrets were written to:", leaks),

@@ -18,7 +18,7 @@ class LoopTime:
         self._ahead = 0.0
         patch.setattr(loop, "time", lambda: now() + self._ahead)
 
-    async def passes(self, seconds: float) -> None:
+    async def advance(self, seconds: float) -> None:
         """Let so many seconds pass at once, and the loop see it."""
         self._ahead += seconds
         await asyncio.sleep(0)

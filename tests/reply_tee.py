@@ -37,7 +37,7 @@ _CHANGING: Final = re.compile(rb"[0-9]+|gen-[\w-]+")
 """What differs between replies that are alike: counts, times and names."""
 
 
-class Replies:
+class ReplyFile:
     """The file of one process."""
 
     def __init__(self, folder: Path) -> None:
@@ -61,7 +61,7 @@ def install() -> None:
     folder = os.environ.get(FOLDER)
     if folder is None:
         return
-    replies = Replies(Path(folder))
+    replies = ReplyFile(Path(folder))
     answer = Inference.__call__
 
     async def heard(

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _T = TypeVar("_T")
-PATIENCE: Final = 60.0
+WAIT_SECONDS: Final = 60.0
 """Seconds until a test gives up: far more than anything takes that is waited for."""
 _PAUSE: Final = 0.01
 
 
-def wait_until(ask: Callable[[], _T], *, seconds: float = PATIENCE, pause: float = _PAUSE) -> _T:
+def wait_until(
+    ask: Callable[[], _T], *, seconds: float = WAIT_SECONDS, pause: float = _PAUSE
+) -> _T:
     """Ask until the answer is a true one; return it.
 
     Args:
@@ -36,7 +38,9 @@ def wait_until(ask: Callable[[], _T], *, seconds: float = PATIENCE, pause: float
     return found
 
 
-async def until(ask: Callable[[], _T], *, seconds: float = PATIENCE, pause: float = _PAUSE) -> _T:
+async def until(
+    ask: Callable[[], _T], *, seconds: float = WAIT_SECONDS, pause: float = _PAUSE
+) -> _T:
     """Do as `wait_until`, and let the loop go on meanwhile."""
     ends = time.monotonic() + seconds
     while not (found := ask()):
@@ -45,13 +49,13 @@ async def until(ask: Callable[[], _T], *, seconds: float = PATIENCE, pause: floa
     return found
 
 
-async def happened(event: asyncio.Event) -> None:
+async def wait_for_event(event: asyncio.Event) -> None:
     """Wait for what is to happen.
 
     Raises:
         TimeoutError: It does not.
     """
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         await event.wait()
 
 

@@ -41,7 +41,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadResults:
     """Results that were read to their end."""
 
     size: int
@@ -81,7 +81,7 @@ class BatchClient:
             said = _object.decode(_expect(response, 202).read())
         return Submitted(said["id"], began, accepted)
 
-    def read(self, batch_id: str) -> Read:
+    def read(self, batch_id: str) -> ReadResults:
         """Read a batch that has ended, with its results.
 
         Raises:
@@ -102,7 +102,7 @@ class BatchClient:
             seconds = monotonic() - began
         if not end.endswith(b"]}"):
             raise BenchError("the results are cut off")
-        return Read(size, answered, seconds)
+        return ReadResults(size, answered, seconds)
 
     def cancel(self, batch_id: str) -> None:
         """Let no further item begin."""
@@ -121,7 +121,7 @@ class BatchClient:
         return HTTPConnection("127.0.0.1", self._port, timeout=_SECONDS)
 
 
-def asked(port: int) -> tuple[int, float]:
+def items_received(port: int) -> tuple[int, float]:
     """Return how many items came to the upstream since this was last called.
 
     Returns:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from bench import cpu
 from bench.batches.bodies import write_body
-from bench.batches.suite import Bench
+from bench.batches.suite import BatchBench
 from bench.gateway import Gateway, write_config
-from bench.profiling import spied, summary, told_where
-from bench.suite import say
+from bench.profiling import flame_graph_notice, sampled, summary
+from bench.suite import report_progress
 from bench.target import start_upstream
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ def profile_batch(folder: Path, *, svg: Path | None, native: bool) -> str:
     config = write_config(folder / "p.yaml", upstream.ports)
     body = write_body(folder / "body.json", _ITEMS, requests_first=False)
     with upstream.child, Gateway(folder / "data", config) as gateway:
-        bench = Bench(gateway, folder / "data", upstream)
+        bench = BatchBench(gateway, folder / "data", upstream)
         bench.run(body)
         before = cpu.read(gateway.pid)
         bench.run(body)
-        used = cpu.used(before, cpu.read(gateway.pid))
+        used = cpu.cpu_time(before, cpu.read(gateway.pid))
         microseconds = used.seconds / _ITEMS * 1e6
-        say(f"{NAME}: {microseconds:.1f} us an item without the profiler")
+        report_progress(f"{NAME}: {microseconds:.1f} us an item without the profiler")
         output = svg or folder / "stacks.txt"
-        with spied(gateway.pid, output, flame=svg is not None, native=native):
+        with sampled(gateway.pid, output, flame=svg is not None, native=native):
             bench.run(body)
     if svg is not None:
-        return told_where(svg)
+        return flame_graph_notice(svg)
     return summary(output, microseconds, used.main_share)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench import cpu
 from bench.batches.bodies import write_body
-from bench.batches.client import BatchClient, asked
+from bench.batches.client import BatchClient, items_received
 from bench.batches.figures import (
     FIRST,
     IDLE,
@@ -33,7 +33,7 @@ from bench.batches.watch import ChildWatch
 from bench.cases import WHOLE
 from bench.gateway import Gateway, status_of_batch, write_config
 from bench.processes import BenchError, Child
-from bench.suite import say
+from bench.suite import report_progress
 from bench.target import Load, gateway_target, start_load, start_upstream
 
 if TYPE_CHECKING:
@@ -75,13 +75,13 @@ class BatchSuite:
             for amount in self._dose.amounts:
                 data = self._folder / f"data-{amount.items}"
                 with Gateway(data, config) as gateway:
-                    self._measure(Bench(gateway, data, upstream), amount)
+                    self._measure(BatchBench(gateway, data, upstream), amount)
             data = self._folder / "data-live"
             with Gateway(data, config) as gateway:
-                self._live(Bench(gateway, data, upstream))
+                self._live(BatchBench(gateway, data, upstream))
         return self._figures
 
-    def _measure(self, bench: Bench, amount: Amount) -> None:
+    def _measure(self, bench: BatchBench, amount: Amount) -> None:
         """Measure batches of one size."""
         items, figures = amount.items, self._figures
         bodies = {order: self._body(items, order) for order in ORDERS}
@@ -92,7 +92,7 @@ class BatchSuite:
             for order, body in bodies.items():
                 taken = bench.ingest(body)
                 ingests[order].append(taken)
-                say(
+                report_progress(
                     f"ingest {number}/{amount.ingests} of {items} items, {order}: "
                     f"{taken.cpu_seconds:.2f} s of CPU, {taken.more_bytes / _MB:.0f} MB"
                 )
@@ -102,12 +102,12 @@ class BatchSuite:
             figures.runs.setdefault(items, []).append(ran)
             figures.downloads.setdefault(items, []).append(read)
             figures.peaks[items] = max(figures.peaks[items], peak)
-            say(
+            report_progress(
                 f"run {number}/{amount.runs} of {items} items: {ran.microseconds:.0f} us an item, "
                 f"{ran.bare_microseconds:.0f} us bare"
             )
 
-    def _live(self, bench: Bench) -> None:
+    def _live(self, bench: BatchBench) -> None:
         """Measure live requests: alone, during ingest, and while a batch runs."""
         dose = self._dose
         body = self._body(dose.largest, FIRST)
@@ -116,16 +116,16 @@ class BatchSuite:
         load = Load(_ENDLESS, 8, rate=dose.rate, each=True)
         stretches: dict[str, list[Stretch]] = {INGEST: []}
         with start_load(gateway_target(bench.gateway), WHOLE, load) as loading:
-            loading.say("go")
+            loading.send_line("go")
             began = monotonic()
             sleep(dose.idle_seconds)
             stretches[IDLE] = [Stretch(began, monotonic())]
             for number in range(1, dose.live_ingests + 1):
                 stretches[INGEST].append(bench.take(body))
-                say(f"live requests during ingest {number}/{dose.live_ingests}")
+                report_progress(f"live requests during ingest {number}/{dose.live_ingests}")
             stretches[RUN] = [bench.run(small)]
-            loading.say("stop")
-            said = loading.hear()
+            loading.send_line("stop")
+            said = loading.receive_object()
         # A request that is refused beside a batch is a finding, and no reason to end the run.
         self._figures.refused = said["failures"]
         each = said["each"]
@@ -137,7 +137,7 @@ class BatchSuite:
         return path if path.exists() else write_body(path, items, requests_first=order == FIRST)
 
 
-class Bench:
+class BatchBench:
     """A gateway with what measures it."""
 
     def __init__(self, gateway: Gateway, data: Path, upstream: Upstream) -> None:
@@ -156,7 +156,7 @@ class Bench:
         before, ended = cpu.read(pid), cpu.ended(pid)
         with ChildWatch(pid) as watch:
             taken = self._client.submit(body)
-            used = cpu.used(before, cpu.read(pid))
+            used = cpu.cpu_time(before, cpu.read(pid))
             peak = cpu.peak_rss(pid)
         child_seconds = cpu.ended(pid).total - ended.total
         self._discard(taken)
@@ -182,13 +182,13 @@ class Bench:
             Its run, its results, and the most resident memory from its first byte on.
         """
         pid, port = self.pid, self._upstream.ports.plain
-        asked(port)
+        items_received(port)
         cpu.forget_peak(pid)
         taken = self._client.submit(body)
         before = cpu.read(pid)
         ended = self._end(taken, "completed")
-        used = cpu.used(before, cpu.read(pid))
-        count, first = asked(port)
+        used = cpu.cpu_time(before, cpu.read(pid))
+        count, first = items_received(port)
         if count != items:
             raise BenchError(f"a batch of {items} items asked the provider {count} times")
         peak = cpu.peak_rss(pid)
@@ -210,20 +210,20 @@ class Bench:
         cpu.forget_peak(self.pid)
         before = cpu.read(self.pid)
         read = self._client.read(taken.id)
-        used = cpu.used(before, cpu.read(self.pid))
+        used = cpu.cpu_time(before, cpu.read(self.pid))
         if read.answered != items:
             raise BenchError(f"of {items} items {read.answered} were answered")
         more = cpu.peak_rss(self.pid) - resident
         return Download(used.seconds, more, read.size, read.seconds)
 
     def _bare(self, items: int) -> tuple[float, float]:
-        command = [sys.executable, "-m", "bench.batches.bare"]
+        command = [sys.executable, "-m", "bench.batches.baseline"]
         command += ["--port", str(self._upstream.ports.plain), "--items", str(items)]
         with Child("the bare loop", command, seconds=300.0) as child:
-            child.hear()
-            child.say("go")
-            said = child.hear()
-        asked(self._upstream.ports.plain)
+            child.receive_object()
+            child.send_line("go")
+            said = child.receive_object()
+        items_received(self._upstream.ports.plain)
         return float(said["cpu_seconds"]), float(said["seconds"])
 
     def _discard(self, taken: Submitted) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bench.egress.names import PLACEHOLDER, SHOWN
+from bench.egress.hosts import PLACEHOLDER, SHOWN
 from tollhouse.outbound.tls import TlsLayer
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _LENGTH: Final = b"content-length: "
 _OK: Final = b"HTTP/1.1 200 "
 
 
-class Way(msgspec.Struct, frozen=True):
+class Route(msgspec.Struct, frozen=True):
     """How a host is reached."""
 
     port: int
@@ -34,12 +34,12 @@ class Way(msgspec.Struct, frozen=True):
     """The proxy's, where it has a port."""
 
     @property
-    def is_straight(self) -> bool:
+    def is_direct(self) -> bool:
         """Whether no proxy is in between."""
         return self.socket is None and self.proxy_port is None
 
 
-class WrongAnswer(Exception):
+class UnexpectedResponse(Exception):
     """An answer is not what it should be."""
 
 
@@ -52,30 +52,30 @@ class Client:
         self._writer = writer
         self._tls: TlsLayer | None = None
 
-    async def tunnel(self, way: Way, host: str) -> None:
+    async def tunnel(self, route: Route, host: str) -> None:
         """Ask the proxy for a tunnel.
 
         Raises:
             WrongAnswer: It refuses.
         """
-        password = base64.b64encode(f"tollhouse:{way.password}".encode()).decode()
+        password = base64.b64encode(f"tollhouse:{route.password}".encode()).decode()
         head = (
-            f"CONNECT {host}:{way.port} HTTP/1.1\r\nHost: {host}:{way.port}\r\n"
+            f"CONNECT {host}:{route.port} HTTP/1.1\r\nHost: {host}:{route.port}\r\n"
             f"Proxy-Authorization: Basic {password}\r\n\r\n"
         )
         self._writer.write(head.encode())
         answer = await self._reader.readuntil(_END)
         if not answer.startswith(_OK):
-            raise WrongAnswer(answer[:200].decode("latin-1"))
+            raise UnexpectedResponse(answer[:200].decode("latin-1"))
 
-    async def secure(self, context: ssl.SSLContext, host: str) -> None:
+    async def handshake(self, context: ssl.SSLContext, host: str) -> None:
         """Shake hands."""
         layer, received = TlsLayer(context, host), b""
         while not layer.handshake(received):
             self._writer.write(layer.outgoing())
             received = await self._reader.read(_PIECE)
             if not received:
-                raise WrongAnswer("the handshake was cut")
+                raise UnexpectedResponse("the handshake was cut")
         self._writer.write(layer.outgoing())
         self._tls = layer
 
@@ -84,7 +84,7 @@ class Client:
         self._writer.write(data if self._tls is None else self._tls.encrypt(data))
         await self._writer.drain()
 
-    async def ask(self, request: bytes) -> int:
+    async def request(self, request: bytes) -> int:
         """Send a request, and return how many bytes its answer's body had.
 
         Raises:
@@ -100,13 +100,13 @@ class Client:
             data += await self._receive()
         head, _, body = data.partition(_END)
         if not head.startswith(_OK):
-            raise WrongAnswer(data[:400].decode("latin-1"))
+            raise UnexpectedResponse(data[:400].decode("latin-1"))
         size = int((head + b"\r\n").lower().partition(_LENGTH)[2].partition(b"\r\n")[0])
         got = len(body)
         while got < size:
             got += len(await self._receive())
         if got != size:
-            raise WrongAnswer(f"{got} bytes in place of {size}")
+            raise UnexpectedResponse(f"{got} bytes in place of {size}")
         return size
 
     async def _receive(self) -> bytes:
@@ -115,33 +115,33 @@ class Client:
         while not data:
             received = await self._reader.read(_PIECE)
             if not received:
-                raise WrongAnswer("the connection was cut")
+                raise UnexpectedResponse("the connection was cut")
             data = received if tls is None else tls.decrypt(received)
         return data
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Be gone."""
         self._writer.transport.abort()
 
 
-async def connect(way: Way, host: str, context: ssl.SSLContext) -> Client:
+async def connect(route: Route, host: str, context: ssl.SSLContext) -> Client:
     """Return a connection to a host after its handshake.
 
     Raises:
         WrongAnswer: The proxy refuses.
     """
-    if way.socket is not None:
-        streams = await asyncio.open_unix_connection(way.socket)
+    if route.socket is not None:
+        streams = await asyncio.open_unix_connection(route.socket)
     else:
-        streams = await asyncio.open_connection("127.0.0.1", way.proxy_port or way.port)
+        streams = await asyncio.open_connection("127.0.0.1", route.proxy_port or route.port)
     client = Client(*streams)
-    if not way.is_straight:
-        await client.tunnel(way, host)
-    await client.secure(context, host)
+    if not route.is_direct:
+        await client.tunnel(route, host)
+    await client.handshake(context, host)
     return client
 
 
-def request(way: Way, host: str, *, secret: bool) -> bytes:
+def request(route: Route, host: str, *, secret: bool) -> bytes:
     """Return a small request, as a client library sends it.
 
     Args:
@@ -149,10 +149,10 @@ def request(way: Way, host: str, *, secret: bool) -> bytes:
         host: To whom.
         secret: Whether it shows a secret.
     """
-    return _head("GET /secret" if secret else "GET /plain", way, host, secret=secret)
+    return _head("GET /secret" if secret else "GET /plain", route, host, secret=secret)
 
 
-def body_request(way: Way, host: str, size: int, *, up: bool, secret: bool) -> bytes:
+def body_request(route: Route, host: str, size: int, *, up: bool, secret: bool) -> bytes:
     """Return the head of a request with a large body, or for one.
 
     Args:
@@ -163,14 +163,14 @@ def body_request(way: Way, host: str, size: int, *, up: bool, secret: bool) -> b
         secret: Whether it shows a secret.
     """
     if up:
-        return _head("POST /up", way, host, f"Content-Length: {size}", secret=secret)
-    return _head(f"GET /down/{size}", way, host, secret=secret)
+        return _head("POST /up", route, host, f"Content-Length: {size}", secret=secret)
+    return _head(f"GET /down/{size}", route, host, secret=secret)
 
 
-def _head(asked: str, way: Way, host: str, *more: str, secret: bool) -> bytes:
+def _head(asked: str, route: Route, host: str, *more: str, secret: bool) -> bytes:
     lines = [
         f"{asked} HTTP/1.1",
-        f"Host: {host}:{way.port}",
+        f"Host: {host}:{route.port}",
         "User-Agent: bench/1.0",
         "Accept-Encoding: gzip, deflate",
         "Accept: application/json",
@@ -178,6 +178,6 @@ def _head(asked: str, way: Way, host: str, *more: str, secret: bool) -> bytes:
         *more,
     ]
     if secret:
-        shown = SHOWN if way.is_straight else PLACEHOLDER
+        shown = SHOWN if route.is_direct else PLACEHOLDER
         lines.append(f"Authorization: {shown.decode()}")
     return "\r\n".join(lines).encode() + _END

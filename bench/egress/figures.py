@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from bench.egress.names import BOUND, UNREAD
+from bench.egress.hosts import BOUND, UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-STRAIGHT: Final = "straight"
+DIRECT: Final = "straight"
 PROXY: Final = "proxy"
 MITMPROXY: Final = "mitmproxy"
 
@@ -27,7 +27,7 @@ class Case:
 
 def _cases() -> dict[str, Case]:
     kinds = {
-        "straight to the host": (STRAIGHT, BOUND, False),
+        "straight to the host": (DIRECT, BOUND, False),
         "unread": (PROXY, UNREAD, False),
         "without a placeholder": (PROXY, BOUND, False),
         "with one secret": (PROXY, BOUND, True),
@@ -61,9 +61,9 @@ def _bodies() -> dict[str, BodyCase]:
         "with one secret": (BOUND, True),
     }
     return {
-        f"{way}, {name}": BodyCase(host, way == "up", secret)
+        f"{route}, {name}": BodyCase(host, route == "up", secret)
         for name, (host, secret) in kinds.items()
-        for way in ("up", "down")
+        for route in ("up", "down")
     }
 
 

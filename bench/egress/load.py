@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import uvloop
 
-from bench.egress.client import Client, Way, WrongAnswer, body_request, connect, request
+from bench.egress.client import Client, Route, UnexpectedResponse, body_request, connect, request
 from bench.statistic import percentile
 from tollhouse.apps.process import allow_open_files
 
@@ -40,7 +40,7 @@ _PIECE: Final = bytes(262_144)
 class Requests(msgspec.Struct, tag=True):
     """Small requests on connections that stay open."""
 
-    way: Way
+    route: Route
     host: str
     connections: int
     requests: int
@@ -50,14 +50,14 @@ class Requests(msgspec.Struct, tag=True):
 class NewHosts(msgspec.Struct, tag=True):
     """A connection to each of some hosts, one after the other."""
 
-    way: Way
+    route: Route
     hosts: list[str]
 
 
 class Body(msgspec.Struct, tag=True):
     """One large body."""
 
-    way: Way
+    route: Route
     host: str
     size: int
     up: bool
@@ -67,7 +67,7 @@ class Body(msgspec.Struct, tag=True):
 class Tunnels(msgspec.Struct, tag=True):
     """Many connections that stay open until the input ends."""
 
-    way: Way
+    route: Route
     hosts: list[str]
 
 
@@ -79,21 +79,21 @@ class _Load:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._context = ssl.create_default_context(cafile=plan.way.trust)
+        self._context = ssl.create_default_context(cafile=plan.route.trust)
         self._context.set_alpn_protocols(["http/1.1"])
         self._clients: list[Client] = []
         self._times: list[float] = []
 
     async def prepare(self) -> None:
         match self._plan:
-            case Requests(way, host, connections, _, secret):
-                asked = request(way, host, secret=secret)
+            case Requests(route, host, connections, _, secret):
+                asked = request(route, host, secret=secret)
                 self._clients = [await self._connect(host) for _ in range(connections)]
                 for client in self._clients:
                     await self._ask(client, asked, range(WARMUP))
-            case Body(way, host):
+            case Body(route, host):
                 self._clients = [await self._connect(host)]
-                await self._clients[0].ask(request(way, host, secret=False))
+                await self._clients[0].request(request(route, host, secret=False))
             case NewHosts() | Tunnels():
                 pass
         self._times.clear()
@@ -101,15 +101,15 @@ class _Load:
     async def run(self) -> dict[str, float]:
         began = perf_counter()
         match self._plan:
-            case Requests(way, host, _, requests, secret):
-                asked = request(way, host, secret=secret)
+            case Requests(route, host, _, requests, secret):
+                asked = request(route, host, secret=secret)
                 left = takewhile(lambda number: number < requests, count())
                 await asyncio.gather(*(self._ask(each, asked, left) for each in self._clients))
             case NewHosts(_, hosts):
                 for host in hosts:
                     await self._open(host)
-            case Body(way, host, size, up, secret):
-                began_with = body_request(way, host, size, up=up, secret=secret)
+            case Body(route, host, size, up, secret):
+                began_with = body_request(route, host, size, up=up, secret=secret)
                 await (self._up(began_with, size) if up else self._down(began_with, size))
             case Tunnels(_, hosts):
                 left_hosts = iter(hosts)
@@ -121,12 +121,12 @@ class _Load:
         }
 
     async def _connect(self, host: str) -> Client:
-        return await connect(self._plan.way, host, self._context)
+        return await connect(self._plan.route, host, self._context)
 
     async def _ask(self, client: Client, asked: bytes, turns: Iterable[int]) -> None:
         for _ in turns:
             began = perf_counter()
-            await client.ask(asked)
+            await client.request(asked)
             self._times.append(perf_counter() - began)
 
     async def _open(self, host: str) -> Client:
@@ -139,11 +139,11 @@ class _Load:
     async def _open_all(self, hosts: Iterable[str]) -> None:
         for host in hosts:
             client = await self._open(host)
-            await client.ask(request(self._plan.way, host, secret=False))
+            await client.request(request(self._plan.route, host, secret=False))
 
     async def _down(self, head: bytes, size: int) -> None:
-        if (got := await self._clients[0].ask(head)) != size:
-            raise WrongAnswer(f"{got} bytes in place of {size}")
+        if (got := await self._clients[0].request(head)) != size:
+            raise UnexpectedResponse(f"{got} bytes in place of {size}")
 
     async def _up(self, head: bytes, size: int) -> None:
         client, left = self._clients[0], size

@@ -15,8 +15,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench.egress.client import Way
-from bench.egress.names import PLACEHOLDER, SHOWN
+from bench.egress.client import Route
+from bench.egress.hosts import PLACEHOLDER, SHOWN
 from bench.ports import free_port, wait_until_listening
 from bench.processes import Child
 
@@ -45,7 +45,7 @@ def version() -> str | None:
     return found[1] if found else "unknown"
 
 
-def start(folder: Path, upstream: Upstream) -> tuple[Child, Way]:
+def start(folder: Path, upstream: Upstream) -> tuple[Child, Route]:
     """Start it; return the process, and the way through it.
 
     Raises:
@@ -70,4 +70,4 @@ def start(folder: Path, upstream: Upstream) -> tuple[Child, Way]:
         child.stop()
         raise
     trust = folder / "mitmproxy-ca-cert.pem"
-    return child, Way(upstream.port, str(trust), proxy_port=port)
+    return child, Route(upstream.port, str(trust), proxy_port=port)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from bench.egress import load
 from bench.egress.figures import PROXY, EgressDose
-from bench.egress.names import BOUND
-from bench.egress.suite import standing
+from bench.egress.hosts import BOUND
+from bench.egress.suite import start_bench
 from bench.egress.target import measure
-from bench.profiling import spied, summary, told_where
-from bench.suite import say
+from bench.profiling import flame_graph_notice, sampled, summary
+from bench.suite import report_progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,14 +38,14 @@ def profile_egress(folder: Path, *, svg: Path | None, native: bool) -> str:
     """
     requests = _DOSE.requests
     with ExitStack() as stack:
-        bench = standing(folder, _DOSE, stack)
+        bench = start_bench(folder, _DOSE, stack)
         proxy = bench.pids[PROXY]
-        plan = load.Requests(bench.session.way, BOUND, _CONNECTIONS, requests, secret=True)
+        plan = load.Requests(bench.session.route, BOUND, _CONNECTIONS, requests, secret=True)
         microseconds = measure(plan, {PROXY: proxy}).seconds[PROXY] / requests * 1e6
-        say(f"{NAME}: {microseconds:.1f} us a request without the profiler")
+        report_progress(f"{NAME}: {microseconds:.1f} us a request without the profiler")
         output = svg or folder / "stacks.txt"
-        with spied(proxy, output, flame=svg is not None, native=native):
+        with sampled(proxy, output, flame=svg is not None, native=native):
             measure(plan, {})
     if svg is not None:
-        return told_where(svg)
+        return flame_graph_notice(svg)
     return summary(output, microseconds, 1.0)  # all of it is on the loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from bench.egress.figures import CASES, MITMPROXY, STRAIGHT
+from bench.egress.figures import CASES, DIRECT, MITMPROXY
 from bench.egress.mitmproxy import MISSING
 from bench.report import MB, table
 from bench.statistic import judge, ratios, spread
@@ -29,14 +29,14 @@ def request_table(figures: EgressFigures) -> str:
     rows = [["CPU us a request", "proxy", "min", "max", "server", "host", "requests/s"]]
     rows[0] += ["p50 ms", "p99 ms"]
     for name, rounds in figures.requests.items():
-        straight = CASES[name].through == STRAIGHT
+        straight = CASES[name].through == DIRECT
         cost = spread([each.proxy for each in rounds])
         bounds = (cost.median, cost.least, cost.most)
         rows.append(
             [
                 name,
                 *("-" if straight else f"{value:.0f}" for value in bounds),
-                "-" if CASES[name].through in {STRAIGHT, MITMPROXY} else _us(rounds, "server"),
+                "-" if CASES[name].through in {DIRECT, MITMPROXY} else _us(rounds, "server"),
                 _us(rounds, "host"),
                 _us(rounds, "per_second"),
                 f"{median(each.p50_ms for each in rounds):.2f}",
@@ -159,6 +159,6 @@ def _us(rounds: Sequence[Requests], field: str) -> str:
 def _ratio_row(title: str, figures: EgressFigures, name: str, other: str) -> list[str]:
     ours = [each.proxy for each in figures.requests[name]]
     rounds = figures.requests[other]
-    theirs = [each.host if CASES[other].through == STRAIGHT else each.proxy for each in rounds]
+    theirs = [each.host if CASES[other].through == DIRECT else each.proxy for each in rounds]
     found = spread(ratios(ours, theirs))
     return [title, *(f"{value:.2f}" for value in (found.median, found.least, found.most))]

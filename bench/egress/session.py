@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench import cpu
-from bench.egress.client import Way
+from bench.egress.client import Route
 from bench.processes import BenchError
 from tollhouse.vault.egress.process import COMMAND
 
@@ -50,7 +50,9 @@ class Session:
             raise BenchError(f"the session was refused: {line.decode(errors='replace')}")
         said = json.loads(line)["data"]
         folder = Path(said["folder"])
-        self.way = Way(port, str(folder / "ca.pem"), str(folder / "proxy.sock"), said["password"])
+        self.route = Route(
+            port, str(folder / "ca.pem"), str(folder / "proxy.sock"), said["password"]
+        )
         pid = find_proxy(gateway.pid)
         if pid is None:
             raise BenchError("the server has no egress proxy")

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Final
 
 from bench import cpu
 from bench.egress import load, mitmproxy
-from bench.egress.client import Way
+from bench.egress.client import Route
 from bench.egress.figures import (
     BODIES,
     CASES,
+    DIRECT,
     MITMPROXY,
     PROXY,
-    STRAIGHT,
     Body,
     EgressFigures,
     Memory,
     NewHosts,
     Requests,
 )
-from bench.egress.names import BOUND, LOCAL, SECRET, UNREAD, VALUE, fresh
+from bench.egress.hosts import BOUND, LOCAL, SECRET, UNREAD, VALUE, fresh
 from bench.egress.session import Session, store
 from bench.egress.target import measure, start_upstream, write_config
 from bench.gateway import Gateway
-from bench.suite import say
+from bench.suite import report_progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ class EgressSuite:
             BenchError: Something did not start, or answered wrongly.
         """
         with ExitStack() as stack:
-            bench = standing(self._folder, self._dose, stack)
+            bench = start_bench(self._folder, self._dose, stack)
             self._figures.mitmproxy = mitmproxy.version()
             others = self._others(bench, stack)
             idle = cpu.rss(bench.pids[PROXY])
@@ -77,76 +77,80 @@ class EgressSuite:
             for name in BODIES:
                 rounds = range(self._dose.body_rounds)
                 self._figures.bodies[name] = [self._body(bench, name) for _ in rounds]
-                say(f"bodies, {name}")
+                report_progress(f"bodies, {name}")
             before, with_tunnels = self._tunnels(bench)
             self._figures.memory = Memory(idle, loaded, before, with_tunnels, theirs)
         return self._figures
 
-    def _others(self, bench: Bench, stack: ExitStack) -> dict[str, tuple[Way, dict[str, int]]]:
+    def _others(
+        self, bench: EgressBench, stack: ExitStack
+    ) -> dict[str, tuple[Route, dict[str, int]]]:
         """Return ways and processes of each kind of case."""
         host = {_HOST: bench.upstream.child.pid}
-        straight = Way(bench.upstream.port, str(bench.upstream.authority))
-        found = {STRAIGHT: (straight, host), PROXY: (bench.session.way, bench.pids)}
+        straight = Route(bench.upstream.port, str(bench.upstream.authority))
+        found = {DIRECT: (straight, host), PROXY: (bench.session.route, bench.pids)}
         if self._figures.mitmproxy is not None:
-            child, way = mitmproxy.start(self._folder / "mitmproxy", bench.upstream)
+            child, route = mitmproxy.start(self._folder / "mitmproxy", bench.upstream)
             stack.enter_context(child)
-            found[MITMPROXY] = (way, {PROXY: child.pid, **host})
+            found[MITMPROXY] = (route, {PROXY: child.pid, **host})
         return found
 
     def _round(
-        self, bench: Bench, others: Mapping[str, tuple[Way, dict[str, int]]], number: str
+        self, bench: EgressBench, others: Mapping[str, tuple[Route, dict[str, int]]], number: str
     ) -> None:
         figures = self._figures
         for name, case in CASES.items():
             if case.through in others:
                 done = self._requests(case, *others[case.through])
                 figures.requests.setdefault(name, []).append(done)
-                say(f"round {number}, {name}: {done.proxy:.0f} us in the proxy")
+                report_progress(f"round {number}, {name}: {done.proxy:.0f} us in the proxy")
         figures.hosts.append(self._new_hosts(bench))
-        say(f"round {number}, new hosts: {figures.hosts[-1].proxy_ms:.1f} ms in the proxy")
+        report_progress(
+            f"round {number}, new hosts: {figures.hosts[-1].proxy_ms:.1f} ms in the proxy"
+        )
 
-    def _requests(self, case: Case, way: Way, pids: Mapping[str, int]) -> Requests:
+    def _requests(self, case: Case, route: Route, pids: Mapping[str, int]) -> Requests:
         requests = self._dose.requests
         # mitmproxy asks the name server, which knows nothing of the others.
         host = LOCAL if case.through == MITMPROXY else case.host
-        cost = measure(load.Requests(way, host, case.connections, requests, case.secret), pids)
+        cost = measure(load.Requests(route, host, case.connections, requests, case.secret), pids)
         proxy, server, at_host = (seconds / requests * _MICRO for seconds in _by_process(cost))
         said = cost.said
         per_second = requests / said["seconds"]
         return Requests(proxy, server, at_host, per_second, said["p50_ms"], said["p99_ms"])
 
-    def _new_hosts(self, bench: Bench) -> NewHosts:
+    def _new_hosts(self, bench: EgressBench) -> NewHosts:
         hosts = list(islice(bench.fresh, self._dose.hosts))
-        cost = measure(load.NewHosts(bench.session.way, hosts), bench.pids)
+        cost = measure(load.NewHosts(bench.session.route, hosts), bench.pids)
         proxy, server, _ = (seconds / len(hosts) * _MILLI for seconds in _by_process(cost))
         return NewHosts(proxy, server, cost.said["p50_ms"], cost.said["p99_ms"])
 
-    def _body(self, bench: Bench, name: str) -> Body:
+    def _body(self, bench: EgressBench, name: str) -> Body:
         case = BODIES[name]
         proxy = bench.pids[PROXY]
         resident = cpu.rss(proxy)
         cpu.forget_peak(proxy)
         cost = measure(
-            load.Body(bench.session.way, case.host, self._dose.body_bytes, case.up, case.secret),
+            load.Body(bench.session.route, case.host, self._dose.body_bytes, case.up, case.secret),
             bench.pids,
         )
         peak = cpu.peak_rss(proxy)
         at_host, at_proxy = cost.seconds[_HOST], cost.seconds[PROXY]
         return Body(at_host, at_proxy, cost.said["seconds"], peak, max(0, peak - resident))
 
-    def _tunnels(self, bench: Bench) -> tuple[int, int]:
+    def _tunnels(self, bench: EgressBench) -> tuple[int, int]:
         """Return resident bytes before the tunnels, and with all of them."""
         proxy = bench.pids[PROXY]
         before = cpu.rss(proxy)
         standing: list[int] = []
         half = self._dose.tunnels // 2
-        plan = load.Tunnels(bench.session.way, [BOUND, UNREAD] * half)
+        plan = load.Tunnels(bench.session.route, [BOUND, UNREAD] * half)
         measure(plan, {}, lambda: standing.append(cpu.rss(proxy)))
-        say(f"{2 * half} tunnels")
+        report_progress(f"{2 * half} tunnels")
         return before, standing[0]
 
 
-class Bench:
+class EgressBench:
     """What stands while the proxy is measured."""
 
     def __init__(self, upstream: Upstream, gateway: Gateway, session: Session) -> None:
@@ -162,7 +166,7 @@ class Bench:
         }
 
 
-def standing(folder: Path, dose: EgressDose, stack: ExitStack) -> Bench:
+def start_bench(folder: Path, dose: EgressDose, stack: ExitStack) -> EgressBench:
     """Start a host, a server and a session, until the stack is left."""
     upstream = start_upstream(folder / "host")
     stack.enter_context(upstream.child)
@@ -174,7 +178,7 @@ def standing(folder: Path, dose: EgressDose, stack: ExitStack) -> Bench:
     store(gateway, SECRET, VALUE, [BOUND])
     store(gateway, "fresh", VALUE, hosts)
     session = stack.enter_context(Session(data, gateway, upstream.port))
-    return Bench(upstream, gateway, session)
+    return EgressBench(upstream, gateway, session)
 
 
 def _by_process(cost: Cost) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ import trustme
 import yaml
 
 from bench import cpu
-from bench.egress.names import BOUND, LOCAL, UNREAD, WILDCARD
+from bench.egress.hosts import BOUND, LOCAL, UNREAD, WILDCARD
 from bench.processes import Child
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def start_upstream(folder: Path) -> Upstream:
     command = [sys.executable, "-m", "bench.egress.upstream", "--certificate", str(certificate)]
     child = Child("the host", command)
     try:
-        said = child.hear()
+        said = child.receive_object()
     except BaseException:
         child.stop()
         raise
@@ -103,10 +103,10 @@ def measure(plan: Plan, pids: Mapping[str, int], then: Callable[[], None] = lamb
     """
     command = [sys.executable, "-m", "bench.egress.load", msgspec.json.encode(plan).decode()]
     with Child("the load", command, seconds=300.0) as load:
-        load.hear()
+        load.receive_object()
         before = {name: cpu.read(pid) for name, pid in pids.items()}
-        load.say("go")
-        said = load.hear()
-        used = {name: cpu.used(before[name], cpu.read(pid)) for name, pid in pids.items()}
+        load.send_line("go")
+        said = load.receive_object()
+        used = {name: cpu.cpu_time(before[name], cpu.read(pid)) for name, pid in pids.items()}
         then()
     return Cost(said, {name: each.seconds for name, each in used.items()})

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
-from bench.egress.names import SHOWN
+from bench.egress.hosts import SHOWN
 from tollhouse.apps.process import allow_open_files
 
 if TYPE_CHECKING:

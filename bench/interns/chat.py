@@ -41,7 +41,7 @@ _LONGEST_STAMP: Final = 64
 
 
 @contextmanager
-def talking(data: Path, intern: str) -> Generator[tuple[Child, Path]]:
+def replaced_daemon(data: Path, intern: str) -> Generator[tuple[Child, Path]]:
     """Put a talker in the place of an intern's daemon; yield it, and where it listens.
 
     Raises:
@@ -49,9 +49,9 @@ def talking(data: Path, intern: str) -> Generator[tuple[Child, Path]]:
     """
     path = data / "interns" / "run" / socket_name(intern)
     path.unlink()
-    command = [sys.executable, "-m", "bench.interns.talker", str(path)]
+    command = [sys.executable, "-m", "bench.interns.timestamp_daemon", str(path)]
     with Child("the talker", command) as child:
-        child.hear()
+        child.receive_object()
         yield child, path
 
 
@@ -71,7 +71,7 @@ def measure(
         _whole(ask(dose.fast_pieces, 0), dose.fast_pieces)
         seconds = perf_counter() - began
         spent = [
-            cpu.used(earlier, cpu.read(pid)).seconds
+            cpu.cpu_time(earlier, cpu.read(pid)).seconds
             for earlier, pid in zip(before, (gateway.pid, talker.pid), strict=True)
         ]
         sides.append(

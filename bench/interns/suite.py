@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from bench import cpu
 from bench.gateway import Gateway, write_config
-from bench.interns import first
-from bench.interns.bare import BareDaemon, bubblewrap_version, made_safe, sandbox_seconds
-from bench.interns.chat import measure, talking
+from bench.interns import first_run
+from bench.interns.baseline import (
+    StandaloneDaemon,
+    bubblewrap_version,
+    flush_and_read,
+    sandbox_seconds,
+)
+from bench.interns.chat import measure, replaced_daemon
 from bench.interns.client import InternClient
 from bench.interns.figures import (
     BESIDE,
@@ -29,7 +34,7 @@ from bench.interns.figures import (
 )
 from bench.interns.watch import Watch
 from bench.processes import BenchError
-from bench.suite import say
+from bench.suite import report_progress
 from tollhouse.interns.runtimes.host import look_around
 from tollhouse.interns.runtimes.problems import find_problem
 
@@ -92,7 +97,7 @@ class InternSuite:
 
     def _alone(self, kind: str) -> None:
         made = sandbox_seconds()
-        with BareDaemon(self._folder) as daemon:
+        with StandaloneDaemon(self._folder) as daemon:
             found = Alone(made, daemon.seconds)
         self._figures.alone.setdefault(kind, []).append(found)
 
@@ -103,7 +108,7 @@ class InternSuite:
             for number in range(1, dose.suspends + 1):
                 self._suspend(client, intern, RESUMED, f"{number}/{dose.suspends}")
             for number in range(1, dose.suspends_with_files + 1):
-                found = made_safe(self._folder / "files", dose.files, dose.file_bytes)
+                found = flush_and_read(self._folder / "files", dose.files, dose.file_bytes)
                 self._figures.files.append(found)
                 self._fill(client, "ada")
                 self._suspend(client, intern, WITH_FILES, f"{number}/{dose.suspends_with_files}")
@@ -111,7 +116,7 @@ class InternSuite:
     def _suspend(self, client: InternClient, intern: str, kind: str, number: str) -> None:
         suspension = client.suspend(intern)
         self._figures.suspensions.setdefault(kind, []).append(suspension)
-        say(f"round {number}, {kind}: suspended in {suspension.seconds:.2f} s")
+        report_progress(f"round {number}, {kind}: suspended in {suspension.seconds:.2f} s")
         self._alone(kind)
         self._note(kind, client.resume(intern), f"round {number}")
 
@@ -132,7 +137,7 @@ class InternSuite:
     def _idle(self) -> None:
         dose, figures = self._dose, self._figures
         with self._server() as server, closing(InternClient(server)) as client:
-            with BareDaemon(self._folder) as daemon:
+            with StandaloneDaemon(self._folder) as daemon:
                 sleep(dose.settle_seconds)
                 figures.daemon_alone = cpu.pss_alone(daemon.pid)
             watch = Watch(server.pid)
@@ -148,19 +153,23 @@ class InternSuite:
                 if running > figures.memory[-1].running:
                     sleep(dose.settle_seconds)
                     figures.memory.append(watch.memory(running))
-                    say(f"{running} idle: {figures.memory[-1].sandbox / 1e6:.1f} MB each")
+                    report_progress(
+                        f"{running} idle: {figures.memory[-1].sandbox / 1e6:.1f} MB each"
+                    )
             figures.idling.append(watch.idling(running, dose.idle_seconds))
 
     def _chats(self) -> None:
         dose = self._dose
         with self._server() as server, closing(InternClient(server)) as client:
             intern, _ = client.make("ada")
-            with talking(self._data, intern) as (talker, path):
+            with replaced_daemon(self._data, intern) as (talker, path):
                 for number in range(1, dose.chats + 1):
                     found = measure(server, intern, talker, path, dose)
                     self._figures.chats.append(found)
                     cost = found.through.server_seconds * 1e6
-                    say(f"round {number}/{dose.chats}, chat: {cost:.0f} us of CPU for a piece")
+                    report_progress(
+                        f"round {number}/{dose.chats}, chat: {cost:.0f} us of CPU for a piece"
+                    )
 
     def _first_runs(self) -> None:
         dose, figures = self._dose, self._figures
@@ -171,12 +180,14 @@ class InternSuite:
                 if number > 1:
                     client.suspend(intern)
                     client.resume(intern)
-                found = first.measure(server, intern, watch, dose)
+                found = first_run.measure(server, intern, watch, dose)
                 figures.first_runs.append(found)
-                say(f"round {number}/{dose.first_runs}, agent: {found.first_seconds:.2f} s")
+                report_progress(
+                    f"round {number}/{dose.first_runs}, agent: {found.first_seconds:.2f} s"
+                )
             if dose.agent_seconds:
-                say("waiting for the end of an agent that does nothing")
-                figures.agent_ended = first.ended(watch, dose.agent_seconds)
+                report_progress("waiting for the end of an agent that does nothing")
+                figures.agent_ended = first_run.ended(watch, dose.agent_seconds)
 
     def _server(self) -> Gateway:
         """Start a server in a new data folder."""
@@ -185,4 +196,4 @@ class InternSuite:
 
     def _note(self, kind: str, boot: Boot, number: str) -> None:
         self._figures.boots.setdefault(kind, []).append(boot)
-        say(f"{number}, {kind}: runs after {boot.seconds:.2f} s")
+        report_progress(f"{number}, {kind}: runs after {boot.seconds:.2f} s")

@@ -93,7 +93,7 @@ class Watch:
         sleep(seconds)
         after = [cpu.read(pid, self._proc) for pid in roots]
         passed = perf_counter() - began
-        every, *parts = (cpu.used(*pair).seconds for pair in zip(before, after, strict=True))
+        every, *parts = (cpu.cpu_time(*pair).seconds for pair in zip(before, after, strict=True))
         of_sandboxes, of_proxy = sum(parts[:running]), sum(parts[running:])
         # The server's tree holds the others, too.
         own = max(0.0, every - of_sandboxes - of_proxy)

@@ -24,15 +24,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main(user: int, folders: list[Path], command: list[str]) -> None:
     """Become the user, then the command; return only by an exception."""
-    give(folders[0], user)
-    show(folders)
+    chown_tree(folders[0], user)
+    make_reachable(folders)
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
 
-def give(folder: Path, user: int) -> None:
+def chown_tree(folder: Path, user: int) -> None:
     """Have a user own a folder with all in it."""
     os.chown(folder, user, user)
     for top, folders, files in os.walk(folder):
@@ -40,7 +40,7 @@ def give(folder: Path, user: int) -> None:
             os.chown(Path(top, name), user, user, follow_symlinks=False)
 
 
-def show(folders: list[Path]) -> None:
+def make_reachable(folders: list[Path]) -> None:
     """Let everybody reach folders, at their own paths."""
     closed = {each: _closed_above(each) for each in folders}
     _checked(_libc.unshare(_CLONE_NEWNS))

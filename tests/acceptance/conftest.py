@@ -7,36 +7,36 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.egress_hosts import serving_hosts
-from tests.acceptance.intern_rooms import Rooms
-from tests.acceptance.payers import Payers
+from tests.acceptance.accounts import Accounts
+from tests.acceptance.egress_hosts import serve_hosts
+from tests.acceptance.intern_client import InternClient
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.acceptance.egress_hosts import Hosts
+    from tests.acceptance.egress_hosts import EgressHosts
     from tests.acceptance.server_process import ServerProcess
 
 
 @pytest.fixture(scope="module")
-def payers(server: ServerProcess) -> Generator[Payers]:
+def accounts(server: ServerProcess) -> Generator[Accounts]:
     """Make accounts and keys on the module's server."""
-    with closing(Payers(server)) as made:
+    with closing(Accounts(server)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hosts]:
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[EgressHosts]:
     """Hosts that the module's server can be told to trust, whoever runs it."""
     folder = tmp_path_factory.mktemp("hosts")
     folder.chmod(0o755)
-    with serving_hosts(folder) as hosts:
+    with serve_hosts(folder) as hosts:
         yield hosts
 
 
 @pytest.fixture
-def rooms(server: ServerProcess) -> Generator[Rooms]:
+def interns(server: ServerProcess) -> Generator[InternClient]:
     """The interns of the module's server; none is left for the next test."""
-    rooms = Rooms(server)
-    yield rooms
-    rooms.clear()
+    interns = InternClient(server)
+    yield interns
+    interns.delete_all()

@@ -23,7 +23,7 @@ OTHER = "www.other.example"
 _STREAMED_SECONDS = 60.0
 
 
-class Hosts:
+class EgressHosts:
     """A server that answers for several names."""
 
     def __init__(self, server: ThreadingHTTPServer, authority: Path) -> None:
@@ -52,7 +52,7 @@ class Hosts:
 
 
 @contextmanager
-def serving_hosts(folder: Path, names: Sequence[str] = (BOUND, OTHER)) -> Generator[Hosts]:
+def serve_hosts(folder: Path, names: Sequence[str] = (BOUND, OTHER)) -> Generator[EgressHosts]:
     """Serve what is in a folder, `/echo` with what arrived, and `/stream` without an end."""
     authority = trustme.CA()
     file = folder / "hosts-ca.pem"
@@ -62,7 +62,7 @@ def serving_hosts(folder: Path, names: Sequence[str] = (BOUND, OTHER)) -> Genera
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
     server.daemon_threads = True
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    hosts = Hosts(server, file)
+    hosts = EgressHosts(server, file)
     server.hosts = hosts  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -79,7 +79,7 @@ class _Handler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     @property
-    def _hosts(self) -> Hosts:
+    def _hosts(self) -> EgressHosts:
         return self.server.hosts  # type: ignore[attr-defined]
 
     def do_GET(self) -> None:

@@ -34,11 +34,11 @@ _FIRST_FREE: Final = 3
 """The number after those of the standard streams."""
 
 
-class Forked(subprocess.Popen[bytes]):
+class ForkedProcess(subprocess.Popen[bytes]):
     """A process whose command is run by `tollhouse`; `heard` keeps its replies, see `reply_tee`."""
 
-    def __init__(self, command: list[str], *, heard: bool = False, **options: Any) -> None:
-        self._heard = heard
+    def __init__(self, command: list[str], *, record_replies: bool = False, **options: Any) -> None:
+        self._heard = record_replies
         super().__init__(command, **options)
 
     def _execute_child(self, args: list[str], *given: Any) -> None:  # type: ignore[override]
@@ -54,22 +54,24 @@ class Forked(subprocess.Popen[bytes]):
             own if pipe == -1 else pipe for own, pipe in enumerate((pipes[0], pipes[3], pipes[5]))
         ]
         with theirs:
-            socket.send_fds(_parent(), [json.dumps(asked).encode()], [*streams, theirs.fileno()])
+            socket.send_fds(
+                _fork_server(), [json.dumps(asked).encode()], [*streams, theirs.fileno()]
+            )
         self.pid = _CODE.unpack(self._news.recv(_CODE.size))[0]
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
     def _internal_poll(self, *_: object, **__: object) -> int | None:
-        self._hear(0)
+        self._receive_exit_code(0)
         return self.returncode
 
     def _wait(self, timeout: float | None) -> int:
-        if not self._hear(timeout):
+        if not self._receive_exit_code(timeout):
             assert timeout is not None
             raise subprocess.TimeoutExpired(self.args, timeout)
         return self.returncode
 
-    def _hear(self, seconds: float | None) -> bool:
+    def _receive_exit_code(self, seconds: float | None) -> bool:
         """Wait for the exit code, and return whether it is known."""
         if self.returncode is None and select.select([self._news], [], [], seconds)[0]:
             with self._waitpid_lock:  # type: ignore[attr-defined]
@@ -88,7 +90,7 @@ def run_forked(
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
     }
-    with Forked(["tollhouse", *map(str, args)], env=env, **streams) as process:
+    with ForkedProcess(["tollhouse", *map(str, args)], env=env, **streams) as process:
         try:
             out, err = process.communicate(given, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -98,7 +100,7 @@ def run_forked(
 
 
 @cache
-def _parent() -> socket.socket:
+def _fork_server() -> socket.socket:
     """Return the way to the process that forks; it ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -112,7 +114,7 @@ def _parent() -> socket.socket:
     return ours
 
 
-def _fork_what_is_asked(way: int) -> dict[str, Any]:
+def _serve_forks(way: int) -> dict[str, Any]:
     """Fork, until the other side is gone; return in each fork what it shall be."""
     asking = socket.socket(fileno=way)
     running: dict[int, tuple[int, int]] = {}
@@ -121,7 +123,7 @@ def _fork_what_is_asked(way: int) -> dict[str, Any]:
             if ready != way:
                 pid, news = running.pop(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                _tell(news, code)
+                _send_number(news, code)
                 os.close(news)
                 os.close(ready)
                 continue
@@ -136,13 +138,13 @@ def _fork_what_is_asked(way: int) -> dict[str, Any]:
                     os.dup2(stream, number)
                 os.closerange(_FIRST_FREE, max([way, *files, *running]) + 1)
                 return json.loads(message)
-            _tell(news, pid)
+            _send_number(news, pid)
             running[os.pidfd_open(pid)] = pid, news
             for stream in streams:
                 os.close(stream)
 
 
-def _tell(news: int, number: int) -> None:
+def _send_number(news: int, number: int) -> None:
     with suppress(BrokenPipeError):  # who asked is gone
         os.write(news, _CODE.pack(number))
 
@@ -171,4 +173,4 @@ if __name__ == "__main__":
     sys.path.pop(0)  # the folder that this started in, which no `tollhouse` has
 
     gc.freeze()
-    sys.exit(_run(_fork_what_is_asked(int(sys.argv[1]))))
+    sys.exit(_run(_serve_forks(int(sys.argv[1]))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.acceptance.opened_core import opened_core
+from tests.acceptance.server_core import open_core
 
 if TYPE_CHECKING:
     from tests.acceptance.server_process import ServerProcess
@@ -29,7 +29,7 @@ async def new_own_key(
     """
     account = server.announced["account_id"]
     async with (
-        opened_core(server.data_dir, database) as opened,
+        open_core(server.data_dir, database) as opened,
         opened.core.database.writing() as write,
     ):
         return await opened.new_own_key(write, account, workspace_id, intern_id, payer_hash)

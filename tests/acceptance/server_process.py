@@ -27,12 +27,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.acceptance.canaries import PROVIDER_KEY, PROVIDER_KEY_NAME
-from tests.acceptance.forked import Forked
+from tests.acceptance.forked import ForkedProcess
 from tollhouse.storage.migrator import upgrade
 from tollhouse.storage.urls import sqlite_url
 
 TOLLHOUSE = Path(sys.executable).with_name("tollhouse")
-HEARD = (sys.executable, "-P", str(Path(__file__).parents[1] / "reply_tee.py"))
+RECORDED_PROGRAM = (sys.executable, "-P", str(Path(__file__).parents[1] / "reply_tee.py"))
 """`tollhouse`, whose replies are kept and checked at the end of the run."""
 KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "TOLLHOUSE_TEST_REPLIES")
 DATABASE_URL = "TOLLHOUSE_DATABASE_URL"
@@ -172,7 +172,7 @@ def start_server(
     config: str | None = None,
     env: Mapping[str, str] | None = None,
     args: Sequence[str] = (),
-    program: Sequence[str] = HEARD,
+    program: Sequence[str] = RECORDED_PROGRAM,
 ) -> ServerProcess:
     """Start a server on a free port and return once it serves.
 
@@ -212,10 +212,10 @@ def start_server(
 
 def _start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     """Start a program; that of most tests without its imports."""
-    if tuple(command[: len(HEARD)]) == HEARD:
-        return Forked(command[len(HEARD) - 1 :], heard=True, **options)
+    if tuple(command[: len(RECORDED_PROGRAM)]) == RECORDED_PROGRAM:
+        return ForkedProcess(command[len(RECORDED_PROGRAM) - 1 :], record_replies=True, **options)
     if command[0] == str(TOLLHOUSE):
-        return Forked(command, **options)
+        return ForkedProcess(command, **options)
     return subprocess.Popen(command, **options)
 
 
@@ -234,7 +234,7 @@ def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, PROVIDER_KEY_NAME: PROVIDER_KEY, **(more or {})}
 
 
-def heed_ctrl_c() -> None:
+def restore_sigint() -> None:
     """Let a child be ended with Ctrl-C, before it becomes a program: for `preexec_fn`.
 
     A shell has what it runs in the background ignore SIGINT, and whoever is started there inherits

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.acceptance.batching import (
+from tests.acceptance.accounts import AccountClient, Accounts
+from tests.acceptance.batch_requests import (
+    batch_body,
+    batch_folders,
     chat,
     chats,
     completed,
     ended,
-    envelope,
-    folders,
+    existing,
     listed,
     send,
-    shown,
     submit,
     texts_of,
     until,
 )
-from tests.acceptance.payers import Payer, Payers
 from tests.acceptance.server_process import TOLLHOUSE, ServerProcess, start_server
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 SOON = {"TOLLHOUSE_BATCHES__PART_SECONDS": "0.1"}
 
 
-def first_payer(server: ServerProcess) -> Payer:
+def first_payer(server: ServerProcess) -> AccountClient:
     http = httpx2.Client(base_url=server.base_url, timeout=20)
-    return Payer(http, server.api_key, "", "")
+    return AccountClient(http, server.api_key, "", "")
 
 
 # A restart
@@ -47,18 +47,18 @@ def first_payer(server: ServerProcess) -> Payer:
 
 def test_a_batch_goes_on_after_a_restart_and_runs_nothing_twice(tmp_path: Path) -> None:
     with start_server(tmp_path, env=SOON) as server:
-        payer = first_payer(server)
-        with closing(payer.http):
-            batch_id = submit(payer, *chats(100), model="simulated/slow")["id"]
-            before = completed(payer, batch_id)["request_counts"]["completed"]
+        account = first_payer(server)
+        with closing(account.http):
+            batch_id = submit(account, *chats(100), model="simulated/slow")["id"]
+            before = completed(account, batch_id)["request_counts"]["completed"]
     assert before < 100
     with (
         start_server(tmp_path, env=SOON) as server,
         httpx2.Client(base_url=server.base_url, timeout=20) as http,
     ):
-        payer = Payer(http, payer.key, "", "")
-        assert shown(payer, batch_id)["request_counts"]["completed"] >= before
-        batch = ended(payer, batch_id)
+        account = AccountClient(http, account.key, "", "")
+        assert existing(account, batch_id)["request_counts"]["completed"] >= before
+        batch = ended(account, batch_id)
     assert batch["request_counts"] == {"total": 100, "completed": 100, "failed": 0}
     assert texts_of(batch) == {f"c-{at}": f"item {at}" for at in range(100)}
     assert len(batch["results"]) == 100
@@ -75,7 +75,7 @@ def generations(server: ServerProcess) -> list[str]:
 # A provider that is away
 
 
-class Stand:
+class IntermittentProvider:
     """A provider's stand-in that comes and goes, always on the same port."""
 
     def __init__(self) -> None:
@@ -109,18 +109,18 @@ class Stand:
 
 
 def test_requests_wait_for_a_provider_that_is_away_and_none_fails(tmp_path: Path) -> None:
-    stand = Stand()
+    stand = IntermittentProvider()
     with start_server(tmp_path, config=stand.config(), env=SOON) as server:
-        payer = first_payer(server)
-        with closing(payer.http):
+        account = first_payer(server)
+        with closing(account.http):
             with stand.running():
-                batch_id = submit(payer, *chats(120), model="stand/late")["id"]
-                before = completed(payer, batch_id)["request_counts"]["completed"]
-            live = payer.ask("stand/late")
+                batch_id = submit(account, *chats(120), model="stand/late")["id"]
+                before = completed(account, batch_id)["request_counts"]["completed"]
+            live = account.ask("stand/late")
             assert live.status_code == 502
-            away = shown(payer, batch_id)
+            away = existing(account, batch_id)
             with stand.running():
-                batch = ended(payer, batch_id)
+                batch = ended(account, batch_id)
     assert (away["status"], away["request_counts"]["failed"]) == ("in_progress", 0)
     assert before <= away["request_counts"]["completed"] < 120
     assert batch["request_counts"] == {"total": 120, "completed": 120, "failed": 0}
@@ -136,23 +136,23 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 @pytest.fixture
-def full(tmp_path: Path) -> Generator[tuple[ServerProcess, Payers]]:
+def full(tmp_path: Path) -> Generator[tuple[ServerProcess, Accounts]]:
     """Run a server of which no file can grow beyond 1.5 MB."""
     program = (sys.executable, "-c", FULL, str(TOLLHOUSE))
-    with start_server(tmp_path, program=program) as server, closing(Payers(server)) as payers:
-        yield server, payers
+    with start_server(tmp_path, program=program) as server, closing(Accounts(server)) as accounts:
+        yield server, accounts
 
 
 def test_a_batch_that_cannot_be_stored_is_a_502_and_nothing_of_it_stays(
-    full: tuple[ServerProcess, Payers],
+    full: tuple[ServerProcess, Accounts],
 ) -> None:
-    server, payers = full
-    payer = payers.new("100")
+    server, accounts = full
+    account = accounts.create("100")
     random = Random(7)
     noise = [random.randbytes(8_000).hex() for _ in range(400)]
-    reply = send(payer, envelope(*(chat(text) for text in noise), model="simulated/echo:batch"))
+    reply = send(account, batch_body(*(chat(text) for text in noise), model="simulated/echo:batch"))
     assert (reply.status_code, reply.json()["error"]["code"]) == (502, 502)
     assert str(server.data_dir) not in reply.text
-    until(lambda: not folders(server))
-    assert listed(payer) == []
-    assert ended(payer, submit(payer, chat())["id"])["status"] == "completed"
+    until(lambda: not batch_folders(server))
+    assert listed(account) == []
+    assert ended(account, submit(account, chat())["id"])["status"] == "completed"

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.batching import (
+from tests.acceptance.batch_requests import (
     cancel,
     chat,
     chats,
     completed,
-    course,
     ended,
     errors_of,
+    existing,
     get,
     listed,
+    observed_states,
     results,
-    shown,
     submit,
     texts_of,
     until,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from tests.acceptance.payers import Payer, Payers
+    from tests.acceptance.accounts import AccountClient, Accounts
 
 CONFIG = """
 limits:
@@ -63,13 +63,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 
 
 @pytest.fixture(scope="module")
-def owner(payers: Payers) -> Payer:
+def owner(accounts: Accounts) -> AccountClient:
     """Whose batches may be listed."""
-    return payers.new("1")
+    return accounts.create("1")
 
 
 @pytest.fixture(scope="module")
-def three(owner: Payer) -> list[dict[str, Any]]:
+def three(owner: AccountClient) -> list[dict[str, Any]]:
     """Make a completed batch, a failed one and a cancelled one, oldest first."""
     done = ended(owner, submit(owner, *chats(3))["id"])
     failed = ended(owner, submit(owner, {"messages": "none"})["id"])
@@ -81,15 +81,15 @@ def three(owner: Payer) -> list[dict[str, Any]]:
 # Course
 
 
-def test_a_batch_is_begun_as_soon_as_it_is_submitted(payers: Payers) -> None:
-    payer = payers.new("1")
-    assert ended(payer, submit(payer, chat())["id"])["status"] == "completed"
+def test_a_batch_is_begun_as_soon_as_it_is_submitted(accounts: Accounts) -> None:
+    account = accounts.create("1")
+    assert ended(account, submit(account, chat())["id"])["status"] == "completed"
 
 
-def test_counts_never_fall_and_add_up_in_the_end(payers: Payers) -> None:
-    payer = payers.new("1")
+def test_counts_never_fall_and_add_up_in_the_end(accounts: Accounts) -> None:
+    account = accounts.create("1")
     bodies = [*chats(30), *[{"messages": "none"}] * 10]
-    looks = course(payer, submit(payer, *bodies, model=SLOW)["id"])
+    looks = observed_states(account, submit(account, *bodies, model=SLOW)["id"])
     counts = [look["request_counts"] for look in looks]
     assert all(count["total"] == 40 for count in counts)
     for name in ("completed", "failed"):
@@ -101,10 +101,10 @@ def test_counts_never_fall_and_add_up_in_the_end(payers: Payers) -> None:
 
 
 def test_results_are_those_of_every_request_and_none_is_there_before_the_end(
-    payers: Payers,
+    accounts: Accounts,
 ) -> None:
-    payer = payers.new("1")
-    looks = course(payer, submit(payer, *chats(12), model=SLOW)["id"])
+    account = accounts.create("1")
+    looks = observed_states(account, submit(account, *chats(12), model=SLOW)["id"])
     assert {look["results"] is None for look in looks[:-1]} == {True}
     assert texts_of(looks[-1]) == {f"c-{at}": f"item {at}" for at in range(12)}
 
@@ -114,41 +114,41 @@ def lines(reply: httpx2.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in reply.text.splitlines()]
 
 
-def test_results_can_be_read_while_a_batch_runs(payers: Payers) -> None:
-    payer = payers.new("1")
-    batch_id = submit(payer, chat(), chat("a " * 30), model=SLOW)["id"]
-    found = completed(payer, batch_id)
+def test_results_can_be_read_while_a_batch_runs(accounts: Accounts) -> None:
+    account = accounts.create("1")
+    batch_id = submit(account, chat(), chat("a " * 30), model=SLOW)["id"]
+    found = completed(account, batch_id)
     assert (found["status"], found["results"]) == ("in_progress", None)
-    [first] = lines(results(payer, batch_id))
+    [first] = lines(results(account, batch_id))
     assert texts_of({"results": [first]}) == {"c-0": "one two three"}
-    cancel(payer, batch_id)
+    cancel(account, batch_id)
 
 
 def test_results_can_be_read_as_lines_after_the_end_too(
-    owner: Payer, three: list[dict[str, Any]]
+    owner: AccountClient, three: list[dict[str, Any]]
 ) -> None:
     done, failed, cancelled = three
     for batch in (done, cancelled):
-        assert lines(results(owner, batch["id"])) == shown(owner, batch["id"])["results"]
+        assert lines(results(owner, batch["id"])) == existing(owner, batch["id"])["results"]
     [refused] = lines(results(owner, failed["id"]))
     assert refused["error"]["param"] == "messages"
 
 
-def test_a_request_that_was_answered_can_be_read_as_a_generation(payers: Payers) -> None:
-    payer = payers.new("1")
-    batch = ended(payer, submit(payer, chat())["id"])
+def test_a_request_that_was_answered_can_be_read_as_a_generation(accounts: Accounts) -> None:
+    account = accounts.create("1")
+    batch = ended(account, submit(account, chat())["id"])
     (item,) = batch["results"]
-    generation = payer.get("/generation", id=item["response"]["request_id"])
+    generation = account.get("/generation", id=item["response"]["request_id"])
     assert generation["total_cost"] == batch["usage"]["cost"]
     assert generation["tokens_completion"] == 3
 
 
-def test_a_batch_goes_on_though_its_key_was_deleted(payers: Payers) -> None:
-    payer = payers.new("1")
-    heir = payers.another_key(payer.account_id)
-    batch_id = submit(payer, *chats(30), model=SLOW)["id"]
-    payers.manage("DELETE", f"/keys/{payer.key_hash}")
-    assert get(payer, batch_id).status_code == 401
+def test_a_batch_goes_on_though_its_key_was_deleted(accounts: Accounts) -> None:
+    account = accounts.create("1")
+    heir = accounts.another_key(account.account_id)
+    batch_id = submit(account, *chats(30), model=SLOW)["id"]
+    accounts.manage("DELETE", f"/keys/{account.key_hash}")
+    assert get(account, batch_id).status_code == 401
     counts = ended(heir, batch_id)["request_counts"]
     assert counts == {"total": 30, "completed": 30, "failed": 0}
 
@@ -156,14 +156,14 @@ def test_a_batch_goes_on_though_its_key_was_deleted(payers: Payers) -> None:
 # Cancelling and deleting
 
 
-def test_a_batch_that_is_cancelled_keeps_what_is_finished(payers: Payers) -> None:
-    payer = payers.new("1")
-    batch_id = submit(payer, *chats(200), model=SLOW)["id"]
-    completed(payer, batch_id)
-    reply = cancel(payer, batch_id)
+def test_a_batch_that_is_cancelled_keeps_what_is_finished(accounts: Accounts) -> None:
+    account = accounts.create("1")
+    batch_id = submit(account, *chats(200), model=SLOW)["id"]
+    completed(account, batch_id)
+    reply = cancel(account, batch_id)
     assert reply.status_code == 200
     assert reply.json()["status"] in {"cancelling", "cancelled"}
-    batch = ended(payer, batch_id)
+    batch = ended(account, batch_id)
     counts = batch["request_counts"]
     assert batch["status"] == "cancelled"
     assert 0 < counts["completed"] < 200
@@ -173,27 +173,29 @@ def test_a_batch_that_is_cancelled_keeps_what_is_finished(payers: Payers) -> Non
 
 
 def test_a_batch_that_has_ended_cannot_be_cancelled(
-    owner: Payer, three: list[dict[str, Any]]
+    owner: AccountClient, three: list[dict[str, Any]]
 ) -> None:
     for batch in three:
         assert cancel(owner, batch["id"]).status_code == 409
 
 
-def test_a_batch_can_be_deleted_once_it_has_ended(server: ServerProcess, payers: Payers) -> None:
-    payer = payers.new("1")
-    batch_id = submit(payer, *chats(60), model=SLOW)["id"]
-    assert delete(payer, batch_id).status_code == 409
-    cancel(payer, batch_id)
-    ended(payer, batch_id)
-    assert delete(payer, batch_id).status_code == 200
-    assert get(payer, batch_id).status_code == 410
-    assert delete(payer, batch_id).status_code == 404
-    assert listed(payer) == []
+def test_a_batch_can_be_deleted_once_it_has_ended(
+    server: ServerProcess, accounts: Accounts
+) -> None:
+    account = accounts.create("1")
+    batch_id = submit(account, *chats(60), model=SLOW)["id"]
+    assert delete(account, batch_id).status_code == 409
+    cancel(account, batch_id)
+    ended(account, batch_id)
+    assert delete(account, batch_id).status_code == 200
+    assert get(account, batch_id).status_code == 410
+    assert delete(account, batch_id).status_code == 404
+    assert listed(account) == []
     assert not list((server.data_dir / "blobs/batches" / batch_id).rglob("*.zst"))
 
 
-def delete(payer: Payer, batch_id: str) -> httpx2.Response:
-    return payer.http.delete(f"/batches/{batch_id}", headers=payer.headers)
+def delete(account: AccountClient, batch_id: str) -> httpx2.Response:
+    return account.http.delete(f"/batches/{batch_id}", headers=account.headers)
 
 
 # Whose they are
@@ -201,14 +203,14 @@ def delete(payer: Payer, batch_id: str) -> httpx2.Response:
 
 @pytest.mark.parametrize("place", ["another account", "another workspace"])
 def test_a_batch_of_another_workspace_is_not_there(
-    payers: Payers, owner: Payer, three: list[dict[str, Any]], place: str
+    accounts: Accounts, owner: AccountClient, three: list[dict[str, Any]], place: str
 ) -> None:
     if place == "another account":
-        stranger = payers.new("1")
+        stranger = accounts.create("1")
     else:
         fields = {"name": place, "slug": "another", "account_id": owner.account_id}
-        space = payers.manage("POST", "/workspaces", **fields)["data"]["id"]
-        stranger = payers.another_key(owner.account_id, workspace_id=space)
+        space = accounts.manage("POST", "/workspaces", **fields)["data"]["id"]
+        stranger = accounts.another_key(owner.account_id, workspace_id=space)
     batch_id = three[0]["id"]
     replies = [ask(stranger, batch_id) for ask in (get, results, cancel, delete)]
     assert [reply.status_code for reply in replies] == [404, 404, 404, 404]
@@ -221,7 +223,9 @@ def test_a_batch_of_another_workspace_is_not_there(
 # Lists
 
 
-def test_a_list_is_newest_first_without_results(owner: Payer, three: list[dict[str, Any]]) -> None:
+def test_a_list_is_newest_first_without_results(
+    owner: AccountClient, three: list[dict[str, Any]]
+) -> None:
     page = owner.http.get("/batches", headers=owner.headers).json()
     ids = [batch["id"] for batch in reversed(three)]
     assert [batch["id"] for batch in page["data"]] == ids
@@ -230,7 +234,7 @@ def test_a_list_is_newest_first_without_results(owner: Payer, three: list[dict[s
 
 
 def test_a_list_goes_on_after_a_page_and_ends_with_an_empty_one(
-    owner: Payer, three: list[dict[str, Any]]
+    owner: AccountClient, three: list[dict[str, Any]]
 ) -> None:
     done, failed, cancelled = (batch["id"] for batch in three)
     assert listed(owner, limit=2) == [cancelled, failed]
@@ -238,7 +242,9 @@ def test_a_list_goes_on_after_a_page_and_ends_with_an_empty_one(
     assert listed(owner, after=done) == []
 
 
-def test_a_list_is_filtered_by_status_and_time(owner: Payer, three: list[dict[str, Any]]) -> None:
+def test_a_list_is_filtered_by_status_and_time(
+    owner: AccountClient, three: list[dict[str, Any]]
+) -> None:
     done, failed, cancelled = (batch["id"] for batch in three)
     assert listed(owner, status="completed") == [done]
     assert listed(owner, status=["failed", "cancelled"]) == [cancelled, failed]
@@ -259,7 +265,7 @@ def test_a_list_is_filtered_by_status_and_time(owner: Payer, three: list[dict[st
     ],
 )
 def test_a_list_that_cannot_be_is_a_400_that_names_the_field(
-    owner: Payer, query: dict[str, Any], says: str
+    owner: AccountClient, query: dict[str, Any], says: str
 ) -> None:
     reply = owner.http.get("/batches", params=query, headers=owner.headers)
     assert reply.status_code == 400
@@ -270,44 +276,44 @@ def test_a_list_that_cannot_be_is_a_400_that_names_the_field(
 
 
 def test_what_a_batch_may_cost_is_kept_from_other_requests_until_it_has_ended(
-    payers: Payers,
+    accounts: Accounts,
 ) -> None:
-    payer = payers.new("1")
+    account = accounts.create("1")
     limit = {"max_tokens": 100}
-    assert payer.ask("acme/dear", **limit).status_code == 200
-    batch_id = submit(payer, *chats(9, **limit), model="acme/dear-and-slow")["id"]
-    refused = payer.ask("acme/dear", **limit)
+    assert account.ask("acme/dear", **limit).status_code == 200
+    batch_id = submit(account, *chats(9, **limit), model="acme/dear-and-slow")["id"]
+    refused = account.ask("acme/dear", **limit)
     assert refused.status_code == 402
     assert "batches have reserved" in refused.json()["error"]["message"]
-    ended(payer, batch_id)
-    assert payer.ask("acme/dear", **limit).status_code == 200
+    ended(account, batch_id)
+    assert account.ask("acme/dear", **limit).status_code == 200
 
 
-def test_what_a_batch_may_cost_is_kept_from_other_batches_of_its_key(payers: Payers) -> None:
-    payer = payers.new("10", limit="1")
+def test_what_a_batch_may_cost_is_kept_from_other_batches_of_its_key(accounts: Accounts) -> None:
+    account = accounts.create("10", limit="1")
     batch = {"model": "acme/dear-and-slow"}
-    batch_id = submit(payer, *chats(9, max_tokens=100), **batch)["id"]
+    batch_id = submit(account, *chats(9, max_tokens=100), **batch)["id"]
     with pytest.raises(AssertionError, match="service_key_limit"):
-        submit(payer, chat(max_tokens=200), **batch)
-    ended(payer, batch_id)
-    submit(payer, chat(max_tokens=200), **batch)
+        submit(account, chat(max_tokens=200), **batch)
+    ended(account, batch_id)
+    submit(account, chat(max_tokens=200), **batch)
 
 
-def test_a_batch_costs_what_its_requests_cost(payers: Payers) -> None:
-    payer = payers.new("100")
-    batch = ended(payer, submit(payer, *chats(20), model="acme/dear")["id"])
+def test_a_batch_costs_what_its_requests_cost(accounts: Accounts) -> None:
+    account = accounts.create("100")
+    batch = ended(account, submit(account, *chats(20), model="acme/dear")["id"])
     assert batch["usage"]["cost"] == pytest.approx(20 * 2 * 0.001, rel=1e-9)
-    assert payer.get("/key")["usage"] == batch["usage"]["cost"]
+    assert account.get("/key")["usage"] == batch["usage"]["cost"]
 
 
-def test_results_that_are_not_paid_are_withheld_until_there_are_credits(payers: Payers) -> None:
-    payer = payers.new("1.2")
-    batch_id = submit(payer, chat("a " * 1_500), model="acme/dear")["id"]
-    reply = until(lambda: (found := get(payer, batch_id)).status_code == 402 and found)
+def test_results_that_are_not_paid_are_withheld_until_there_are_credits(accounts: Accounts) -> None:
+    account = accounts.create("1.2")
+    batch_id = submit(account, chat("a " * 1_500), model="acme/dear")["id"]
+    reply = until(lambda: (found := get(account, batch_id)).status_code == 402 and found)
     batch = reply.json()
     assert (batch["status"], batch["results"]) == ("completed", None)
     assert set(batch["error"]) == {"code", "message"}
-    withheld = results(payer, batch_id)
+    withheld = results(account, batch_id)
     assert (withheld.status_code, withheld.json()) == (402, batch)
-    payers.add(payer.account_id, "1")
-    assert len(shown(payer, batch_id)["results"]) == 1
+    accounts.add_credits(account.account_id, "1")
+    assert len(existing(account, batch_id)["results"]) == 1

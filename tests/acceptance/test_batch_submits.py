@@ -11,16 +11,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.acceptance.batching import (
+from tests.acceptance.batch_requests import (
+    assert_nothing_kept,
+    batch_body,
+    batch_folders,
     cancel,
     chat,
     chats,
     ended,
-    envelope,
     errors_of,
-    folders,
     listed,
-    nothing_kept,
     send,
     submit,
     texts_of,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from tests.acceptance.payers import Payer, Payers
+    from tests.acceptance.accounts import AccountClient, Accounts
 
 LARGEST, MOST_ITEMS = 4_000_000, 32_000
 DEEP = b"[" * 2_000 + b"]" * 2_000
@@ -72,9 +72,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 
 
 @pytest.fixture(scope="module")
-def nobody_special(payers: Payers) -> Payer:
+def nobody_special(accounts: Accounts) -> AccountClient:
     """Whose submits are all refused."""
-    return payers.new("10")
+    return accounts.create("10")
 
 
 def error_of(reply: httpx2.Response, status: int) -> dict[str, Any]:
@@ -129,32 +129,36 @@ def document(items: list[bytes]) -> bytes:
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else None,
 )
 def test_what_is_no_batch_is_refused_with_what_is_wrong(
-    server: ServerProcess, nobody_special: Payer, fields: dict[str, Any], status: int, says: str
+    server: ServerProcess,
+    nobody_special: AccountClient,
+    fields: dict[str, Any],
+    status: int,
+    says: str,
 ) -> None:
-    with nothing_kept(server, nobody_special):
-        reply = send(nobody_special, envelope(chat()) | fields)
+    with assert_nothing_kept(server, nobody_special):
+        reply = send(nobody_special, batch_body(chat()) | fields)
     assert says in text_of(reply, status)
 
 
 @pytest.mark.parametrize("missing", ["endpoint", "model", "requests"])
-def test_a_field_that_is_missing_is_named(nobody_special: Payer, missing: str) -> None:
-    content = envelope(chat())
+def test_a_field_that_is_missing_is_named(nobody_special: AccountClient, missing: str) -> None:
+    content = batch_body(chat())
     del content[missing]
     assert missing in text_of(send(nobody_special, content), 400)
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
-def test_the_requests_may_stand_anywhere(payers: Payers, *, first: bool) -> None:
-    payer = payers.new("1")
-    content = envelope(chat())
+def test_the_requests_may_stand_anywhere(accounts: Accounts, *, first: bool) -> None:
+    account = accounts.create("1")
+    content = batch_body(chat())
     requests = {"requests": content.pop("requests")}
-    reply = send(payer, requests | content if first else content | requests)
-    assert texts_of(ended(payer, reply.json()["id"])) == {"c-0": "one two three"}
+    reply = send(account, requests | content if first else content | requests)
+    assert texts_of(ended(account, reply.json()["id"])) == {"c-0": "one two three"}
 
 
-def test_the_batch_variant_is_the_model_itself(payers: Payers) -> None:
-    payer = payers.new("1")
-    batch = ended(payer, submit(payer, chat(), model="simulated/echo:batch")["id"])
+def test_the_batch_variant_is_the_model_itself(accounts: Accounts) -> None:
+    account = accounts.create("1")
+    batch = ended(account, submit(account, chat(), model="simulated/echo:batch")["id"])
     assert (batch["model"], batch["status"]) == ("simulated/echo:batch", "completed")
 
 
@@ -163,9 +167,9 @@ def test_the_batch_variant_is_the_model_itself(payers: Payers) -> None:
     [{"only": ["other"]}, {"order": ["other"]}, {"ignore": ["simulated"]}],
     ids=lambda wish: next(iter(wish)),
 )
-def test_who_is_named_runs_the_batch(payers: Payers, wish: dict[str, list[str]]) -> None:
-    payer = payers.new("1")
-    batch = ended(payer, submit(payer, chat(), model="acme/two", provider=wish)["id"])
+def test_who_is_named_runs_the_batch(accounts: Accounts, wish: dict[str, list[str]]) -> None:
+    account = accounts.create("1")
+    batch = ended(account, submit(account, chat(), model="acme/two", provider=wish)["id"])
     (item,) = batch["results"]
     assert batch["provider"] == item["response"]["body"]["provider"]
     assert batch["provider"] != "Simulated"
@@ -174,8 +178,8 @@ def test_who_is_named_runs_the_batch(payers: Payers, wish: dict[str, list[str]])
 # What costs a single item
 
 
-def test_a_request_that_cannot_be_run_costs_itself_alone(payers: Payers) -> None:
-    payer = payers.new("1")
+def test_a_request_that_cannot_be_run_costs_itself_alone(accounts: Accounts) -> None:
+    account = accounts.create("1")
     bodies = [
         chat(),
         chat(model="simulated/echo"),
@@ -184,7 +188,7 @@ def test_a_request_that_cannot_be_run_costs_itself_alone(payers: Payers) -> None
         {"messages": "none"},
         chat(provider={"only": ["nobody"]}),
     ]
-    batch = ended(payer, submit(payer, *bodies)["id"])
+    batch = ended(account, submit(account, *bodies)["id"])
     assert batch["status"] == "completed"
     assert batch["request_counts"] == {"total": 6, "completed": 2, "failed": 4}
     errors = errors_of(batch)
@@ -193,18 +197,20 @@ def test_a_request_that_cannot_be_run_costs_itself_alone(payers: Payers) -> None
     assert "No provider" in errors["c-5"]["message"]
 
 
-def test_a_request_that_is_nested_as_deeply_as_is_taken_costs_itself_alone(payers: Payers) -> None:
-    payer = payers.new("1")
+def test_a_request_that_is_nested_as_deeply_as_is_taken_costs_itself_alone(
+    accounts: Accounts,
+) -> None:
+    account = accounts.create("1")
     deep = b'{"custom_id":"deep","body":{"messages":%b}}' % (b"[" * 980 + b"]" * 980)
     good = b'{"custom_id":"good","body":%b}' % json.dumps(chat()).encode()
-    batch = ended(payer, send(payer, document([deep, good])).json()["id"])
+    batch = ended(account, send(account, document([deep, good])).json()["id"])
     assert set(errors_of(batch)) == {"deep"}
     assert set(texts_of(batch)) == {"good"}
 
 
-def test_a_batch_of_which_nothing_can_be_run_fails_as_a_whole(payers: Payers) -> None:
-    payer = payers.new("1")
-    batch = ended(payer, submit(payer, chat(stream=True), chat(stream=True))["id"])
+def test_a_batch_of_which_nothing_can_be_run_fails_as_a_whole(accounts: Accounts) -> None:
+    account = accounts.create("1")
+    batch = ended(account, submit(account, chat(stream=True), chat(stream=True))["id"])
     assert (batch["status"], batch["results"]) == ("failed", None)
     assert "requests[0]: stream: " in batch["error"]["message"]
     assert batch["request_counts"] == {"total": 2, "completed": 0, "failed": 2}
@@ -227,29 +233,29 @@ def test_a_batch_of_which_nothing_can_be_run_fails_as_a_whole(payers: Payers) ->
     ids=["empty", "word", "array", "cut", "deep", "utf-8", "more"],
 )
 def test_what_is_no_json_is_a_400_that_says_where(
-    server: ServerProcess, nobody_special: Payer, content: bytes, says: str
+    server: ServerProcess, nobody_special: AccountClient, content: bytes, says: str
 ) -> None:
-    with nothing_kept(server, nobody_special):
+    with assert_nothing_kept(server, nobody_special):
         reply = send(nobody_special, content)
     assert says in text_of(reply, 400)
 
 
 def test_invalid_utf_8_far_into_a_batch_is_a_400_that_names_the_item(
-    server: ServerProcess, nobody_special: Payer
+    server: ServerProcess, nobody_special: AccountClient
 ) -> None:
     items = lines(31_500, size=40)
     items[31_000] = items[31_000].replace(b"x", b"\xff", 1)
-    with nothing_kept(server, nobody_special):
+    with assert_nothing_kept(server, nobody_special):
         reply = send(nobody_special, document(items))
     assert "requests[31000]: not valid UTF-8" in text_of(reply, 400)
 
 
 def test_an_id_that_stands_twice_in_different_chunks_is_a_422(
-    server: ServerProcess, nobody_special: Payer
+    server: ServerProcess, nobody_special: AccountClient
 ) -> None:
     items = lines(20_000, size=40)
     items[19_999] = items[3]
-    with nothing_kept(server, nobody_special):
+    with assert_nothing_kept(server, nobody_special):
         reply = send(nobody_special, document(items))
     assert "requests[19999].custom_id: duplicate 'c-3'" in text_of(reply, 422)
 
@@ -258,29 +264,31 @@ def test_an_id_that_stands_twice_in_different_chunks_is_a_422(
 
 
 def test_one_request_more_than_allowed_is_a_422(
-    server: ServerProcess, nobody_special: Payer
+    server: ServerProcess, nobody_special: AccountClient
 ) -> None:
-    with nothing_kept(server, nobody_special):
+    with assert_nothing_kept(server, nobody_special):
         reply = send(nobody_special, document(lines(MOST_ITEMS + 1)))
     assert f"more than {MOST_ITEMS}" in text_of(reply, 422)
 
 
-def test_a_body_of_the_largest_size_is_a_batch_and_one_byte_more_is_a_413(payers: Payers) -> None:
-    payer = payers.new("1")
+def test_a_body_of_the_largest_size_is_a_batch_and_one_byte_more_is_a_413(
+    accounts: Accounts,
+) -> None:
+    account = accounts.create("1")
     small = document(lines(1))
     largest = small[:-1] + b" " * (LARGEST - len(small)) + b"}"
-    assert send(payer, largest).status_code == 202
-    assert f"larger than {LARGEST} bytes" in text_of(send(payer, largest + b" "), 413)
+    assert send(account, largest).status_code == 202
+    assert f"larger than {LARGEST} bytes" in text_of(send(account, largest + b" "), 413)
 
 
-def test_a_request_may_be_as_large_as_outside_of_a_batch(payers: Payers) -> None:
-    assert send(payers.new("1000"), document(lines(1, size=1_499_000))).status_code == 202
+def test_a_request_may_be_as_large_as_outside_of_a_batch(accounts: Accounts) -> None:
+    assert send(accounts.create("1000"), document(lines(1, size=1_499_000))).status_code == 202
 
 
 def test_a_request_that_is_too_large_is_a_413_that_names_it(
-    server: ServerProcess, nobody_special: Payer
+    server: ServerProcess, nobody_special: AccountClient
 ) -> None:
-    with nothing_kept(server, nobody_special):
+    with assert_nothing_kept(server, nobody_special):
         reply = send(nobody_special, document([*lines(2), *lines(1, size=1_500_001)]))
     assert "requests[2].body" in text_of(reply, 413)
 
@@ -291,11 +299,11 @@ def test_a_request_that_is_too_large_is_a_413_that_names_it(
 class Upload:
     """A submit whose bytes a test sends one by one."""
 
-    def __init__(self, server: ServerProcess, payer: Payer, *head: bytes) -> None:
+    def __init__(self, server: ServerProcess, account: AccountClient, *head: bytes) -> None:
         address = urlsplit(server.origin)
         self.connection = socket.create_connection((address.hostname, address.port), timeout=20)
         first = b"POST /v1/batches HTTP/1.1\r\nhost: x\r\nauthorization: Bearer "
-        fields = b"\r\n".join((first + payer.key.encode(), *head))
+        fields = b"\r\n".join((first + account.key.encode(), *head))
         self.connection.sendall(fields + b"\r\n\r\n")
 
     def reply(self) -> tuple[int, dict[str, Any]]:
@@ -309,19 +317,19 @@ class Upload:
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(
-    server: ServerProcess, nobody_special: Payer
+    server: ServerProcess, nobody_special: AccountClient
 ) -> None:
     content = document(lines(20_000, size=100))
-    with nothing_kept(server, nobody_special):
-        before = folders(server)
+    with assert_nothing_kept(server, nobody_special):
+        before = batch_folders(server)
         upload = Upload(server, nobody_special, b"content-length: %d" % (len(content) + 1))
         upload.connection.sendall(content)
-        until(lambda: folders(server) - before)
+        until(lambda: batch_folders(server) - before)
         upload.connection.close()
 
 
 def test_a_declared_length_that_is_too_large_is_refused_before_the_body_is_sent(
-    server: ServerProcess, nobody_special: Payer
+    server: ServerProcess, nobody_special: AccountClient
 ) -> None:
     upload = Upload(server, nobody_special, b"content-length: %d" % (LARGEST + 1))
     status, told = upload.reply()
@@ -329,11 +337,11 @@ def test_a_declared_length_that_is_too_large_is_refused_before_the_body_is_sent(
 
 
 def test_a_body_that_is_too_large_is_refused_while_it_is_sent(
-    server: ServerProcess, nobody_special: Payer
+    server: ServerProcess, nobody_special: AccountClient
 ) -> None:
     content = document(lines(30_000, size=110))
     assert len(content) > LARGEST
-    with nothing_kept(server, nobody_special):
+    with assert_nothing_kept(server, nobody_special):
         upload = Upload(server, nobody_special, b"transfer-encoding: chunked")
         with suppress(OSError):  # it may refuse and close while we are still sending
             upload.connection.sendall(b"%x\r\n" % len(content) + content)
@@ -344,32 +352,34 @@ def test_a_body_that_is_too_large_is_refused_while_it_is_sent(
 # Who may not
 
 
-def test_a_management_key_submits_nothing(server: ServerProcess, nobody_special: Payer) -> None:
+def test_a_management_key_submits_nothing(
+    server: ServerProcess, nobody_special: AccountClient
+) -> None:
     manager = {"Authorization": f"Bearer {server.management_key}"}
-    assert "management key" in text_of(send(nobody_special, envelope(chat()), manager), 403)
+    assert "management key" in text_of(send(nobody_special, batch_body(chat()), manager), 403)
 
 
-def test_a_regional_hostname_takes_no_batches(nobody_special: Payer) -> None:
-    reply = send(nobody_special, envelope(chat()), {"Host": "eu.tollhouse.example"})
+def test_a_regional_hostname_takes_no_batches(nobody_special: AccountClient) -> None:
+    reply = send(nobody_special, batch_body(chat()), {"Host": "eu.tollhouse.example"})
     assert set(error_of(reply, 403)) == {"code", "message"}
 
 
-def test_what_a_policy_blocks_is_a_403(server: ServerProcess, payers: Payers) -> None:
-    payer = payers.new("1")
-    path = f"/keys/{payer.key_hash}/policy?account_id={payer.account_id}"
-    payers.manage("PUT", path, blocked_models=["simulated/*"])
-    with nothing_kept(server, payer):
-        error_of(send(payer, envelope(chat())), 403)
+def test_what_a_policy_blocks_is_a_403(server: ServerProcess, accounts: Accounts) -> None:
+    account = accounts.create("1")
+    path = f"/keys/{account.key_hash}/policy?account_id={account.account_id}"
+    accounts.manage("PUT", path, blocked_models=["simulated/*"])
+    with assert_nothing_kept(server, account):
+        error_of(send(account, batch_body(chat())), 403)
 
 
 # Limits
 
 
-def test_more_batches_than_an_hour_allows_are_a_429_with_the_window(payers: Payers) -> None:
-    payer = payers.new("1")
+def test_more_batches_than_an_hour_allows_are_a_429_with_the_window(accounts: Accounts) -> None:
+    account = accounts.create("1")
     for _ in range(4):
-        ended(payer, submit(payer, chat())["id"])
-    reply = send(payer, envelope(chat()))
+        ended(account, submit(account, chat())["id"])
+    reply = send(account, batch_body(chat()))
     error = error_of(reply, 429)
     assert error["metadata"]["error_type"] == "rate_limit_exceeded"
     assert "batches-per-hour (4)" in error["message"]
@@ -378,38 +388,38 @@ def test_more_batches_than_an_hour_allows_are_a_429_with_the_window(payers: Paye
     assert int(reply.headers["x-ratelimit-reset"]) > 0
 
 
-def test_more_open_batches_than_allowed_are_a_429_until_one_has_ended(payers: Payers) -> None:
-    payer = payers.new("1")
-    opened = [submit(payer, *chats(40), model="simulated/slow")["id"] for _ in range(2)]
-    reply = send(payer, envelope(chat()))
+def test_more_open_batches_than_allowed_are_a_429_until_one_has_ended(accounts: Accounts) -> None:
+    account = accounts.create("1")
+    opened = [submit(account, *chats(40), model="simulated/slow")["id"] for _ in range(2)]
+    reply = send(account, batch_body(chat()))
     assert "open-batches (2)" in text_of(reply, 429)
     assert reply.headers["x-ratelimit-limit"] == "2"
     for batch_id in opened:
-        cancel(payer, batch_id)
-        ended(payer, batch_id)
-    submit(payer, chat())
+        cancel(account, batch_id)
+        ended(account, batch_id)
+    submit(account, chat())
 
 
 # Credits
 
 
 def test_a_batch_that_may_cost_more_than_the_balance_is_a_402(
-    server: ServerProcess, payers: Payers
+    server: ServerProcess, accounts: Accounts
 ) -> None:
-    payer = payers.new("1")
-    with nothing_kept(server, payer):
-        reply = send(payer, envelope(*chats(3, max_tokens=400), model="acme/dear"))
+    account = accounts.create("1")
+    with assert_nothing_kept(server, account):
+        reply = send(account, batch_body(*chats(3, max_tokens=400), model="acme/dear"))
     metadata = error_of(reply, 402)["metadata"]
     assert metadata["limit_source"] == "service_credits"
     assert metadata["remedy_hint"]
 
 
 def test_a_batch_that_may_cost_more_than_the_key_s_limit_is_a_402(
-    server: ServerProcess, payers: Payers
+    server: ServerProcess, accounts: Accounts
 ) -> None:
-    payer = payers.new("100", limit="1")
-    with nothing_kept(server, payer):
-        reply = send(payer, envelope(*chats(3, max_tokens=400), model="acme/dear"))
+    account = accounts.create("100", limit="1")
+    with assert_nothing_kept(server, account):
+        reply = send(account, batch_body(*chats(3, max_tokens=400), model="acme/dear"))
     metadata = error_of(reply, 402)["metadata"]
     assert metadata["limit_source"] == "service_key_limit"
     assert metadata["remedy_hint"]
@@ -418,35 +428,35 @@ def test_a_batch_that_may_cost_more_than_the_key_s_limit_is_a_402(
 # Idempotency
 
 
-def test_the_same_key_and_body_is_the_first_answer_and_no_second_batch(payers: Payers) -> None:
-    payer = payers.new("1")
+def test_the_same_key_and_body_is_the_first_answer_and_no_second_batch(accounts: Accounts) -> None:
+    account = accounts.create("1")
     key = {"Idempotency-Key": "once"}
-    first = send(payer, envelope(chat()), key)
-    ended(payer, first.json()["id"])
-    again = send(payer, envelope(chat()), key)
+    first = send(account, batch_body(chat()), key)
+    ended(account, first.json()["id"])
+    again = send(account, batch_body(chat()), key)
     assert (again.status_code, again.json()) == (202, first.json())
-    assert listed(payer) == [first.json()["id"]]
+    assert listed(account) == [first.json()["id"]]
 
 
-def test_the_same_key_with_another_body_is_a_409(payers: Payers) -> None:
-    payer = payers.new("1")
+def test_the_same_key_with_another_body_is_a_409(accounts: Accounts) -> None:
+    account = accounts.create("1")
     key = {"Idempotency-Key": "once"}
-    first = send(payer, envelope(chat()), key).json()
-    assert "idempotency key" in text_of(send(payer, envelope(chat("else")), key), 409)
-    assert listed(payer) == [first["id"]]
+    first = send(account, batch_body(chat()), key).json()
+    assert "idempotency key" in text_of(send(account, batch_body(chat("else")), key), 409)
+    assert listed(account) == [first["id"]]
 
 
-def test_the_same_submit_several_times_at_once_is_one_batch(payers: Payers) -> None:
-    payer = payers.new("1")
+def test_the_same_submit_several_times_at_once_is_one_batch(accounts: Accounts) -> None:
+    account = accounts.create("1")
     key = {"Idempotency-Key": "once"}
     with ThreadPoolExecutor(4) as senders:
-        replies = list(senders.map(lambda _: send(payer, envelope(chat()), key), range(4)))
+        replies = list(senders.map(lambda _: send(account, batch_body(chat()), key), range(4)))
     assert {reply.status_code for reply in replies} == {202}
     (batch_id,) = {reply.json()["id"] for reply in replies}
-    assert listed(payer) == [batch_id]
+    assert listed(account) == [batch_id]
 
 
-def test_an_idempotency_key_is_its_workspace_s_own(payers: Payers) -> None:
+def test_an_idempotency_key_is_its_workspace_s_own(accounts: Accounts) -> None:
     key = {"Idempotency-Key": "once"}
-    replies = [send(payers.new("1"), envelope(chat()), key) for _ in range(2)]
+    replies = [send(accounts.create("1"), batch_body(chat()), key) for _ in range(2)]
     assert len({reply.json()["id"] for reply in replies}) == 2

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from tests.acceptance.canaries import PLANTED, PROVIDER_KEY, Scanner, new_canary
-from tests.canary_watch import leaks_below, watch_answers
+from tests.canary_watch import leaks_in, watch_answers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ def test_a_run_that_leaks_is_told_where() -> None:
         with closing(sqlite3.connect(folder / "kept.db")) as connection, connection:
             connection.execute("CREATE TABLE kept (value TEXT)")
             connection.execute("INSERT INTO kept VALUES (?)", (PLANTED[49],))
-        assert leaks_below(folder) == [
+        assert leaks_in(folder) == [
             "kept.db (kept.db)",
             "kept.db (kept.db, a cell)",
             "test_one/server.log (server.log)",
@@ -39,7 +39,7 @@ def test_a_run_that_leaks_is_told_where() -> None:
 def test_a_run_that_leaks_a_value_or_a_providers_key_is_seen(key: str) -> None:
     with TemporaryDirectory() as name:
         (Path(name) / "server.log").write_text(f"Authorization: Bearer {key}")
-        assert leaks_below(Path(name)) == ["server.log (server.log)"]
+        assert leaks_in(Path(name)) == ["server.log (server.log)"]
 
 
 KEY = new_canary(1, "proof of the watch")

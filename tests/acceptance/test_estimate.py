@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.payers import LONG, SAID, Payer, Payers, body
+from tests.acceptance.accounts import LONG_TEXT, QUESTIONS, AccountClient, Accounts, body
 from tests.acceptance.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
@@ -54,13 +54,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
         yield running
 
 
-def estimated(payer: Payer, model: str, form: str = CHAT, **fields: Any) -> dict[str, Any]:
+def estimated(
+    account: AccountClient, model: str, form: str = CHAT, **fields: Any
+) -> dict[str, Any]:
     """Return the estimate of a short question."""
-    return estimate_of(payer, form, body(form, model, **fields))
+    return estimate_of(account, form, body(form, model, **fields))
 
 
-def estimate_of(payer: Payer, form: str, content: dict[str, Any]) -> dict[str, Any]:
-    reply = payer.post("/estimate", {"endpoint": f"/v1{form}", "body": content})
+def estimate_of(account: AccountClient, form: str, content: dict[str, Any]) -> dict[str, Any]:
+    reply = account.post("/estimate", {"endpoint": f"/v1{form}", "body": content})
     assert reply.status_code == 200, reply.text
     return reply.json()["data"]
 
@@ -84,17 +86,17 @@ def left_out(estimate: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("limit", [None, 1_000], ids=["open ended", "limited"])
-def test_the_hold_is_what_the_request_then_holds(payers: Payers, limit: int | None) -> None:
-    payer = payers.new("20", limit="5")
+def test_the_hold_is_what_the_request_then_holds(accounts: Accounts, limit: int | None) -> None:
+    account = accounts.create("20", limit="5")
     given = {} if limit is None else {"max_tokens": limit}
-    said = [{"role": "user", "content": LONG}]
+    said = [{"role": "user", "content": LONG_TEXT}]
     content = {"model": "simulated/slow", "messages": said, "stream": True, **given}
-    before = estimate_of(payer, CHAT, content)
+    before = estimate_of(account, CHAT, content)
     assert before["hold"]["credits"] > 0
     assert before["hold"]["open_ended"] is (limit is None)
     assert before["refusal"] is None
-    with payer.asking(**given):
-        during = limits(estimate_of(payer, CHAT, content))
+    with account.slow_request(**given):
+        during = limits(estimate_of(account, CHAT, content))
     holds = {"in_flight_budget": "credits", "credits": "balance", "key_limit": "key_limit"}
     for name, held in holds.items():
         assert limits(before)[f"service_{name}"]["held"] == 0
@@ -102,64 +104,66 @@ def test_the_hold_is_what_the_request_then_holds(payers: Payers, limit: int | No
 
 
 @pytest.mark.parametrize("limit", [None, 30], ids=["open ended", "limited"])
-@pytest.mark.parametrize("form", SAID)
+@pytest.mark.parametrize("form", QUESTIONS)
 @pytest.mark.parametrize("model", TEXT_MODELS)
 def test_a_request_costs_no_more_than_the_estimate(
-    payers: Payers, form: str, model: str, limit: int | None
+    accounts: Accounts, form: str, model: str, limit: int | None
 ) -> None:
-    payer = payers.new("10")
+    account = accounts.create("10")
     content = body(form, f"simulated/{model}", limit or (2_000 if form == "/messages" else None))
-    estimate = estimate_of(payer, form, content)
-    reply = payer.post(form, content)
+    estimate = estimate_of(account, form, content)
+    reply = account.post(form, content)
     assert reply.status_code == 200, reply.text
-    cost = payer.get("/generation", id=reply.headers["x-generation-id"])["total_cost"]
+    cost = account.get("/generation", id=reply.headers["x-generation-id"])["total_cost"]
     [endpoint] = estimate["endpoints"]
     assert cost <= endpoint["cost_estimate"]
     assert (cost > 0) is (model != "echo:free")
 
 
-def test_embeddings_cost_no_more_than_the_estimate(payers: Payers) -> None:
-    payer, content = payers.new("10"), {"model": "simulated/embedding", "input": "one two"}
-    estimate = estimate_of(payer, "/embeddings", content)
-    reply = payer.post("/embeddings", content)
-    cost = payer.get("/generation", id=reply.headers["x-generation-id"])["total_cost"]
+def test_embeddings_cost_no_more_than_the_estimate(accounts: Accounts) -> None:
+    account, content = accounts.create("10"), {"model": "simulated/embedding", "input": "one two"}
+    estimate = estimate_of(account, "/embeddings", content)
+    reply = account.post("/embeddings", content)
+    cost = account.get("/generation", id=reply.headers["x-generation-id"])["total_cost"]
     assert 0 < cost <= estimate["endpoints"][0]["cost_estimate"]
     assert estimate["tokens"]["output"] == 0
 
 
-def test_a_fee_is_in_the_cost_and_not_in_the_hold(payers: Payers) -> None:
-    estimate = estimated(payers.new("10"), "acme/many", provider={"only": ["keeper"]}, max_tokens=9)
+def test_a_fee_is_in_the_cost_and_not_in_the_hold(accounts: Accounts) -> None:
+    estimate = estimated(
+        accounts.create("10"), "acme/many", provider={"only": ["keeper"]}, max_tokens=9
+    )
     [dear] = [each for each in estimate["endpoints"] if each["provider_model"] == "echo"]
     assert dear["cost_estimate"] > 1
     assert dear["pricing"]["request"] == "1"
     assert 0 < estimate["hold"]["credits"] < 0.01
 
 
-def test_without_a_limit_of_output_the_models_own_counts(payers: Payers) -> None:
-    estimate = estimated(payers.new("10"), "acme/many")
+def test_without_a_limit_of_output_the_models_own_counts(accounts: Accounts) -> None:
+    estimate = estimated(accounts.create("10"), "acme/many")
     assert estimate["tokens"]["output"] is None
     assert {each["output_tokens"] for each in estimate["endpoints"]} == {100}
-    [echo] = estimated(payers.new("10"), ECHO)["endpoints"]
+    [echo] = estimated(accounts.create("10"), ECHO)["endpoints"]
     assert echo["output_tokens"] == 131_072
 
 
-def test_images_are_counted(payers: Payers) -> None:
+def test_images_are_counted(accounts: Accounts) -> None:
     image = {"type": "image_url", "image_url": {"url": "https://acme.example/a.png"}}
     said = [{"role": "user", "content": [image, {"type": "text", "text": "What is it?"}]}]
-    assert estimated(payers.new("10"), ECHO, messages=said)["tokens"]["images"] == 1
+    assert estimated(accounts.create("10"), ECHO, messages=said)["tokens"]["images"] == 1
 
 
 @pytest.mark.parametrize("way", ["402", "429", "403"])
-def test_the_refusal_is_the_one_that_the_request_gets(payers: Payers, way: str) -> None:
-    payer = payers.new("1")
+def test_the_refusal_is_the_one_that_the_request_gets(accounts: Accounts, way: str) -> None:
+    account = accounts.create("1")
     model, fields = ECHO, {"max_tokens": 1_000_000} if way == "402" else {}
     if way == "429":
         model = "acme/beside:free"
-        assert payer.ask(model).status_code == 200
+        assert account.ask(model).status_code == 200
     if way == "403":
-        set_policy(payers, payer, blocked_models=["simulated/*"])
-    told = estimated(payer, model, **fields)["refusal"]
-    reply = payer.ask(model, **fields)
+        set_policy(accounts, account, blocked_models=["simulated/*"])
+    told = estimated(account, model, **fields)["refusal"]
+    reply = account.ask(model, **fields)
     assert told["status"] == reply.status_code == int(way)
     shown = reply.json()["error"]
     assert told["message"].split(" Wait")[0] == shown["message"].split(" Wait")[0]
@@ -167,14 +171,14 @@ def test_the_refusal_is_the_one_that_the_request_gets(payers: Payers, way: str) 
     assert told["metadata"].get("reason") == shown["metadata"].get("reason")
 
 
-def test_every_limit_has_a_verdict(payers: Payers) -> None:
-    poor = limits(estimated(payers.new(limit="0.001"), ECHO, max_tokens=1_000))
+def test_every_limit_has_a_verdict(accounts: Accounts) -> None:
+    poor = limits(estimated(accounts.create(limit="0.001"), ECHO, max_tokens=1_000))
     assert {name: each["fits"] for name, each in poor.items()} == {
         "service_key_limit": False,
         "service_credits": False,
         "service_in_flight_budget": False,
     }
-    free = limits(estimated(payers.new(), FREE))
+    free = limits(estimated(accounts.create(), FREE))
     assert {name: each["fits"] for name, each in free.items()} == {
         "free-models-per-min": True,
         "free-models-per-day": True,
@@ -184,31 +188,31 @@ def test_every_limit_has_a_verdict(payers: Payers) -> None:
     assert free["free-models-per-day"]["resets_at"].endswith("T00:00:00.000Z")
 
 
-def test_what_the_balance_cannot_cover_does_not_fit_and_is_refused(payers: Payers) -> None:
-    payer = payers.new("4", kind="purchase")
-    told = estimated(payer, "acme/dear", max_tokens=100_000)
+def test_what_the_balance_cannot_cover_does_not_fit_and_is_refused(accounts: Accounts) -> None:
+    account = accounts.create("4", kind="purchase")
+    told = estimated(account, "acme/dear", max_tokens=100_000)
     assert limits(told)["service_credits"]["fits"] is False
     assert told["refusal"]["status"] == 402
     assert told["refusal"]["metadata"]["reason"] == "weight_exceeds_credits"
-    assert payer.ask("acme/dear", max_tokens=100_000).status_code == 402
+    assert account.ask("acme/dear", max_tokens=100_000).status_code == 402
 
 
-def test_a_request_that_will_be_limited_says_how_much(payers: Payers) -> None:
-    payer = payers.new("100", limit="0.05")
-    told = estimated(payer, "acme/dear")
-    reply = payer.ask("acme/dear")
+def test_a_request_that_will_be_limited_says_how_much(accounts: Accounts) -> None:
+    account = accounts.create("100", limit="0.05")
+    told = estimated(account, "acme/dear")
+    reply = account.ask("acme/dear")
     assert told["max_tokens"] == int(reply.headers["x-max-tokens"])
     assert told["endpoints"][0]["output_tokens"] == told["max_tokens"]
     assert told["endpoints"][0]["cost_estimate"] <= 0.05
-    assert estimated(payers.new("100"), ECHO)["max_tokens"] is None
+    assert estimated(accounts.create("100"), ECHO)["max_tokens"] is None
 
 
 # Who would be asked
 
 
-def test_each_endpoint_is_tried_or_has_its_reason(payers: Payers) -> None:
-    payer = payers.new("10")
-    plain = estimated(payer, "acme/many")
+def test_each_endpoint_is_tried_or_has_its_reason(accounts: Accounts) -> None:
+    account = accounts.create("10")
+    plain = estimated(account, "acme/many")
     assert sorted(order(plain)) == ["keeper:echo", "keeper:overloaded", "simulated:echo"]
     assert left_out(plain) == {"simulated:embedding": "not_spoken"}
 
@@ -228,34 +232,34 @@ def test_each_endpoint_is_tried_or_has_its_reason(payers: Payers) -> None:
     ],
 )
 def test_what_the_request_says_of_providers_is_a_reason(
-    payers: Payers, provider: dict[str, Any], reason: str, out: set[str]
+    accounts: Accounts, provider: dict[str, Any], reason: str, out: set[str]
 ) -> None:
-    told = left_out(estimated(payers.new("10"), "acme/many", provider=provider))
+    told = left_out(estimated(accounts.create("10"), "acme/many", provider=provider))
     assert told == {"simulated:embedding": "not_spoken"} | dict.fromkeys(out, reason)
 
 
-def test_where_nobody_may_serve_it_the_refusal_says_so(payers: Payers) -> None:
-    told = estimated(payers.new("10"), "acme/many", provider={"zdr": True})
+def test_where_nobody_may_serve_it_the_refusal_says_so(accounts: Accounts) -> None:
+    told = estimated(accounts.create("10"), "acme/many", provider={"zdr": True})
     assert (told["endpoints"], told["hold"], told["limits"]) == ([], None, [])
     assert told["refusal"]["status"] == 503
 
 
-def test_without_fallbacks_the_others_are_left_out(payers: Payers) -> None:
+def test_without_fallbacks_the_others_are_left_out(accounts: Accounts) -> None:
     wanted = {"allow_fallbacks": False, "order": ["simulated"]}
-    told = estimated(payers.new("10"), "acme/many", provider=wanted)
+    told = estimated(accounts.create("10"), "acme/many", provider=wanted)
     assert order(told) == ["simulated:echo"]
     assert left_out(told)["keeper:echo"] == "allow_fallbacks"
 
 
-def set_policy(payers: Payers, payer: Payer, **policy: Any) -> None:
-    path = f"/keys/{payer.key_hash}/policy?account_id={payer.account_id}"
-    payers.manage("PUT", path, **policy)
+def set_policy(accounts: Accounts, account: AccountClient, **policy: Any) -> None:
+    path = f"/keys/{account.key_hash}/policy?account_id={account.account_id}"
+    accounts.manage("PUT", path, **policy)
 
 
-def test_what_a_policy_blocks_has_its_sentence(payers: Payers) -> None:
-    payer = payers.new("10")
-    set_policy(payers, payer, blocked_providers=["keeper"])
-    told = estimated(payer, "acme/many")
+def test_what_a_policy_blocks_has_its_sentence(accounts: Accounts) -> None:
+    account = accounts.create("10")
+    set_policy(accounts, account, blocked_providers=["keeper"])
+    told = estimated(account, "acme/many")
     assert order(told) == ["simulated:echo"]
     blocked = [each for each in told["left_out"] if each["reason"] == "policy"]
     assert [each["details"] for each in blocked] == [
@@ -263,27 +267,27 @@ def test_what_a_policy_blocks_has_its_sentence(payers: Payers) -> None:
     ] * 2
 
 
-def test_a_pattern_of_a_policy_is_looked_for(payers: Payers) -> None:
-    payer = payers.new("10")
-    set_policy(payers, payer, patterns=["one two"])
-    told = estimated(payer, ECHO)
+def test_a_pattern_of_a_policy_is_looked_for(accounts: Accounts) -> None:
+    account = accounts.create("10")
+    set_policy(accounts, account, patterns=["one two"])
+    told = estimated(account, ECHO)
     assert told["refusal"]["status"] == 403
     assert told["refusal"]["metadata"]["patterns"] == ["one two"]
 
 
-def test_an_endpoint_that_failed_of_late_is_flagged_and_last(payers: Payers) -> None:
-    payer = payers.new("10")
-    assert order(estimated(payer, "acme/tired")) == ["keeper:limited", "simulated:echo"]
-    assert payer.ask("acme/tired", max_tokens=5).status_code == 200
-    told = estimated(payer, "acme/tired")
+def test_an_endpoint_that_failed_of_late_is_flagged_and_last(accounts: Accounts) -> None:
+    account = accounts.create("10")
+    assert order(estimated(account, "acme/tired")) == ["keeper:limited", "simulated:echo"]
+    assert account.ask("acme/tired", max_tokens=5).status_code == 200
+    told = estimated(account, "acme/tired")
     assert order(told) == ["simulated:echo", "keeper:limited"]
     assert [each["cooling_down"] for each in told["endpoints"]] == [False, True]
 
 
-def test_a_free_model_without_room_leaves_the_paid_one(payers: Payers) -> None:
-    payer = payers.new("10")
-    assert payer.ask("acme/beside:free").status_code == 200
-    told = estimated(payer, "acme/beside:free", models=[ECHO], max_tokens=5)
+def test_a_free_model_without_room_leaves_the_paid_one(accounts: Accounts) -> None:
+    account = accounts.create("10")
+    assert account.ask("acme/beside:free").status_code == 200
+    told = estimated(account, "acme/beside:free", models=[ECHO], max_tokens=5)
     assert [each["model"] for each in told["endpoints"]] == [ECHO]
     assert [each["reason"] for each in told["left_out"]] == ["free_limits"]
     assert told["refusal"] is None
@@ -292,21 +296,25 @@ def test_a_free_model_without_room_leaves_the_paid_one(payers: Payers) -> None:
 # What it does not do
 
 
-def test_a_thousand_estimates_change_nothing(payers: Payers, server: ServerProcess) -> None:
-    payer = payers.new("10", limit="5")
+def test_a_thousand_estimates_change_nothing(accounts: Accounts, server: ServerProcess) -> None:
+    account = accounts.create("10", limit="5")
 
     def counters() -> object:
-        metrics = httpx2.get(f"{server.origin}/metrics", headers=payer.headers).text
+        metrics = httpx2.get(f"{server.origin}/metrics", headers=account.headers).text
         told = [
             line
             for line in metrics.splitlines()
             if line.startswith("tollhouse_generations") and not line.startswith("#")
         ]
-        return payer.get("/key"), told, [estimated(payer, each)["limits"] for each in (ECHO, FREE)]
+        return (
+            account.get("/key"),
+            told,
+            [estimated(account, each)["limits"] for each in (ECHO, FREE)],
+        )
 
     before = counters()
     for number in range(1_000):
-        estimated(payer, (ECHO, FREE)[number % 2])
+        estimated(account, (ECHO, FREE)[number % 2])
     assert counters() == before
 
 
@@ -317,26 +325,26 @@ def test_a_thousand_estimates_change_nothing(payers: Payers, server: ServerProce
     "endpoint",
     ["chat/completions", "/chat/completions", "v1/chat/completions", "/api/v1/chat/completions"],
 )
-def test_an_endpoint_goes_with_and_without_the_version(payers: Payers, endpoint: str) -> None:
-    reply = payers.new("1").post("/estimate", {"endpoint": endpoint, "body": body(CHAT, ECHO)})
+def test_an_endpoint_goes_with_and_without_the_version(accounts: Accounts, endpoint: str) -> None:
+    reply = accounts.create("1").post("/estimate", {"endpoint": endpoint, "body": body(CHAT, ECHO)})
     assert reply.status_code == 200
 
 
 @pytest.mark.parametrize(
     "endpoint", ["", "/v1", "/v1/models", "messages/count_tokens", "/estimate"]
 )
-def test_another_endpoint_is_a_400_that_lists_them(payers: Payers, endpoint: str) -> None:
-    reply = payers.new("1").post("/estimate", {"endpoint": endpoint, "body": body(CHAT, ECHO)})
+def test_another_endpoint_is_a_400_that_lists_them(accounts: Accounts, endpoint: str) -> None:
+    reply = accounts.create("1").post("/estimate", {"endpoint": endpoint, "body": body(CHAT, ECHO)})
     assert reply.status_code == 400
     assert "/v1/chat/completions" in reply.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("form", SAID)
+@pytest.mark.parametrize("form", QUESTIONS)
 def test_a_body_that_is_not_of_its_format_is_a_400_in_the_common_envelope(
-    payers: Payers, form: str
+    accounts: Accounts, form: str
 ) -> None:
     asked = {"endpoint": form, "body": {"model": ECHO, "messages": 5, "input": 5, "prompt": {}}}
-    reply = payers.new("1").post("/estimate", asked)
+    reply = accounts.create("1").post("/estimate", asked)
     assert reply.status_code == reply.json()["error"]["code"] == 400
 
 
@@ -351,16 +359,16 @@ def test_a_body_that_is_not_of_its_format_is_a_400_in_the_common_envelope(
     ],
 )
 def test_what_is_wrong_around_the_body_is_named(
-    payers: Payers, asked: dict[str, Any], word: str
+    accounts: Accounts, asked: dict[str, Any], word: str
 ) -> None:
-    reply = payers.new("1").post("/estimate", asked)
+    reply = accounts.create("1").post("/estimate", asked)
     assert reply.status_code == 400
     assert word in reply.json()["error"]["message"]
 
 
-def test_an_unknown_model_is_a_404(payers: Payers) -> None:
+def test_an_unknown_model_is_a_404(accounts: Accounts) -> None:
     asked = {"endpoint": CHAT, "body": body(CHAT, "acme/none")}
-    assert payers.new("1").post("/estimate", asked).status_code == 404
+    assert accounts.create("1").post("/estimate", asked).status_code == 404
 
 
 def test_a_management_key_is_refused(server: ServerProcess) -> None:

@@ -11,8 +11,12 @@ import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.upstream_process import start_upstream
-from tests.unit.inference.formats.messages.legal_messages import checked as checked_messages
-from tests.unit.inference.formats.responses.legal_responses import checked as checked_response
+from tests.unit.inference.formats.messages.messages_stream_checks import (
+    check_stream as checked_messages,
+)
+from tests.unit.inference.formats.responses.responses_stream_checks import (
+    check_stream as checked_response,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator

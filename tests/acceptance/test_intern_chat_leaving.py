@@ -16,16 +16,16 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from tests.acceptance.heard_server import start_heard_server
-from tests.acceptance.intern_rooms import sandboxed
-from tests.acceptance.intern_talks import Talk
+from tests.acceptance.checked_server import start_checked_server
+from tests.acceptance.intern_client import sandbox_processes
+from tests.acceptance.intern_conversation import Conversation
 from tests.chat_grammar import check_stream
-from tests.integration.interns.sessions.talk import Events, check_whole, parsed
+from tests.integration.interns.sessions.session_client import Events, assert_complete, parse_events
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from tests.acceptance.intern_rooms import Rooms
+    from tests.acceptance.intern_client import InternClient
     from tests.acceptance.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
@@ -36,13 +36,13 @@ COMMAND = "sleep 4711 & sleep 4712"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
-    with start_heard_server(tmp_path_factory.mktemp("i")) as server:
+    with start_checked_server(tmp_path_factory.mktemp("i")) as server:
         yield server
 
 
 @pytest.fixture
-def intern(rooms: Rooms) -> str:
-    return rooms.run()
+def intern(interns: InternClient) -> str:
+    return interns.run()
 
 
 def prompt(text: str) -> dict[str, Any]:
@@ -50,13 +50,13 @@ def prompt(text: str) -> dict[str, Any]:
     return {"stream": True, "session_id": SESSION, "messages": messages}
 
 
-def wire(rooms: Rooms, intern: str, body: bytes, sent: int) -> socket.socket:
+def wire(interns: InternClient, intern: str, body: bytes, sent: int) -> socket.socket:
     """Send the beginning of a request on a connection of its own."""
-    url = urlsplit(f"{rooms.server.base_url}/interns/{intern}/chat/completions")
+    url = urlsplit(f"{interns.server.base_url}/interns/{intern}/chat/completions")
     assert url.hostname is not None
     connection = socket.create_connection((url.hostname, url.port or 80), SECONDS)
     head = (
-        f"POST {url.path} HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: Bearer {rooms.key}\r\n"
+        f"POST {url.path} HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: Bearer {interns.key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     connection.sendall(head.encode() + body[:sent])
@@ -64,10 +64,12 @@ def wire(rooms: Rooms, intern: str, body: bytes, sent: int) -> socket.socket:
 
 
 @contextmanager
-def streaming(rooms: Rooms, intern: str, body: dict[str, Any]) -> Generator[Iterator[bytes]]:
+def streaming(
+    interns: InternClient, intern: str, body: dict[str, Any]
+) -> Generator[Iterator[bytes]]:
     """Yield what streams; leaving the block is leaving the chat."""
-    url = f"{rooms.server.base_url}/interns/{intern}/chat/completions"
-    headers = {"Authorization": f"Bearer {rooms.key}"}
+    url = f"{interns.server.base_url}/interns/{intern}/chat/completions"
+    headers = {"Authorization": f"Bearer {interns.key}"}
     with httpx2.stream("POST", url, headers=headers, json=body, timeout=SECONDS) as reply:
         assert reply.status_code == 200, reply.read()
         yield reply.iter_bytes()
@@ -80,95 +82,97 @@ def until_seen(pieces: Iterator[bytes], mark: bytes) -> bytes:
     return heard
 
 
-def commands(rooms: Rooms) -> set[str]:
+def commands(interns: InternClient) -> set[str]:
     """Return which of the commands run."""
-    running = sandboxed(rooms.server.data_dir).values()
+    running = sandbox_processes(interns.server.data_dir).values()
     return {each.strip() for each in running if each.startswith("sleep 47")}
 
 
-def until_run(rooms: Rooms, wanted: set[str]) -> None:
+def until_run(interns: InternClient, wanted: set[str]) -> None:
     ends = time.monotonic() + SECONDS
-    while (found := commands(rooms)) != wanted:
+    while (found := commands(interns)) != wanted:
         assert time.monotonic() < ends, found
         time.sleep(0.02)
 
 
-def events(rooms: Rooms, intern: str) -> Events:
+def events(interns: InternClient, intern: str) -> Events:
     """Return what the session's log tells; nothing where there is no session."""
-    reply = rooms.daemon(intern, "GET", f"/sessions/{SESSION}/events?follow=false")
-    return Events() if reply.status_code == 404 else parsed(reply.text)
+    reply = interns.daemon(intern, "GET", f"/sessions/{SESSION}/events?follow=false")
+    return Events() if reply.status_code == 404 else parse_events(reply.text)
 
 
-def ending(rooms: Rooms, intern: str) -> dict[str, Any]:
+def ending(interns: InternClient, intern: str) -> dict[str, Any]:
     """Wait for the end of the session's only run, and return it."""
     ends = time.monotonic() + SECONDS
-    while not (found := events(rooms, intern)).of("run.ended"):
+    while not (found := events(interns, intern)).of("run.ended"):
         assert time.monotonic() < ends, found
         time.sleep(0.05)
-    check_whole(found)
+    assert_complete(found)
     [end] = found.of("run.ended")
     return end
 
 
-def test_who_leaves_amid_the_body_has_begun_nothing(rooms: Rooms, intern: str) -> None:
+def test_who_leaves_amid_the_body_has_begun_nothing(interns: InternClient, intern: str) -> None:
     body = json.dumps(prompt("run: echo begun > begun")).encode()
-    with wire(rooms, intern, body, len(body) // 2):
+    with wire(interns, intern, body, len(body) // 2):
         pass
-    talk = Talk(rooms, intern)
-    assert talk.say("say: I am free.").content == "I am free.\n"
-    assert events(rooms, intern) == []
-    assert rooms.output("ada", "ls") == ""
+    talk = Conversation(interns, intern)
+    assert talk.send("say: I am free.").content == "I am free.\n"
+    assert events(interns, intern) == []
+    assert interns.script_output("ada", "ls") == ""
 
 
-def test_who_leaves_while_a_command_runs_ends_it(rooms: Rooms, intern: str) -> None:
-    with streaming(rooms, intern, prompt(f"run: {COMMAND}")) as pieces:
+def test_who_leaves_while_a_command_runs_ends_it(interns: InternClient, intern: str) -> None:
+    with streaming(interns, intern, prompt(f"run: {COMMAND}")) as pieces:
         until_seen(pieces, b'"reasoning":"$ ')
-        until_run(rooms, {"sleep 4711", "sleep 4712"})
-    until_run(rooms, set())
-    ended = ending(rooms, intern)
+        until_run(interns, {"sleep 4711", "sleep 4712"})
+    until_run(interns, set())
+    ended = ending(interns, intern)
     assert (ended["outcome"], ended["error"]["reason"]) == ("cancelled", "client_closed_request")
-    assert Talk(rooms, intern, session_id=SESSION).say("say: on").content == "on\n"
+    assert Conversation(interns, intern, session_id=SESSION).send("say: on").content == "on\n"
 
 
-def test_who_leaves_an_answering_request_ends_the_command_too(rooms: Rooms, intern: str) -> None:
-    talk = Talk(rooms, intern, approval_mode="manual", session_id=SESSION)
-    asked = talk.say(f"run with network: {COMMAND}")
+def test_who_leaves_an_answering_request_ends_the_command_too(
+    interns: InternClient, intern: str
+) -> None:
+    talk = Conversation(interns, intern, approval_mode="manual", session_id=SESSION)
+    asked = talk.send(f"run with network: {COMMAND}")
     assert asked.call is not None
     answer = {"role": "tool", "tool_call_id": asked.call["id"], "content": "allow_once"}
-    with streaming(rooms, intern, {**prompt(""), "messages": [answer]}):
-        until_run(rooms, {"sleep 4711", "sleep 4712"})
-    until_run(rooms, set())
-    assert ending(rooms, intern)["error"]["reason"] == "client_closed_request"
+    with streaming(interns, intern, {**prompt(""), "messages": [answer]}):
+        until_run(interns, {"sleep 4711", "sleep 4712"})
+    until_run(interns, set())
+    assert ending(interns, intern)["error"]["reason"] == "client_closed_request"
 
 
-def test_who_leaves_during_a_steer_leaves_the_run_alone(rooms: Rooms, intern: str) -> None:
-    with streaming(rooms, intern, prompt("run: sleep 1\nrun: echo went on > done")) as pieces:
+def test_who_leaves_during_a_steer_leaves_the_run_alone(interns: InternClient, intern: str) -> None:
+    with streaming(interns, intern, prompt("run: sleep 1\nrun: echo went on > done")) as pieces:
         heard = until_seen(pieces, b'"reasoning":"$ ')
         steer = json.dumps(prompt("And then?")).encode()
-        with wire(rooms, intern, steer, len(steer)):
+        with wire(interns, intern, steer, len(steer)):
             pass
         told = check_stream(heard + b"".join(pieces))
     assert told.finish == "stop"
-    assert rooms.output("ada", "cat done") == "went on\n"
-    assert ending(rooms, intern)["outcome"] == "completed"
+    assert interns.script_output("ada", "cat done") == "went on\n"
+    assert ending(interns, intern)["outcome"] == "completed"
 
 
 def test_who_leaves_between_the_question_and_the_end_may_answer_it(
-    rooms: Rooms, intern: str
+    interns: InternClient, intern: str
 ) -> None:
     body = json.dumps(prompt("ask: Which one? (red | blue)")).encode()
     heard = b""
-    with wire(rooms, intern, body, len(body)) as connection:
+    with wire(interns, intern, body, len(body)) as connection:
         while not heard.endswith(b'"tool_calls":[{'):
             byte = connection.recv(1)
             assert byte, heard
             heard += byte
-    [question] = events(rooms, intern).of("question")
+    [question] = events(interns, intern).of("question")
     answer = {
         "role": "tool",
         "tool_call_id": question["interaction"],
         "content": json.dumps({"action": "accept", "content": {"answer": "blue"}}),
     }
-    with streaming(rooms, intern, {**prompt(""), "messages": [answer]}) as pieces:
+    with streaming(interns, intern, {**prompt(""), "messages": [answer]}) as pieces:
         told = check_stream(b"".join(pieces))
     assert (told.finish, "blue" in told.content) == ("stop", True)

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.canaries import PLANTED, Scanner
+from tests.acceptance.checked_server import start_checked_server
 from tests.acceptance.egress_hosts import BOUND
-from tests.acceptance.heard_server import start_heard_server
-from tests.acceptance.intern_rooms import Rooms, is_bubblewrap, memory_of, sandboxed
-from tests.acceptance.intern_talks import Talk
-from tests.integration.interns.sessions.model_server import call, says, serving
+from tests.acceptance.intern_client import InternClient, is_bubblewrap, memory_of, sandbox_processes
+from tests.acceptance.intern_conversation import Conversation
+from tests.integration.interns.sessions.model_server import call, run_model, says
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.acceptance.egress_hosts import Hosts
-    from tests.integration.interns.sessions.model_server import Model
+    from tests.acceptance.egress_hosts import EgressHosts
+    from tests.integration.interns.sessions.model_server import FakeModel
 
 pytestmark = pytest.mark.sandbox
 VALUE = PLANTED[49]
@@ -48,17 +48,19 @@ models:
 """
 
 
-class Used:
+class UsedSecret:
     """An intern whose agent has sent a secret with each tool that can, and what is seen of it."""
 
-    def __init__(self, rooms: Rooms, hosts: Hosts, model: Model) -> None:
-        self.rooms = rooms
+    def __init__(self, interns: InternClient, hosts: EgressHosts, model: FakeModel) -> None:
+        self.interns = interns
         self.hosts = hosts
         self.model = model
-        rooms.ask("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
-        intern = rooms.make()
-        assert rooms.ask("PATCH", f"/interns/{intern}", {"model": "recorder/model"}).is_success
-        self.intern = rooms.run()
+        interns.request("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
+        intern = interns.create()
+        assert interns.request(
+            "PATCH", f"/interns/{intern}", {"model": "recorder/model"}
+        ).is_success
+        self.intern = interns.run()
         url = hosts.url(BOUND)
         headers = {"Authorization": f"Bearer {NAME.decode()}"}
         curl = f"curl -sS -D /tmp/head -H '{HEADER}' {url} | tee answer.json"
@@ -67,39 +69,39 @@ class Used:
             says(call("shell", command=curl, network=True)),
             says("Done."),
         ]
-        self.talk = Talk(rooms, self.intern)
-        assert self.talk.say("Use the token.").finish == "stop"
+        self.talk = Conversation(interns, self.intern)
+        assert self.talk.send("Use the token.").finish == "stop"
         self.memory = {
             command: b"\0".join(memory_of(pid))
-            for pid, command in sandboxed(rooms.server.data_dir).items()
+            for pid, command in sandbox_processes(interns.server.data_dir).items()
             if not is_bubblewrap(command)
         }
 
     def inside(self, script: str) -> bytes:
         """Return what a shell of the intern prints, as root of nothing."""
-        done = self.rooms.script("ada", script)
+        done = self.interns.run_script("ada", script)
         return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
-def used(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[Used]:
-    with serving() as model:
+def used(tmp_path_factory: pytest.TempPathFactory, hosts: EgressHosts) -> Generator[UsedSecret]:
+    with run_model() as model:
         config = hosts.config(PROVIDER.format(url=model.url))
-        with start_heard_server(tmp_path_factory.mktemp("i"), config=config) as server:
-            rooms = Rooms(server)
-            yield Used(rooms, hosts, model)
-            rooms.clear()
+        with start_checked_server(tmp_path_factory.mktemp("i"), config=config) as server:
+            interns = InternClient(server)
+            yield UsedSecret(interns, hosts, model)
+            interns.delete_all()
 
 
 def leaks(content: bytes) -> set[tuple[str, str]]:
     return Scanner([VALUE]).in_bytes("there", content)
 
 
-def test_the_host_gets_the_value_from_each_tool(used: Used) -> None:
+def test_the_host_gets_the_value_from_each_tool(used: UsedSecret) -> None:
     assert used.hosts.authorizations(BOUND) == [f"Bearer {VALUE}"] * 2
 
 
-def test_no_prompt_that_reaches_the_model_has_it(used: Used) -> None:
+def test_no_prompt_that_reaches_the_model_has_it(used: UsedSecret) -> None:
     prompts = json.dumps(used.model.requests).encode()
     assert len(used.model.requests) == 3
     results = [each for each in used.model.messages() if each["role"] == "tool"]
@@ -107,12 +109,12 @@ def test_no_prompt_that_reaches_the_model_has_it(used: Used) -> None:
     assert leaks(prompts) == set()
 
 
-def test_the_model_is_told_of_the_secret_and_its_host(used: Used) -> None:
+def test_the_model_is_told_of_the_secret_and_its_host(used: UsedSecret) -> None:
     told = str(used.model.requests[0]["messages"])
     assert f"- {NAME.decode()} for {BOUND}" in told
 
 
-def test_the_intern_can_read_what_is_its_own_and_nothing_else(used: Used) -> None:
+def test_the_intern_can_read_what_is_its_own_and_nothing_else(used: UsedSecret) -> None:
     own = f"/interns/{used.intern}"
     paths = {
         "/key": 200,
@@ -131,14 +133,14 @@ def test_the_intern_can_read_what_is_its_own_and_nothing_else(used: Used) -> Non
     assert b"what is an intern's own" in deleting
 
 
-def test_nothing_that_the_chat_tells_has_it(used: Used) -> None:
-    assert b"api.bound.example" in used.talk.heard
-    assert leaks(used.talk.heard) == set()
+def test_nothing_that_the_chat_tells_has_it(used: UsedSecret) -> None:
+    assert b"api.bound.example" in used.talk.received
+    assert leaks(used.talk.received) == set()
 
 
-def test_the_event_log_does_not_have_it(used: Used) -> None:
+def test_the_event_log_does_not_have_it(used: UsedSecret) -> None:
     path = f"/sessions/{used.talk.session}/events?follow=false"
-    told = used.rooms.daemon(used.intern, "GET", path).content
+    told = used.interns.daemon(used.intern, "GET", path).content
     assert b"run.ended" in told
     assert leaks(told) == set()
     database = used.inside("find .intern -type f -exec cat {} +")
@@ -146,7 +148,7 @@ def test_the_event_log_does_not_have_it(used: Used) -> None:
     assert leaks(database) == set()
 
 
-def test_no_file_that_the_intern_can_write_has_it(used: Used) -> None:
+def test_no_file_that_the_intern_can_write_has_it(used: UsedSecret) -> None:
     # -xdev: the interpreter is mounted there where it lies below /tmp outside, too.
     writable = "find /workspace /tmp /dev/shm -xdev -type f"
     assert b"/tmp/head" in used.inside(writable)
@@ -156,7 +158,7 @@ def test_no_file_that_the_intern_can_write_has_it(used: Used) -> None:
     assert leaks(files) == set()
 
 
-def test_no_environment_has_it(used: Used) -> None:
+def test_no_environment_has_it(used: UsedSecret) -> None:
     environment = used.inside("env; cat /proc/[0-9]*/environ")
     assert b"http_proxy" in environment.lower()
     assert leaks(environment) == set()
@@ -164,7 +166,7 @@ def test_no_environment_has_it(used: Used) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into a sandbox's processes")
 @pytest.mark.parametrize("program", ["interns.daemon", "interns.agent"])
-def test_the_memory_of_daemon_and_agent_does_not_have_it(used: Used, program: str) -> None:
+def test_the_memory_of_daemon_and_agent_does_not_have_it(used: UsedSecret, program: str) -> None:
     [memory] = [found for command, found in used.memory.items() if program in command]
     assert NAME.strip(b"{}") in memory
     assert leaks(memory) == set()

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.acceptance.heard_server import start_heard_server
-from tests.acceptance.intern_rooms import Rooms
-from tests.acceptance.intern_talks import Talk
+from tests.acceptance.checked_server import start_checked_server
+from tests.acceptance.intern_client import InternClient
+from tests.acceptance.intern_conversation import Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.acceptance.payers import Payer, Payers
+    from tests.acceptance.accounts import AccountClient, Accounts
     from tests.acceptance.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
@@ -26,16 +26,16 @@ REQUESTS_A_TURN = 2
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
-    with start_heard_server(tmp_path_factory.mktemp("i")) as server:
+    with start_checked_server(tmp_path_factory.mktemp("i")) as server:
         yield server
 
 
-class Spent(NamedTuple):
+class SpentChat(NamedTuple):
     """A chat of some turns, each a command and a report, with an intern that somebody had run."""
 
-    rooms: Rooms
+    interns: InternClient
     intern: str
-    payer: Payer
+    account: AccountClient
     """The key that had it run; the chat was another one's."""
     usages: list[dict[str, Any]]
     """What the chat has told, turn by turn."""
@@ -45,39 +45,39 @@ class Spent(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def spent(server: ServerProcess, payers: Payers) -> Generator[Spent]:
-    payer = payers.another_key(server.announced["account_id"])
-    intern = Rooms(server, payer.key).run()
-    rooms = Rooms(server)
-    talk = Talk(rooms, intern)
-    usages = [talk.say("run: true").usage for _ in range(TURNS)]
-    yield Spent(rooms, intern, payer, [usage for usage in usages if usage is not None])
-    rooms.clear()
+def spent(server: ServerProcess, accounts: Accounts) -> Generator[SpentChat]:
+    account = accounts.another_key(server.announced["account_id"])
+    intern = InternClient(server, account.key).run()
+    interns = InternClient(server)
+    talk = Conversation(interns, intern)
+    usages = [talk.send("run: true").usage for _ in range(TURNS)]
+    yield SpentChat(interns, intern, account, [usage for usage in usages if usage is not None])
+    interns.delete_all()
 
 
-def test_each_turn_tells_what_it_cost(spent: Spent) -> None:
+def test_each_turn_tells_what_it_cost(spent: SpentChat) -> None:
     assert [usage["cost"] > 0 for usage in spent.usages] == [True] * TURNS
 
 
-def test_the_key_that_had_it_run_answers_for_it(spent: Spent) -> None:
-    assert spent.payer.get("/key")["usage"] == pytest.approx(spent.total("cost"))
+def test_the_key_that_had_it_run_answers_for_it(spent: SpentChat) -> None:
+    assert spent.account.get("/key")["usage"] == pytest.approx(spent.total("cost"))
 
 
-def test_the_key_that_talks_to_it_pays_nothing(spent: Spent) -> None:
-    told = spent.rooms.ask("GET", "/key").json()["data"]
+def test_the_key_that_talks_to_it_pays_nothing(spent: SpentChat) -> None:
+    told = spent.interns.request("GET", "/key").json()["data"]
     assert told["usage"] == 0
 
 
-def test_managers_see_it_at_the_interns_key(spent: Spent, payers: Payers) -> None:
-    own = payers.key_of("ada")
+def test_managers_see_it_at_the_interns_key(spent: SpentChat, accounts: Accounts) -> None:
+    own = accounts.key_of("ada")
     assert (own["kind"], own["intern_id"]) == ("intern", spent.intern)
     assert own["usage"] == pytest.approx(spent.total("cost"))
-    assert payers.manage("GET", f"/keys/{own['hash']}")["data"]["usage"] == own["usage"]
+    assert accounts.manage("GET", f"/keys/{own['hash']}")["data"]["usage"] == own["usage"]
 
 
-def test_the_activity_has_its_requests(spent: Spent, payers: Payers) -> None:
-    query = f"api_key_hash={payers.key_of('ada')['hash']}&group_by=key"
-    rows = payers.manage("GET", f"/activity?{query}")["data"]
+def test_the_activity_has_its_requests(spent: SpentChat, accounts: Accounts) -> None:
+    query = f"api_key_hash={accounts.key_of('ada')['hash']}&group_by=key"
+    rows = accounts.manage("GET", f"/activity?{query}")["data"]
     assert {row["model"] for row in rows} == {"simulated/agent"}
     summed = {
         name: sum(row[name] for row in rows)
@@ -91,13 +91,15 @@ def test_the_activity_has_its_requests(spent: Spent, payers: Payers) -> None:
     }
 
 
-def test_a_limit_of_its_key_ends_a_run_with_a_clear_error(spent: Spent, payers: Payers) -> None:
-    own = payers.key_of("ada")
-    payers.manage("PATCH", f"/keys/{own['hash']}", limit=0)
-    turn = Talk(spent.rooms, spent.intern).say("run: true")
-    payers.manage("PATCH", f"/keys/{own['hash']}", limit=None)
+def test_a_limit_of_its_key_ends_a_run_with_a_clear_error(
+    spent: SpentChat, accounts: Accounts
+) -> None:
+    own = accounts.key_of("ada")
+    accounts.manage("PATCH", f"/keys/{own['hash']}", limit=0)
+    turn = Conversation(spent.interns, spent.intern).send("run: true")
+    accounts.manage("PATCH", f"/keys/{own['hash']}", limit=None)
     assert (turn.finish, turn.reason) == ("error", "turn_failed")
     assert turn.error is not None
     assert "limit" in turn.error["message"]
     assert turn.error["metadata"]["retryable"] is False
-    assert payers.key_of("ada")["usage"] == own["usage"]
+    assert accounts.key_of("ada")["usage"] == own["usage"]

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.heard_server import start_heard_server
-from tests.acceptance.intern_talks import Refused, Talk
+from tests.acceptance.checked_server import start_checked_server
+from tests.acceptance.intern_conversation import ChatRefused, Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.acceptance.intern_rooms import Rooms
+    from tests.acceptance.intern_client import InternClient
     from tests.acceptance.server_process import ServerProcess
-    from tests.chat_grammar import Told
+    from tests.chat_grammar import ParsedChat
 
 pytestmark = pytest.mark.sandbox
 ASK = "run with network: echo once >> done"
@@ -24,74 +24,74 @@ ASK = "run with network: echo once >> done"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
-    with start_heard_server(tmp_path_factory.mktemp("i")) as server:
+    with start_checked_server(tmp_path_factory.mktemp("i")) as server:
         yield server
 
 
-def done(rooms: Rooms) -> list[str]:
+def done(interns: InternClient) -> list[str]:
     """Return what the commands of the runs have noted."""
-    return rooms.output("ada", "cat done").split()
+    return interns.script_output("ada", "cat done").split()
 
 
-def test_of_two_prompts_at_once_one_runs(rooms: Rooms) -> None:
-    intern = rooms.run()
+def test_of_two_prompts_at_once_one_runs(interns: InternClient) -> None:
+    intern = interns.run()
     both = Barrier(2)
 
-    def ask(number: int) -> Told | Refused:
-        talk = Talk(rooms, intern)
+    def ask(number: int) -> ParsedChat | ChatRefused:
+        talk = Conversation(interns, intern)
         both.wait()
         try:
-            return talk.say(f"run: sleep 2; echo {number} >> done")
-        except Refused as refused:
+            return talk.send(f"run: sleep 2; echo {number} >> done")
+        except ChatRefused as refused:
             return refused
 
     with ThreadPoolExecutor(2) as threads:
         outcomes = list(threads.map(ask, range(2)))
-    [refused] = [each for each in outcomes if isinstance(each, Refused)]
+    [refused] = [each for each in outcomes if isinstance(each, ChatRefused)]
     [ran] = [number for number, each in enumerate(outcomes) if each is not refused]
     assert (refused.reply.status_code, refused.reason) == (409, "busy")
     assert int(refused.reply.headers["retry-after"]) > 0
-    assert done(rooms) == [str(ran)]
+    assert done(interns) == [str(ran)]
 
 
-def test_a_question_is_answered_once(rooms: Rooms) -> None:
-    talk = Talk(rooms, rooms.run(), approval_mode="manual")
-    asked = talk.say(ASK)
+def test_a_question_is_answered_once(interns: InternClient) -> None:
+    talk = Conversation(interns, interns.run(), approval_mode="manual")
+    asked = talk.send(ASK)
     assert talk.answer(asked, "allow_once").finish == "stop"
     assert refusal(talk, asked, "allow_once") == (409, "interaction_not_pending")
-    assert done(rooms) == ["once"]
+    assert done(interns) == ["once"]
 
 
-def test_a_repeated_answer_does_not_disturb_the_run_that_goes_on(rooms: Rooms) -> None:
-    talk = Talk(rooms, rooms.run(), approval_mode="manual")
-    asked = talk.say(f"{ASK}; sleep 1")
+def test_a_repeated_answer_does_not_disturb_the_run_that_goes_on(interns: InternClient) -> None:
+    talk = Conversation(interns, interns.run(), approval_mode="manual")
+    asked = talk.send(f"{ASK}; sleep 1")
     both = Barrier(2)
 
     def answer(_: int) -> Any:
         both.wait()
         try:
             return talk.answer(asked, "allow_once").finish
-        except Refused as refused:
+        except ChatRefused as refused:
             return refused.reason
 
     with ThreadPoolExecutor(2) as threads:
         outcomes = sorted(threads.map(answer, range(2)))
     assert outcomes in (["busy", "stop"], ["interaction_not_pending", "stop"])
-    assert done(rooms) == ["once"]
+    assert done(interns) == ["once"]
 
 
-def test_an_answer_to_a_run_that_has_ended_comes_too_late(rooms: Rooms) -> None:
-    intern = rooms.run()
-    talk = Talk(rooms, intern, approval_mode="manual")
-    asked = talk.say(ASK)
+def test_an_answer_to_a_run_that_has_ended_comes_too_late(interns: InternClient) -> None:
+    intern = interns.run()
+    talk = Conversation(interns, intern, approval_mode="manual")
+    asked = talk.send(ASK)
     path = f"/sessions/{talk.session}/runs/current"
-    assert rooms.daemon(intern, "DELETE", path).is_success
+    assert interns.daemon(intern, "DELETE", path).is_success
     assert refusal(talk, asked, "allow_once") == (409, "interaction_not_pending")
-    assert talk.say("run: echo next >> done").finish == "stop"
-    assert done(rooms) == ["next"]
+    assert talk.send("run: echo next >> done").finish == "stop"
+    assert done(interns) == ["next"]
 
 
-def refusal(talk: Talk, asked: Told, content: str) -> tuple[int, str]:
-    with pytest.raises(Refused) as refused:
+def refusal(talk: Conversation, asked: ParsedChat, content: str) -> tuple[int, str]:
+    with pytest.raises(ChatRefused) as refused:
         talk.answer(asked, content)
     return refused.value.reply.status_code, refused.value.reason

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.intern_rooms import Rooms, until_nothing_runs
+from tests.acceptance.intern_client import InternClient, until_nothing_runs
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.integration.postgresql_databases import PostgresqlDatabases, plain_url
 
@@ -42,31 +42,31 @@ def test_what_ran_on_a_server_that_is_gone_has_failed_and_can_be_deleted(
 ) -> None:
     folder = tmp_path_factory.mktemp("m")
     with started(folder / "a", database) as first:
-        here = Rooms(first)
+        here = InternClient(first)
         intern = here.run()
         with started(folder / "b", database) as second:
-            there = Rooms(second, first.api_key)
-            told = there.ask("GET", f"/interns/{intern}/daemon")
+            there = InternClient(second, first.api_key)
+            told = there.request("GET", f"/interns/{intern}/daemon")
             assert told.status_code == 409
             assert told.json()["error"]["metadata"]["reason"] == "intern_unreachable"
             there.suspend(intern)
-            assert there.ask("POST", f"/interns/{intern}/provision").status_code == 202
+            assert there.request("POST", f"/interns/{intern}/provision").status_code == 202
             there.until(intern, {"running"})
-            assert here.ask("GET", f"/interns/{intern}/daemon").status_code == 200
+            assert here.request("GET", f"/interns/{intern}/daemon").status_code == 200
             first.kill()
             until_nothing_runs(first.data_dir)
             failed = there.until(intern, {"failed"})
             assert failed is not None
             assert "does not answer" in failed["last_failure_message"]
-            again = there.ask("POST", f"/interns/{intern}/provision")
+            again = there.request("POST", f"/interns/{intern}/provision")
             assert again.status_code == 502
             assert again.json()["error"]["metadata"]["reason"] == "upstream_unavailable"
-            assert there.ask("DELETE", f"/interns/{intern}").status_code == 202
+            assert there.request("DELETE", f"/interns/{intern}").status_code == 202
             kept = there.until(intern, {"destroy_failed"})
             assert kept is not None
             assert "workspace_archive_failed" in kept["last_failure_message"]
             loss = {"acknowledge_workspace_loss": True}
-            assert there.ask("DELETE", f"/interns/{intern}", loss).status_code == 202
+            assert there.request("DELETE", f"/interns/{intern}", loss).status_code == 202
             there.until(intern, {None})
             with started(folder / "a", database) as back:
                 assert not (back.data_dir / "interns" / "files" / intern).exists()

@@ -76,7 +76,7 @@ REFUSALS = {401, 403, 404}
 
 
 @dataclass(frozen=True)
-class Things:
+class ResourceIds:
     """Names of what there is, by the parameter of a path; of batches and workspaces by its path."""
 
     names: Mapping[str, str]
@@ -104,23 +104,23 @@ class Caller:
         assert reply.is_success, reply.text
         return reply
 
-    def things(self, intern_id: str, names: Mapping[str, str]) -> Things:
+    def things(self, intern_id: str, names: Mapping[str, str]) -> ResourceIds:
         """Make something of each kind."""
         self.make(f"/vault/interns/{intern_id}/secrets/token", SECRET, "PUT")
         batch_id = self.make("/batches", BATCH).json()["id"]
         said = self.make("/chat/completions", WITHOUT_NAME["POST /chat/completions"])
         known = {"internId": intern_id, "name": "token", "batches": batch_id, **names}
-        return Things(known, said.headers["x-generation-id"])
+        return ResourceIds(known, said.headers["x-generation-id"])
 
 
 @dataclass(frozen=True)
-class House:
+class Deployment:
     """A server, and what belongs to others than an intern."""
 
     server: ServerProcess
     http: httpx2.Client
     person: Caller
-    theirs: Things
+    theirs: ResourceIds
 
     def intern(self, name: str) -> tuple[str, Caller]:
         """Make an intern, or find it; return its id, and what comes with a key of its own."""
@@ -131,7 +131,7 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Generator[Deployment]:
     with (
         start_server(tmp_path_factory.mktemp("reach")) as server,
         httpx2.Client(base_url=server.origin, timeout=30) as http,
@@ -149,25 +149,25 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
             "slug": "echo",
         }
         eve = person.make("/interns", {"name": "eve"}).json()["id"]
-        yield House(server, http, person, person.things(eve, names))
+        yield Deployment(server, http, person, person.things(eve, names))
 
 
 @pytest.fixture(scope="module")
-def operations(house: House) -> set[str]:
+def operations(deployment: Deployment) -> set[str]:
     """All routes below the version segment."""
-    paths = house.http.get("/openapi.json").json()["paths"]
+    paths = deployment.http.get("/openapi.json").json()["paths"]
     described = {f"{method.upper()} {path}" for path, at in paths.items() for method in at}
     return described | HIDDEN
 
 
-def test_every_other_route_is_closed(house: House, operations: set[str]) -> None:
-    _, own = house.intern("ada")
+def test_every_other_route_is_closed(deployment: Deployment, operations: set[str]) -> None:
+    _, own = deployment.intern("ada")
     closed = operations - FREE_TO_ALL - set(WITHOUT_NAME) - set(OF_THE_INTERN)
     answers = {}
     for operation in closed:
         method, template = operation.split()
         body = None if method in {"GET", "DELETE"} else {}
-        answers[operation] = own(method, house.theirs.path(template), body).status_code
+        answers[operation] = own(method, deployment.theirs.path(template), body).status_code
     assert {each for each, status in answers.items() if status not in REFUSALS} == set()
 
 
@@ -176,15 +176,15 @@ def test_the_lists_name_routes_that_there_are(operations: set[str]) -> None:
 
 
 @pytest.mark.parametrize("operation", WITHOUT_NAME)
-def test_a_key_of_an_intern_is_for(house: House, operation: str) -> None:
-    _, own = house.intern("ada")
+def test_a_key_of_an_intern_is_for(deployment: Deployment, operation: str) -> None:
+    _, own = deployment.intern("ada")
     method, path = operation.split()
     assert own(method, path, WITHOUT_NAME[operation]).is_success
 
 
 @pytest.mark.parametrize("operation", OF_THE_INTERN)
-def test_what_is_the_interns_is_found(house: House, operation: str) -> None:
-    intern_id, own = house.intern(f"own-{[*OF_THE_INTERN].index(operation)}")
+def test_what_is_the_interns_is_found(deployment: Deployment, operation: str) -> None:
+    intern_id, own = deployment.intern(f"own-{[*OF_THE_INTERN].index(operation)}")
     method, template = operation.split()
     path = own.things(intern_id, {}).path(template)
     status = own(method, path, OF_THE_INTERN[operation]).status_code
@@ -193,14 +193,14 @@ def test_what_is_the_interns_is_found(house: House, operation: str) -> None:
 
 
 @pytest.mark.parametrize("operation", OF_THE_INTERN)
-def test_what_is_not_the_interns_is_not_found(house: House, operation: str) -> None:
-    _, own = house.intern("ada")
+def test_what_is_not_the_interns_is_not_found(deployment: Deployment, operation: str) -> None:
+    _, own = deployment.intern("ada")
     method, template = operation.split()
-    reply = own(method, house.theirs.path(template), OF_THE_INTERN[operation])
+    reply = own(method, deployment.theirs.path(template), OF_THE_INTERN[operation])
     assert reply.status_code == 404
 
 
-def test_the_batches_of_a_list_are_the_interns(house: House) -> None:
-    _, own = house.intern("lists")
+def test_the_batches_of_a_list_are_the_interns(deployment: Deployment) -> None:
+    _, own = deployment.intern("lists")
     made = own.make("/batches", BATCH).json()["id"]
     assert [each["id"] for each in own("GET", "/batches").json()["data"]] == [made]

@@ -19,7 +19,7 @@ import pytest
 
 from tests.acceptance.intern_keys import new_own_key
 from tests.acceptance.server_process import ServerProcess, start_server
-from tests.intern_cells import CELLS
+from tests.intern_operation_table import OPERATION_CASES
 from tollhouse.interns.types import Desired, Operation, State, Status
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class House:
+class TwoWorkspaces:
     """A server with two workspaces."""
 
     server: ServerProcess
@@ -112,14 +112,14 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
+def workspaces(tmp_path_factory: pytest.TempPathFactory) -> Generator[TwoWorkspaces]:
     folder = tmp_path_factory.mktemp("interns")
     with start_server(folder, config=CONFIG) as server, httpx2.Client(timeout=30) as http:
         manage = Client(http, server, server.management_key)
         made = manage("POST", "/workspaces", {"name": "Elsewhere", "slug": "elsewhere"}).json()
         wanted = {"name": "elsewhere", "workspace_id": made["data"]["id"]}
         issued = manage("POST", "/keys", wanted).json()
-        yield House(
+        yield TwoWorkspaces(
             server,
             http,
             manage,
@@ -130,8 +130,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
 
 
 @pytest.fixture
-def intern(house: House) -> dict[str, Any]:
-    return house.make()
+def intern(workspaces: TwoWorkspaces) -> dict[str, Any]:
+    return workspaces.make()
 
 
 def refused(reply: httpx2.Response, status: int, reason: str, *, retryable: bool = False) -> str:
@@ -148,92 +148,92 @@ def refused(reply: httpx2.Response, status: int, reason: str, *, retryable: bool
 # What there is
 
 
-def test_an_intern_has_every_field(house: House) -> None:
-    made = house.make(description="counts", instructions="be kind")
+def test_an_intern_has_every_field(workspaces: TwoWorkspaces) -> None:
+    made = workspaces.make(description="counts", instructions="be kind")
     assert set(made) == FIELDS
     assert made["status"] == "queued"
     assert (made["description"], made["instructions"]) == ("counts", "be kind")
     nothing = ("model", "hostname", "progress", "last_failure_message", "attached_vault_id")
     assert [made[name] for name in nothing] == [None] * 5
-    assert made["workspace_id"] == house.server.announced["workspace_id"]
-    assert house.here("GET", f"/interns/{made['id']}").json() == made
+    assert made["workspace_id"] == workspaces.server.announced["workspace_id"]
+    assert workspaces.here("GET", f"/interns/{made['id']}").json() == made
 
 
-def test_the_same_creation_is_answered_again(house: House) -> None:
-    body = {"name": house.name(), "description": None}
-    first = house.here("POST", "/interns", body)
-    second = house.here("POST", "/interns", {"name": body["name"], "provision": False})
+def test_the_same_creation_is_answered_again(workspaces: TwoWorkspaces) -> None:
+    body = {"name": workspaces.name(), "description": None}
+    first = workspaces.here("POST", "/interns", body)
+    second = workspaces.here("POST", "/interns", {"name": body["name"], "provision": False})
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json() == second.json()
 
 
-def test_an_idempotency_key_means_one_creation(house: House) -> None:
-    body = {"name": house.name()}
+def test_an_idempotency_key_means_one_creation(workspaces: TwoWorkspaces) -> None:
+    body = {"name": workspaces.name()}
     key = {"Idempotency_Key": f"key-{body['name']}"}
-    first = house.here("POST", "/interns", body, **key)
-    second = house.here("POST", "/interns", body, **key)
+    first = workspaces.here("POST", "/interns", body, **key)
+    second = workspaces.here("POST", "/interns", body, **key)
     assert (first.status_code, second.status_code) == (201, 200)
-    other = house.here("POST", "/interns", {"name": house.name()}, **key)
+    other = workspaces.here("POST", "/interns", {"name": workspaces.name()}, **key)
     refused(other, 409, "idempotency_key_reused")
 
 
-def test_a_taken_name_is_refused(house: House, intern: dict[str, Any]) -> None:
-    again = house.here("POST", "/interns", {"name": intern["name"], "description": "another"})
+def test_a_taken_name_is_refused(workspaces: TwoWorkspaces, intern: dict[str, Any]) -> None:
+    again = workspaces.here("POST", "/interns", {"name": intern["name"], "description": "another"})
     refused(again, 409, "name_taken")
-    other = house.make()
-    changed = house.here("PATCH", f"/interns/{other['id']}", {"name": intern["name"]})
+    other = workspaces.make()
+    changed = workspaces.here("PATCH", f"/interns/{other['id']}", {"name": intern["name"]})
     refused(changed, 409, "name_taken")
 
 
-def test_a_vault_is_borrowed(house: House, intern: dict[str, Any]) -> None:
-    assert house.make(vault_id=intern["vault_id"])["attached_vault_id"] == intern["vault_id"]
+def test_a_vault_is_borrowed(workspaces: TwoWorkspaces, intern: dict[str, Any]) -> None:
+    assert workspaces.make(vault_id=intern["vault_id"])["attached_vault_id"] == intern["vault_id"]
 
 
-def test_a_vault_of_elsewhere_is_not_borrowed(house: House) -> None:
-    foreign = house.make(house.elsewhere)
-    body = {"name": house.name(), "vault_id": foreign["vault_id"]}
-    refused(house.here("POST", "/interns", body), 409, "vault_not_attachable")
+def test_a_vault_of_elsewhere_is_not_borrowed(workspaces: TwoWorkspaces) -> None:
+    foreign = workspaces.make(workspaces.elsewhere)
+    body = {"name": workspaces.name(), "vault_id": foreign["vault_id"]}
+    refused(workspaces.here("POST", "/interns", body), 409, "vault_not_attachable")
 
 
-def test_what_a_patch_names_changes(house: House, intern: dict[str, Any]) -> None:
+def test_what_a_patch_names_changes(workspaces: TwoWorkspaces, intern: dict[str, Any]) -> None:
     body = {"description": "new", "instructions": "other", "model": "a/b:free"}
     path = f"/interns/{intern['id']}"
-    changed = house.here("PATCH", path, body).json()
+    changed = workspaces.here("PATCH", path, body).json()
     assert {name: changed[name] for name in body} == body
-    cleared = house.here("PATCH", path, {"description": None, "model": None}).json()
+    cleared = workspaces.here("PATCH", path, {"description": None, "model": None}).json()
     assert (cleared["description"], cleared["model"]) == (None, None)
     assert cleared["instructions"] == "other"
 
 
-def test_a_list_comes_in_pages(house: House) -> None:
-    made = [house.make(house.elsewhere)["id"] for _ in range(3)]
-    first = house.elsewhere("GET", "/interns?limit=2").json()
+def test_a_list_comes_in_pages(workspaces: TwoWorkspaces) -> None:
+    made = [workspaces.make(workspaces.elsewhere)["id"] for _ in range(3)]
+    first = workspaces.elsewhere("GET", "/interns?limit=2").json()
     assert [each["id"] for each in first["data"]] == made[:0:-1]
     assert first["has_more"] is True
     path = f"/interns?limit=2&starting_after={first['next_cursor']}"
-    second = house.elsewhere("GET", path).json()
+    second = workspaces.elsewhere("GET", path).json()
     assert second["data"][0]["id"] == made[0]
 
 
-def test_the_last_page_has_no_cursor(house: House, intern: dict[str, Any]) -> None:
+def test_the_last_page_has_no_cursor(workspaces: TwoWorkspaces, intern: dict[str, Any]) -> None:
     del intern
-    page = house.here("GET", "/interns?limit=500").json()
+    page = workspaces.here("GET", "/interns?limit=500").json()
     assert set(page) == {"data", "has_more"}
     assert page["has_more"] is False
 
 
-def test_a_list_is_filtered_by_statuses(house: House) -> None:
-    stopped = house.make()
-    house.put_into(stopped, State(Status.STOPPED, Desired.IDLE))
-    page = house.here("GET", "/interns?limit=500&status=stopped%2Cfailed").json()
+def test_a_list_is_filtered_by_statuses(workspaces: TwoWorkspaces) -> None:
+    stopped = workspaces.make()
+    workspaces.put_into(stopped, State(Status.STOPPED, Desired.IDLE))
+    page = workspaces.here("GET", "/interns?limit=500&status=stopped%2Cfailed").json()
     assert stopped["id"] in [each["id"] for each in page["data"]]
     assert {each["status"] for each in page["data"]} <= {"stopped", "failed"}
 
 
-def test_a_boot_shows_its_step(house: House, intern: dict[str, Any]) -> None:
-    house.put_into(intern, State(Status.PROVISIONING, Desired.RUNNING))
-    house.set(intern, step=2)
-    assert house.here("GET", f"/interns/{intern['id']}").json()["progress"] == {
+def test_a_boot_shows_its_step(workspaces: TwoWorkspaces, intern: dict[str, Any]) -> None:
+    workspaces.put_into(intern, State(Status.PROVISIONING, Desired.RUNNING))
+    workspaces.set(intern, step=2)
+    assert workspaces.here("GET", f"/interns/{intern['id']}").json()["progress"] == {
         "step_label": "Opening the way out",
         "step_number": 2,
         "total_steps": 4,
@@ -252,16 +252,20 @@ ASKED: dict[Operation, tuple[str, str, Any]] = {
     Operation.DAEMON: ("GET", "/daemon", None),
     Operation.CHAT: ("POST", "/chat/completions", PROMPT),
 }
-REFUSED = {name: cell for name, cell in CELLS.items() if cell[2] != "ok"}
+REFUSED = {name: cell for name, cell in OPERATION_CASES.items() if cell[2] != "ok"}
 
 
 @pytest.mark.parametrize(("operation", "state", "answer"), REFUSED.values(), ids=REFUSED)
 def test_a_state_refuses_an_operation(
-    house: House, intern: dict[str, Any], operation: Operation, state: State, answer: str
+    workspaces: TwoWorkspaces,
+    intern: dict[str, Any],
+    operation: Operation,
+    state: State,
+    answer: str,
 ) -> None:
-    house.put_into(intern, state)
+    workspaces.put_into(intern, state)
     method, path, body = ASKED[operation]
-    reply = house.here(method, f"/interns/{intern['id']}{path}", body)
+    reply = workspaces.here(method, f"/interns/{intern['id']}{path}", body)
     refused(reply, 409, REASONS.get(operation, "intern_busy"), retryable=answer == "later")
 
 
@@ -275,25 +279,27 @@ def test_a_state_refuses_an_operation(
     ids=["provision", "suspend", "delete"],
 )
 def test_what_is_accepted_is_answered_so(
-    house: House,
+    workspaces: TwoWorkspaces,
     intern: dict[str, Any],
     operation: Operation,
     before: State,
     status: int,
     body: dict[str, bool],
 ) -> None:
-    house.put_into(intern, before)
+    workspaces.put_into(intern, before)
     method, path, _ = ASKED[operation]
-    reply = house.here(method, f"/interns/{intern['id']}{path}")
+    reply = workspaces.here(method, f"/interns/{intern['id']}{path}")
     assert (reply.status_code, reply.json()) == (status, body)
 
 
-def test_a_suspension_that_takes_too_long_goes_on(house: House, intern: dict[str, Any]) -> None:
-    house.put_into(intern, State(Status.RUNNING, Desired.RUNNING))
-    reply = house.here("POST", f"/interns/{intern['id']}/suspend")
+def test_a_suspension_that_takes_too_long_goes_on(
+    workspaces: TwoWorkspaces, intern: dict[str, Any]
+) -> None:
+    workspaces.put_into(intern, State(Status.RUNNING, Desired.RUNNING))
+    reply = workspaces.here("POST", f"/interns/{intern['id']}/suspend")
     refused(reply, 408, "timeout", retryable=True)
-    house.put_into(intern, State(Status.STOPPED, Desired.IDLE))
-    assert house.here("POST", f"/interns/{intern['id']}/suspend").status_code == 200
+    workspaces.put_into(intern, State(Status.STOPPED, Desired.IDLE))
+    assert workspaces.here("POST", f"/interns/{intern['id']}/suspend").status_code == 200
 
 
 # Who may what
@@ -316,61 +322,65 @@ OF_ANY_TYPE = ("chat",)
 
 
 def send(
-    house: House, client: Client, route: str, body: Any = None, **headers: str
+    workspaces: TwoWorkspaces, client: Client, route: str, body: Any = None, **headers: str
 ) -> httpx2.Response:
     method, path, usual = ROUTES[route]
-    path = path.format(id=house.make()["id"])
+    path = path.format(id=workspaces.make()["id"])
     return client(method, path, usual if body is None else body, **headers)
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_management_key_is_none_for_interns(house: House, route: str) -> None:
-    assert send(house, house.manage, route).status_code == 401
+def test_a_management_key_is_none_for_interns(workspaces: TwoWorkspaces, route: str) -> None:
+    assert send(workspaces, workspaces.manage, route).status_code == 401
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_an_unknown_key_is_refused(house: House, route: str) -> None:
-    reply = send(house, house.client("sk-th-v1-unknown"), route)
+def test_an_unknown_key_is_refused(workspaces: TwoWorkspaces, route: str) -> None:
+    reply = send(workspaces, workspaces.client("sk-th-v1-unknown"), route)
     assert reply.status_code == 401
     assert reply.json()["error"]["message"] == "Invalid or missing API key"
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if "{id}" in ROUTES[route][1]])
-def test_another_workspaces_interns_are_not_found(house: House, route: str) -> None:
-    refused(send(house, house.elsewhere, route), 404, "not_found")
+def test_another_workspaces_interns_are_not_found(workspaces: TwoWorkspaces, route: str) -> None:
+    refused(send(workspaces, workspaces.elsewhere, route), 404, "not_found")
 
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_another_interns_own_key_finds_nothing(
-    house: House, intern: dict[str, Any], route: str
+    workspaces: TwoWorkspaces, intern: dict[str, Any], route: str
 ) -> None:
-    refused(send(house, house.client(house.own_key(intern)), route), 404, "not_found")
+    refused(
+        send(workspaces, workspaces.client(workspaces.own_key(intern)), route), 404, "not_found"
+    )
 
 
-def test_an_interns_own_key_finds_it(house: House, intern: dict[str, Any]) -> None:
-    own = house.client(house.own_key(intern))
+def test_an_interns_own_key_finds_it(workspaces: TwoWorkspaces, intern: dict[str, Any]) -> None:
+    own = workspaces.client(workspaces.own_key(intern))
     assert own("GET", f"/interns/{intern['id']}").json()["id"] == intern["id"]
     refused(own("GET", f"/interns/{intern['id']}/daemon"), 409, "intern_not_running")
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_outside_the_programme_every_route_is_unknown(house: House, route: str) -> None:
-    intern = house.make()
-    house.manage("PATCH", "/workspaces/default", {"intern_programme": False})
+def test_outside_the_programme_every_route_is_unknown(
+    workspaces: TwoWorkspaces, route: str
+) -> None:
+    intern = workspaces.make()
+    workspaces.manage("PATCH", "/workspaces/default", {"intern_programme": False})
     try:
         method, path, body = ROUTES[route]
-        reply = house.here(method, path.format(id=intern["id"]), body)
+        reply = workspaces.here(method, path.format(id=intern["id"]), body)
         if route == "chat":
             assert (reply.status_code, set(reply.json()["error"])) == (404, {"code", "message"})
         else:
             refused(reply, 404, "not_found")
     finally:
-        house.manage("PATCH", "/workspaces/default", {"intern_programme": True})
+        workspaces.manage("PATCH", "/workspaces/default", {"intern_programme": True})
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_regional_hostname_is_refused(house: House, route: str) -> None:
-    reply = send(house, house.client(house.server.api_key, REGIONAL), route)
+def test_a_regional_hostname_is_refused(workspaces: TwoWorkspaces, route: str) -> None:
+    reply = send(workspaces, workspaces.client(workspaces.server.api_key, REGIONAL), route)
     assert reply.status_code == 403
     assert "metadata" not in reply.json()["error"]
 
@@ -380,37 +390,39 @@ def test_a_regional_hostname_is_refused(house: House, route: str) -> None:
 
 @pytest.mark.parametrize("route", WITH_BODY)
 def test_confinement_comes_before_the_size(
-    house: House, intern: dict[str, Any], route: str
+    workspaces: TwoWorkspaces, intern: dict[str, Any], route: str
 ) -> None:
-    own = house.client(house.own_key(intern))
-    refused(send(house, own, route, b"x" * (LARGEST + 1)), 404, "not_found")
+    own = workspaces.client(workspaces.own_key(intern))
+    refused(send(workspaces, own, route, b"x" * (LARGEST + 1)), 404, "not_found")
 
 
 @pytest.mark.parametrize("route", WITH_BODY)
-def test_the_size_comes_before_the_type(house: House, route: str) -> None:
-    refused(send(house, house.here, route, b"x" * (LARGEST + 1)), 413, "payload_too_large")
+def test_the_size_comes_before_the_type(workspaces: TwoWorkspaces, route: str) -> None:
+    refused(
+        send(workspaces, workspaces.here, route, b"x" * (LARGEST + 1)), 413, "payload_too_large"
+    )
 
 
 @pytest.mark.parametrize("route", [route for route in WITH_BODY if route not in OF_ANY_TYPE])
-def test_the_type_comes_before_the_text(house: House, route: str) -> None:
-    refused(send(house, house.here, route, b"no json"), 415, "unsupported_media_type")
+def test_the_type_comes_before_the_text(workspaces: TwoWorkspaces, route: str) -> None:
+    refused(send(workspaces, workspaces.here, route, b"no json"), 415, "unsupported_media_type")
 
 
 @pytest.mark.parametrize("route", WITH_BODY)
-def test_the_text_comes_before_the_intern(house: House, route: str) -> None:
+def test_the_text_comes_before_the_intern(workspaces: TwoWorkspaces, route: str) -> None:
     method, path, _ = ROUTES[route]
     body, path = {"unknown": 1}, path.format(id=UNKNOWN)
     reason = "bad_request" if route == "chat" else "invalid_body"
-    refused(house.here(method, path, body), 400, reason)
+    refused(workspaces.here(method, path, body), 400, reason)
 
 
 @pytest.mark.parametrize(
     "route", ["patch", "delete", "provision", "suspend", "daemon", "get", "chat"]
 )
-def test_an_intern_that_is_not_there_is_not_found(house: House, route: str) -> None:
+def test_an_intern_that_is_not_there_is_not_found(workspaces: TwoWorkspaces, route: str) -> None:
     method, path, body = ROUTES[route]
     for intern_id in (UNKNOWN, "no-uuid"):
-        refused(house.here(method, path.format(id=intern_id), body), 404, "not_found")
+        refused(workspaces.here(method, path.format(id=intern_id), body), 404, "not_found")
 
 
 # Bodies
@@ -419,36 +431,40 @@ def test_an_intern_that_is_not_there_is_not_found(house: House, route: str) -> N
 @pytest.mark.parametrize("route", WITH_BODY)
 @pytest.mark.parametrize("chunked", [False, True], ids=["declared", "chunked"])
 def test_the_largest_body_passes_and_one_byte_more_does_not(
-    house: House, route: str, *, chunked: bool
+    workspaces: TwoWorkspaces, route: str, *, chunked: bool
 ) -> None:
     usual = json.dumps(ROUTES[route][2] or {}).encode()
     if route == "create":
-        usual = json.dumps({"name": house.name()}).encode()
+        usual = json.dumps({"name": workspaces.name()}).encode()
     for size, too_large in ((LARGEST, False), (LARGEST + 1, True)):
         body = usual + b" " * (size - len(usual))
         sent: Any = iter([body[:500_000], body[500_000:]]) if chunked else body
-        reply = send(house, house.here, route, sent, content_type="application/json")
+        reply = send(workspaces, workspaces.here, route, sent, content_type="application/json")
         assert (reply.status_code == 413) is too_large, reply.text
         assert reply.status_code != 400
 
 
 @pytest.mark.parametrize("route", ["delete", "provision", "suspend"])
-def test_an_empty_body_or_object_is_nothing(house: House, route: str) -> None:
+def test_an_empty_body_or_object_is_nothing(workspaces: TwoWorkspaces, route: str) -> None:
     for body in (b"", b"{}"):
         headers = {"content_type": "application/json"} if body else {}
-        assert send(house, house.here, route, body, **headers).status_code in {200, 202, 409}
+        assert send(workspaces, workspaces.here, route, body, **headers).status_code in {
+            200,
+            202,
+            409,
+        }
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/JSON; charset=utf-8"])
-def test_json_is_declared_in_any_spelling(house: House, content_type: str) -> None:
-    body = json.dumps({"name": house.name()}).encode()
-    assert house.here("POST", "/interns", body, content_type=content_type).status_code == 201
+def test_json_is_declared_in_any_spelling(workspaces: TwoWorkspaces, content_type: str) -> None:
+    body = json.dumps({"name": workspaces.name()}).encode()
+    assert workspaces.here("POST", "/interns", body, content_type=content_type).status_code == 201
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/json5", "", "json"])
-def test_another_type_is_refused(house: House, content_type: str) -> None:
-    body = json.dumps({"name": house.name()}).encode()
-    reply = house.here("POST", "/interns", body, content_type=content_type)
+def test_another_type_is_refused(workspaces: TwoWorkspaces, content_type: str) -> None:
+    body = json.dumps({"name": workspaces.name()}).encode()
+    reply = workspaces.here("POST", "/interns", body, content_type=content_type)
     refused(reply, 415, "unsupported_media_type")
 
 
@@ -474,8 +490,8 @@ BAD_CREATIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("body", BAD_CREATIONS.values(), ids=BAD_CREATIONS)
-def test_a_bad_creation_is_refused(house: House, body: Any) -> None:
-    refused(house.here("POST", "/interns", body), 400, "invalid_body")
+def test_a_bad_creation_is_refused(workspaces: TwoWorkspaces, body: Any) -> None:
+    refused(workspaces.here("POST", "/interns", body), 400, "invalid_body")
 
 
 BAD_CHANGES: dict[str, Any] = {
@@ -492,24 +508,26 @@ BAD_CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("body", BAD_CHANGES.values(), ids=BAD_CHANGES)
-def test_a_bad_change_is_refused(house: House, intern: dict[str, Any], body: Any) -> None:
-    refused(house.here("PATCH", f"/interns/{intern['id']}", body), 400, "invalid_body")
+def test_a_bad_change_is_refused(
+    workspaces: TwoWorkspaces, intern: dict[str, Any], body: Any
+) -> None:
+    refused(workspaces.here("PATCH", f"/interns/{intern['id']}", body), 400, "invalid_body")
 
 
 @pytest.mark.parametrize("route", ["provision", "suspend"])
-def test_a_body_with_a_field_is_refused(house: House, route: str) -> None:
-    refused(send(house, house.here, route, {"force": True}), 400, "invalid_body")
+def test_a_body_with_a_field_is_refused(workspaces: TwoWorkspaces, route: str) -> None:
+    refused(send(workspaces, workspaces.here, route, {"force": True}), 400, "invalid_body")
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b'{"name": NaN}', b"[" * 100_000])
-def test_what_is_no_json_is_refused(house: House, body: bytes) -> None:
-    reply = house.here("POST", "/interns", body, content_type="application/json")
+def test_what_is_no_json_is_refused(workspaces: TwoWorkspaces, body: bytes) -> None:
+    reply = workspaces.here("POST", "/interns", body, content_type="application/json")
     refused(reply, 400, "invalid_body")
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256], ids=["empty", "long"])
-def test_a_bad_idempotency_key_is_refused(house: House, key: str) -> None:
-    reply = house.here("POST", "/interns", {"name": house.name()}, Idempotency_Key=key)
+def test_a_bad_idempotency_key_is_refused(workspaces: TwoWorkspaces, key: str) -> None:
+    reply = workspaces.here("POST", "/interns", {"name": workspaces.name()}, Idempotency_Key=key)
     refused(reply, 400, "invalid_body")
 
 
@@ -520,14 +538,14 @@ def test_a_bad_idempotency_key_is_refused(house: House, key: str) -> None:
         "status=" + ",".join(["queued"] * 9),
     ],
 )
-def test_a_bad_list_is_refused(house: House, query: str) -> None:
-    refused(house.here("GET", f"/interns?{query}"), 400, "invalid_body")
+def test_a_bad_list_is_refused(workspaces: TwoWorkspaces, query: str) -> None:
+    refused(workspaces.here("GET", f"/interns?{query}"), 400, "invalid_body")
 
 
-def test_only_ones_own_workspace_may_be_named(house: House) -> None:
-    own = house.server.announced["workspace_id"]
-    assert house.here("GET", f"/interns?workspace_id={own}").status_code == 200
-    refused(house.here("GET", f"/interns?workspace_id={UNKNOWN}"), 404, "not_found")
-    body = {"name": house.name(), "workspace_id": UNKNOWN}
-    refused(house.here("POST", "/interns", body), 404, "not_found")
-    assert house.make(workspace_id=own)["workspace_id"] == own
+def test_only_ones_own_workspace_may_be_named(workspaces: TwoWorkspaces) -> None:
+    own = workspaces.server.announced["workspace_id"]
+    assert workspaces.here("GET", f"/interns?workspace_id={own}").status_code == 200
+    refused(workspaces.here("GET", f"/interns?workspace_id={UNKNOWN}"), 404, "not_found")
+    body = {"name": workspaces.name(), "workspace_id": UNKNOWN}
+    refused(workspaces.here("POST", "/interns", body), 404, "not_found")
+    assert workspaces.make(workspace_id=own)["workspace_id"] == own

@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.canaries import PLANTED
 from tests.acceptance.egress_hosts import BOUND
-from tests.acceptance.intern_rooms import Rooms
+from tests.acceptance.intern_client import InternClient
 from tests.acceptance.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
@@ -18,40 +18,42 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from tests.acceptance.egress_hosts import Hosts
+    from tests.acceptance.egress_hosts import EgressHosts
 
 sandboxed = pytest.mark.sandbox
 VALUE = PLANTED[49]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> Generator[ServerProcess]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory, hosts: EgressHosts
+) -> Generator[ServerProcess]:
     with start_server(tmp_path_factory.mktemp("o"), config=hosts.config()) as server:
         yield server
 
 
-def at_once(rooms: Rooms, *requests: tuple[str, str, Any]) -> list[httpx2.Response]:
+def at_once(interns: InternClient, *requests: tuple[str, str, Any]) -> list[httpx2.Response]:
     with ThreadPoolExecutor(len(requests)) as threads:
-        return list(threads.map(lambda each: rooms.ask(*each), requests))
+        return list(threads.map(lambda each: interns.request(*each), requests))
 
 
 @sandboxed
-def test_of_two_creations_of_one_name_at_once_one_is_refused(rooms: Rooms) -> None:
+def test_of_two_creations_of_one_name_at_once_one_is_refused(interns: InternClient) -> None:
     replies = at_once(
-        rooms,
+        interns,
         *(
             ("POST", "/interns", {"name": "ada", "description": text, "provision": True})
             for text in ("one", "other")
         ),
     )
     assert sorted(reply.status_code for reply in replies) == [201, 409]
-    assert len(rooms.ask("GET", "/interns").json()["data"]) == 1
+    assert len(interns.request("GET", "/interns").json()["data"]) == 1
 
 
 @sandboxed
-def test_of_two_same_creations_at_once_there_is_one_intern(rooms: Rooms) -> None:
+def test_of_two_same_creations_at_once_there_is_one_intern(interns: InternClient) -> None:
     body = {"name": "ada", "provision": True}
-    replies = at_once(rooms, *[("POST", "/interns", body)] * 2)
+    replies = at_once(interns, *[("POST", "/interns", body)] * 2)
     assert sorted(reply.status_code for reply in replies) == [200, 201]
     assert len({reply.json()["id"] for reply in replies}) == 1
 
@@ -59,44 +61,44 @@ def test_of_two_same_creations_at_once_there_is_one_intern(rooms: Rooms) -> None
 @sandboxed
 @pytest.mark.parametrize("operation", ["provision", "suspend"])
 def test_what_is_asked_of_an_intern_that_boots_is_refused_for_now(
-    rooms: Rooms, operation: str
+    interns: InternClient, operation: str
 ) -> None:
-    intern = rooms.make(provision=True)
-    reply = rooms.ask("POST", f"/interns/{intern}/{operation}")
+    intern = interns.create(provision=True)
+    reply = interns.request("POST", f"/interns/{intern}/{operation}")
     assert reply.status_code == 409
     assert reply.json()["error"]["metadata"] == {"reason": "intern_busy", "retryable": True}
-    found = rooms.until(intern)
+    found = interns.until(intern)
     assert found is not None
     assert found["status"] == "running"
 
 
 @sandboxed
 def test_who_borrows_a_vault_receives_nothing_once_its_owner_is_deleted(
-    rooms: Rooms, hosts: Hosts
+    interns: InternClient, hosts: EgressHosts
 ) -> None:
-    owner = rooms.make("ada")
+    owner = interns.create("ada")
     secret = f"/vault/interns/{owner}/secrets/token"
-    assert rooms.ask("PUT", secret, {"value": VALUE, "hosts": [BOUND]}).is_success
-    owned = rooms.get(owner)
+    assert interns.request("PUT", secret, {"value": VALUE, "hosts": [BOUND]}).is_success
+    owned = interns.get(owner)
     assert owned is not None
-    borrower = rooms.run("bob", vault_id=owned["vault_id"])
+    borrower = interns.run("bob", vault_id=owned["vault_id"])
     ask = f"curl -sS -H 'Authorization: Bearer {{{{secret:token}}}}' {hosts.url(BOUND)}"
-    rooms.output("bob", ask)
+    interns.script_output("bob", ask)
     assert hosts.authorizations(BOUND) == [f"Bearer {VALUE}"]
-    rooms.ask("DELETE", f"/interns/{owner}")
-    rooms.until(owner, {None})
-    rooms.script("bob", ask)
+    interns.request("DELETE", f"/interns/{owner}")
+    interns.until(owner, {None})
+    interns.run_script("bob", ask)
     assert f"Bearer {VALUE}" not in hosts.authorizations(BOUND)[1:]
-    assert rooms.ask("GET", f"/vault/interns/{borrower}/effective-secrets").status_code == 404
-    assert rooms.healthy(borrower)
+    assert interns.request("GET", f"/vault/interns/{borrower}/effective-secrets").status_code == 404
+    assert interns.healthy(borrower)
 
 
 def test_without_bubblewrap_an_intern_says_what_to_install(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     with start_server(tmp_path, env={"PATH": str(programs)}) as server:
-        rooms = Rooms(server)
-        found = rooms.until(rooms.make(provision=True))
+        interns = InternClient(server)
+        found = interns.until(interns.create(provision=True))
         assert found is not None
         assert found["status"] == "failed"
         assert "apt-get install bubblewrap" in found["last_failure_message"]

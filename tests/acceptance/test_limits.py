@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from tests.acceptance.payers import Payer, Payers
+    from tests.acceptance.accounts import AccountClient, Accounts
 
 CONFIG = """
 server:
@@ -87,9 +87,9 @@ def refused(reply: httpx2.Response, reason: str, source: str) -> dict[str, Any]:
     return shown
 
 
-def used(payers: Payers, payer: Payer) -> float:
+def used(accounts: Accounts, account: AccountClient) -> float:
     """Return what an account was charged."""
-    data = payers.manage("GET", f"/credits?account_id={payer.account_id}")["data"]
+    data = accounts.manage("GET", f"/credits?account_id={account.account_id}")["data"]
     return float(data["total_usage"])
 
 
@@ -98,9 +98,11 @@ def used(payers: Payers, payer: Payer) -> float:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_402_looks_the_same_in_every_format(payers: Payers, form: str, *, stream: bool) -> None:
-    payer = payers.new("1")
-    reply = payer.ask(ECHO, form, max_tokens=300_000, stream=stream)
+def test_a_402_looks_the_same_in_every_format(
+    accounts: Accounts, form: str, *, stream: bool
+) -> None:
+    account = accounts.create("1")
+    reply = account.ask(ECHO, form, max_tokens=300_000, stream=stream)
     shown = refused(reply, "weight_exceeds_budget", "service_credits")
     assert [each["limit_source"] for each in shown["limits"]] == [
         "service_credits",
@@ -111,58 +113,58 @@ def test_a_402_looks_the_same_in_every_format(payers: Payers, form: str, *, stre
     assert "retry-after" not in reply.headers
 
 
-def test_an_in_flight_budget_that_is_full_says_when_to_come_again(payers: Payers) -> None:
-    payer = payers.new("4")
-    with payer.asking():
-        reply = payer.ask(ECHO, max_tokens=1_000)
+def test_an_in_flight_budget_that_is_full_says_when_to_come_again(accounts: Accounts) -> None:
+    account = accounts.create("4")
+    with account.slow_request():
+        reply = account.ask(ECHO, max_tokens=1_000)
     refused(reply, "in_flight_budget_exhausted", "service_in_flight_budget")
     assert reply.headers["retry-after"] == "5"
 
 
-def test_what_just_ended_fills_the_in_flight_budget_too(payers: Payers) -> None:
+def test_what_just_ended_fills_the_in_flight_budget_too(accounts: Accounts) -> None:
     # The fee is not estimated, but what a request did cost stays for the settlement window.
-    payer = payers.new("3")
-    assert payer.ask("acme/fee").status_code == 200
-    reply = payer.ask(ECHO, max_tokens=1_000)
+    account = accounts.create("3")
+    assert account.ask("acme/fee").status_code == 200
+    reply = account.ask(ECHO, max_tokens=1_000)
     refused(reply, "in_flight_budget_exhausted", "service_in_flight_budget")
     assert 1 <= int(reply.headers["retry-after"]) <= 5
 
 
-def test_a_request_too_heavy_for_the_budget_is_not_told_to_wait(payers: Payers) -> None:
-    reply = payers.new("3").ask(ECHO)
+def test_a_request_too_heavy_for_the_budget_is_not_told_to_wait(accounts: Accounts) -> None:
+    reply = accounts.create("3").ask(ECHO)
     refused(reply, "weight_exceeds_budget", "service_credits")
     assert "retry-after" not in reply.headers
 
 
-def test_an_account_without_credits_is_told_to_add_some(payers: Payers) -> None:
-    payer = payers.new()
-    reply = payer.ask(ECHO, max_tokens=5)
+def test_an_account_without_credits_is_told_to_add_some(accounts: Accounts) -> None:
+    account = accounts.create()
+    reply = account.ask(ECHO, max_tokens=5)
     shown = refused(reply, "insufficient_credits", "service_credits")
     assert "Add credits" in shown["remedy_hint"]
     assert "retry-after" not in reply.headers
-    payers.add(payer.account_id, "1")
-    assert payer.ask(ECHO, max_tokens=5).status_code == 200
+    accounts.add_credits(account.account_id, "1")
+    assert account.ask(ECHO, max_tokens=5).status_code == 200
 
 
-def test_a_negative_balance_refuses_free_models_on_the_wire(payers: Payers) -> None:
-    payer = payers.new("0.5")
-    payers.manage(
+def test_a_negative_balance_refuses_free_models_on_the_wire(accounts: Accounts) -> None:
+    account = accounts.create("0.5")
+    accounts.manage(
         "POST",
         "/credits",
         amount="-1",
         kind="adjustment",
         note="Paid twice.",
-        account_id=payer.account_id,
+        account_id=account.account_id,
     )
-    reply = payer.ask(FREE)
+    reply = account.ask(FREE)
     refused(reply, "negative_balance", "service_credits")
     assert "retry-after" not in reply.headers
 
 
-def test_a_used_up_key_limit_names_itself_and_its_reset(payers: Payers) -> None:
-    payer = payers.new("100", limit="1", limit_reset="daily")
-    assert payer.ask("acme/fee").status_code == 200
-    reply = payer.ask(ECHO)
+def test_a_used_up_key_limit_names_itself_and_its_reset(accounts: Accounts) -> None:
+    account = accounts.create("100", limit="1", limit_reset="daily")
+    assert account.ask("acme/fee").status_code == 200
+    reply = account.ask(ECHO)
     shown = refused(reply, "key_limit_exhausted", "service_key_limit")
     assert shown["limits"][0]["limit_source"] == "service_key_limit"
     assert shown["limits"][0]["resets_at"].endswith("T00:00:00Z")
@@ -170,97 +172,97 @@ def test_a_used_up_key_limit_names_itself_and_its_reset(payers: Payers) -> None:
     assert "retry-after" not in reply.headers
 
 
-def test_a_request_too_heavy_for_its_key_is_not_told_to_wait(payers: Payers) -> None:
-    reply = payers.new("100", limit="0.001").ask(ECHO, max_tokens=100_000)
+def test_a_request_too_heavy_for_its_key_is_not_told_to_wait(accounts: Accounts) -> None:
+    reply = accounts.create("100", limit="0.001").ask(ECHO, max_tokens=100_000)
     refused(reply, "weight_exceeds_key_limit", "service_key_limit")
     assert "retry-after" not in reply.headers
 
 
-def test_a_key_limit_that_others_hold_says_when_to_come_again(payers: Payers) -> None:
-    payer = payers.new("100", limit="0.2")
-    with payer.asking():
-        reply = payer.ask(ECHO, max_tokens=5)
+def test_a_key_limit_that_others_hold_says_when_to_come_again(accounts: Accounts) -> None:
+    account = accounts.create("100", limit="0.2")
+    with account.slow_request():
+        reply = account.ask(ECHO, max_tokens=5)
     refused(reply, "key_limit_held", "service_key_limit")
     assert reply.headers["retry-after"] == "5"
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_prompt_that_a_key_cannot_pay_for_is_refused(payers: Payers, form: str) -> None:
-    payer = payers.new("100", limit="0.000000001")
-    refused(payer.ask(ECHO, form), "weight_exceeds_key_limit", "service_key_limit")
-    assert payer.get("/key")["usage"] == 0
+def test_a_prompt_that_a_key_cannot_pay_for_is_refused(accounts: Accounts, form: str) -> None:
+    account = accounts.create("100", limit="0.000000001")
+    refused(account.ask(ECHO, form), "weight_exceeds_key_limit", "service_key_limit")
+    assert account.get("/key")["usage"] == 0
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("form", FORMATS)
 def test_without_a_limit_of_output_a_reply_is_as_long_as_its_key_can_pay_for(
-    payers: Payers, form: str, *, stream: bool
+    accounts: Accounts, form: str, *, stream: bool
 ) -> None:
-    payer = payers.new("100", limit="0.1")
+    account = accounts.create("100", limit="0.1")
     said = " ".join(["word"] * 150)
     told = {"input": said} if form == "/responses" else {"prompt": said}
     if form in {"/chat/completions", "/messages"}:
         told = {"messages": [{"role": "user", "content": said}]}
-    reply = payer.post(form, {"model": "acme/dear", "stream": stream, **told})
+    reply = account.post(form, {"model": "acme/dear", "stream": stream, **told})
     assert reply.status_code == 200, reply.text
     allowed = int(reply.headers["x-max-tokens"])
-    record = payer.get("/generation", id=reply.headers["x-generation-id"])
+    record = account.get("/generation", id=reply.headers["x-generation-id"])
     assert record["tokens_completion"] == allowed < 150
     assert record["finish_reason"] == "length"
-    assert 0 < payer.get("/key")["usage"] <= 0.1
+    assert 0 < account.get("/key")["usage"] <= 0.1
 
 
-def test_a_reply_that_its_key_can_pay_for_is_not_limited(payers: Payers) -> None:
-    reply = payers.new("100", limit="1").ask(ECHO)
+def test_a_reply_that_its_key_can_pay_for_is_not_limited(accounts: Accounts) -> None:
+    reply = accounts.create("100", limit="1").ask(ECHO)
     assert reply.status_code == 200
     assert "x-max-tokens" not in reply.headers
 
 
 @pytest.mark.parametrize("model", ["acme/dear", "acme/fee"])
-def test_what_the_balance_cannot_cover_is_refused(payers: Payers, model: str) -> None:
-    payer = payers.new("0.9", kind="purchase")
-    reply = payer.ask(model, max_tokens=100_000)
+def test_what_the_balance_cannot_cover_is_refused(accounts: Accounts, model: str) -> None:
+    account = accounts.create("0.9", kind="purchase")
+    reply = account.ask(model, max_tokens=100_000)
     refused(reply, "weight_exceeds_credits", "service_credits")
     assert "retry-after" not in reply.headers
-    assert used(payers, payer) == 0
+    assert used(accounts, account) == 0
 
 
-def test_a_balance_that_others_hold_says_when_to_come_again(payers: Payers) -> None:
+def test_a_balance_that_others_hold_says_when_to_come_again(accounts: Accounts) -> None:
     # A subscription has no in-flight budget, which would refuse before.
-    payer = payers.new("0.2", type="subscription")
-    with payer.asking():
-        reply = payer.ask(ECHO, max_tokens=5)
+    account = accounts.create("0.2", type="subscription")
+    with account.slow_request():
+        reply = account.ask(ECHO, max_tokens=5)
     refused(reply, "credits_held", "service_credits")
     assert reply.headers["retry-after"] == "5"
 
 
-def test_who_pays_afterwards_is_asked_for_no_balance(payers: Payers) -> None:
-    payer = payers.new(type="invoice")
-    assert payer.ask("acme/fee").status_code == 200
-    assert used(payers, payer) == 1
+def test_who_pays_afterwards_is_asked_for_no_balance(accounts: Accounts) -> None:
+    account = accounts.create(type="invoice")
+    assert account.ask("acme/fee").status_code == 200
+    assert used(accounts, account) == 1
 
 
 # 429
 
 
-def used_up(payers: Payers, model: str, times: int) -> Payer:
+def used_up(accounts: Accounts, model: str, times: int) -> AccountClient:
     """Return a payer who asked a model so often; each reply looks like any other."""
-    payer = payers.new("1")
+    account = accounts.create("1")
     for _ in range(times):
-        reply = payer.ask(model)
+        reply = account.ask(model)
         assert reply.status_code == 200, reply.text
         assert not rate_headers(reply)
-    return payer
+    return account
 
 
 def test_a_429_of_ours_looks_the_same_in_every_format(
-    payers: Payers, subtests: pytest.Subtests
+    accounts: Accounts, subtests: pytest.Subtests
 ) -> None:
     began = SystemClock().now().timestamp()
-    payer = used_up(payers, FREE, 20)
+    account = used_up(accounts, FREE, 20)
     for form, stream in product(FORMATS, (False, True)):
         with subtests.test(f"{form} {stream=}"):
-            reply = payer.ask(FREE, form, max_tokens=50, stream=stream)
+            reply = account.ask(FREE, form, max_tokens=50, stream=stream)
             shown, headers = metadata_of(reply, 429), rate_headers(reply)
             assert shown["error_type"] == "rate_limit_exceeded"
             assert {name.lower(): text for name, text in shown["headers"].items()} == headers
@@ -272,42 +274,42 @@ def test_a_429_of_ours_looks_the_same_in_every_format(
             assert "free-models-per-min" in reply.text
 
 
-def test_the_day_of_free_models_ends_with_a_429_that_names_it(payers: Payers) -> None:
-    payer = used_up(payers, FAST, 50)
-    reply = payer.ask(FAST)
+def test_the_day_of_free_models_ends_with_a_429_that_names_it(accounts: Accounts) -> None:
+    account = used_up(accounts, FAST, 50)
+    reply = account.ask(FAST)
     metadata_of(reply, 429)
     assert "free-models-per-day" in reply.json()["error"]["message"]
     headers = rate_headers(reply)
     assert (headers["x-ratelimit-limit"], headers["x-ratelimit-remaining"]) == ("50", "0")
     assert int(headers["x-ratelimit-reset"]) % 86_400_000 == 0, "midnight UTC"
-    counted = payer.get("/key")["free_model_daily_requests"]
+    counted = account.get("/key")["free_model_daily_requests"]
     assert counted == {"used": 50, "limit": 50, "remaining": 0}
     # Another key of the account changes nothing, nine purchased credits do.
-    assert payers.another_key(payer.account_id).ask(FAST).status_code == 429
-    payers.add(payer.account_id, "9")
-    assert payer.ask(FAST).status_code == 200
-    assert payer.get("/key")["free_model_daily_requests"]["limit"] == 1_000
+    assert accounts.another_key(account.account_id).ask(FAST).status_code == 429
+    accounts.add_credits(account.account_id, "9")
+    assert account.ask(FAST).status_code == 200
+    assert account.get("/key")["free_model_daily_requests"]["limit"] == 1_000
 
 
-def test_a_models_own_limit_is_a_429_that_names_it(payers: Payers) -> None:
-    payer = used_up(payers, "acme/own-limit", 2)
-    reply = payer.ask("acme/own-limit")
+def test_a_models_own_limit_is_a_429_that_names_it(accounts: Accounts) -> None:
+    account = used_up(accounts, "acme/own-limit", 2)
+    reply = account.ask("acme/own-limit")
     metadata_of(reply, 429)
     assert "requests-per-min" in reply.json()["error"]["message"]
     assert rate_headers(reply)["x-ratelimit-limit"] == "2"
-    assert payer.ask(ECHO, max_tokens=5).status_code == 200
+    assert account.ask(ECHO, max_tokens=5).status_code == 200
 
 
-def test_exempt_accounts_and_endpoints_get_no_429(payers: Payers) -> None:
-    exempt, other = payers.new(free_limits_exempt=True), payers.new()
+def test_exempt_accounts_and_endpoints_get_no_429(accounts: Accounts) -> None:
+    exempt, other = accounts.create(free_limits_exempt=True), accounts.create()
     for _ in range(25):
         assert exempt.ask(FREE).status_code == 200
         assert other.ask("acme/exempt:free").status_code == 200
     assert other.get("/key")["free_model_daily_requests"]["used"] == 0
 
 
-def test_a_providers_own_429_has_its_code_and_no_window_of_ours(payers: Payers) -> None:
-    reply = payers.new("10").ask("simulated/limited", max_tokens=5)
+def test_a_providers_own_429_has_its_code_and_no_window_of_ours(accounts: Accounts) -> None:
+    reply = accounts.create("10").ask("simulated/limited", max_tokens=5)
     shown = metadata_of(reply, 429)
     assert shown["error_type"] == "rate_limit_exceeded"
     assert shown["provider_name"]
@@ -317,8 +319,10 @@ def test_a_providers_own_429_has_its_code_and_no_window_of_ours(payers: Payers) 
 
 @pytest.mark.parametrize("model", [ECHO, FREE])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_a_success_has_no_rate_limit_headers(payers: Payers, model: str, *, stream: bool) -> None:
-    reply = payers.new("10").ask(model, max_tokens=5, stream=stream)
+def test_a_success_has_no_rate_limit_headers(
+    accounts: Accounts, model: str, *, stream: bool
+) -> None:
+    reply = accounts.create("10").ask(model, max_tokens=5, stream=stream)
     assert reply.status_code == 200
     assert not rate_headers(reply)
     assert "retry-after" not in reply.headers
@@ -327,12 +331,12 @@ def test_a_success_has_no_rate_limit_headers(payers: Payers, model: str, *, stre
 # What changes meanwhile
 
 
-def test_a_key_that_is_deleted_while_its_request_runs_pays_for_it(payers: Payers) -> None:
-    payer = payers.new("10")
-    witness = payers.another_key(payer.account_id)
-    with payer.asking(max_tokens=1_000) as generation:
-        payers.manage("DELETE", f"/keys/{payer.key_hash}?account_id={payer.account_id}")
-        assert payer.ask(ECHO).status_code == 401
+def test_a_key_that_is_deleted_while_its_request_runs_pays_for_it(accounts: Accounts) -> None:
+    account = accounts.create("10")
+    witness = accounts.another_key(account.account_id)
+    with account.slow_request(max_tokens=1_000) as generation:
+        accounts.manage("DELETE", f"/keys/{account.key_hash}?account_id={account.account_id}")
+        assert account.ask(ECHO).status_code == 401
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         found = witness.http.get("/generation", params={"id": generation}, headers=witness.headers)
@@ -342,11 +346,11 @@ def test_a_key_that_is_deleted_while_its_request_runs_pays_for_it(payers: Payers
     assert found.json()["data"]["total_cost"] > 0
 
 
-def test_a_limit_that_is_lowered_below_what_is_used_refuses_at_once(payers: Payers) -> None:
-    payer = payers.new("100", limit="1")
-    assert payer.ask(ECHO, max_tokens=5).status_code == 200
-    payers.manage("PATCH", f"/keys/{payer.key_hash}?account_id={payer.account_id}", limit=0)
-    reply = payer.ask(ECHO, max_tokens=5)
+def test_a_limit_that_is_lowered_below_what_is_used_refuses_at_once(accounts: Accounts) -> None:
+    account = accounts.create("100", limit="1")
+    assert account.ask(ECHO, max_tokens=5).status_code == 200
+    accounts.manage("PATCH", f"/keys/{account.key_hash}?account_id={account.account_id}", limit=0)
+    reply = account.ask(ECHO, max_tokens=5)
     shown = refused(reply, "key_limit_exhausted", "service_key_limit")
     assert shown["limits"][0]["remaining"] == 0
-    assert payer.get("/key")["limit_remaining"] == 0
+    assert account.get("/key")["limit_remaining"] == 0

@@ -109,7 +109,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
         yield running
 
 
-class Known:
+class ExistingResources:
     """Things that exist on a server, by the fields that name them."""
 
     def __init__(self, announced: dict[str, Any]) -> None:
@@ -267,7 +267,7 @@ class Prober:
 
     def __init__(self, announced: dict[str, Any]) -> None:
         self._announced = announced
-        self._known = Known(announced)
+        self._known = ExistingResources(announced)
         self._session = requests.Session()
         self._session.trust_env = False  # no proxy of the developer's
 

@@ -55,7 +55,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class House:
+class TwoWorkspaces:
     """A server with two workspaces and interns in them."""
 
     server: ServerProcess
@@ -88,7 +88,7 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
+def workspaces(tmp_path_factory: pytest.TempPathFactory) -> Generator[TwoWorkspaces]:
     folder = tmp_path_factory.mktemp("vault")
     with start_server(folder, config=CONFIG) as server, httpx2.Client(timeout=30) as http:
         manage = Client(http, server, server.management_key)
@@ -96,7 +96,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
         elsewhere = made["data"]["id"]
         issued = manage("POST", "/keys", {"name": "elsewhere", "workspace_id": elsewhere}).json()
         folder, told = server.data_dir, server.announced
-        yield House(
+        yield TwoWorkspaces(
             server,
             http,
             manage,
@@ -109,12 +109,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[House]:
 
 
 @pytest.fixture(autouse=True)
-def stored(house: House) -> Generator[None]:
+def stored(workspaces: TwoWorkspaces) -> Generator[None]:
     """A secret of the workspace and one of the intern; switches as they were afterwards."""
-    house.here("PUT", "/vault/secrets/token", SECRET)
-    house.here("PUT", f"/vault/interns/{house.intern.id}/secrets/own_token", SECRET)
+    workspaces.here("PUT", "/vault/secrets/token", SECRET)
+    workspaces.here("PUT", f"/vault/interns/{workspaces.intern.id}/secrets/own_token", SECRET)
     yield
-    house.switch(intern_programme=True, vault_writes=True)
+    workspaces.switch(intern_programme=True, vault_writes=True)
 
 
 # Who may what: every route by every caller
@@ -153,28 +153,32 @@ def expected(route: str, who: str) -> int:
 
 @pytest.mark.parametrize("who", CALLERS)
 @pytest.mark.parametrize("route", ROUTES)
-def test_who_may_use_a_route(house: House, route: str, who: str) -> None:
+def test_who_may_use_a_route(workspaces: TwoWorkspaces, route: str, who: str) -> None:
     method, path, body, _ = ROUTES[route]
-    reply = house.client(who)(method, path.format(id=house.intern.id), body)
+    reply = workspaces.client(who)(method, path.format(id=workspaces.intern.id), body)
     assert reply.status_code == expected(route, who), reply.text
 
 
 @pytest.mark.parametrize("who", ["workspace", "own"])
 @pytest.mark.parametrize("route", ROUTES)
-def test_outside_the_programme_every_route_is_unknown(house: House, route: str, who: str) -> None:
-    house.switch(intern_programme=False)
+def test_outside_the_programme_every_route_is_unknown(
+    workspaces: TwoWorkspaces, route: str, who: str
+) -> None:
+    workspaces.switch(intern_programme=False)
     method, path, body, _ = ROUTES[route]
-    reply = house.client(who)(method, path.format(id=house.intern.id), body)
+    reply = workspaces.client(who)(method, path.format(id=workspaces.intern.id), body)
     assert reply.status_code == 404
     assert reply.json()["error"]["metadata"] == {"reason": "not_found", "retryable": False}
 
 
 @pytest.mark.parametrize("who", ["workspace", "own"])
 @pytest.mark.parametrize("route", ROUTES)
-def test_with_writes_off_reads_go_on_and_writes_are_503(house: House, route: str, who: str) -> None:
-    house.switch(vault_writes=False)
+def test_with_writes_off_reads_go_on_and_writes_are_503(
+    workspaces: TwoWorkspaces, route: str, who: str
+) -> None:
+    workspaces.switch(vault_writes=False)
     method, path, body, _ = ROUTES[route]
-    reply = house.client(who)(method, path.format(id=house.intern.id), body)
+    reply = workspaces.client(who)(method, path.format(id=workspaces.intern.id), body)
     granted = expected(route, who)
     assert reply.status_code == (503 if method != "GET" and granted != 404 else granted)
     if reply.status_code == 503:
@@ -184,23 +188,23 @@ def test_with_writes_off_reads_go_on_and_writes_are_503(house: House, route: str
         }
 
 
-def test_what_an_account_may_not_its_workspaces_may_not(house: House) -> None:
-    account = f"/accounts/{house.server.announced['account_id']}"
-    house.manage("PATCH", account, {"intern_programme": False})
-    assert house.here("GET", "/vault/secrets").status_code == 404
-    house.manage("PATCH", account, {"intern_programme": True, "vault_writes": False})
-    assert house.here("PUT", "/vault/secrets/token", SECRET).status_code == 503
-    house.manage("PATCH", account, {"vault_writes": True})
-    assert house.here("PUT", "/vault/secrets/token", SECRET).status_code == 200
+def test_what_an_account_may_not_its_workspaces_may_not(workspaces: TwoWorkspaces) -> None:
+    account = f"/accounts/{workspaces.server.announced['account_id']}"
+    workspaces.manage("PATCH", account, {"intern_programme": False})
+    assert workspaces.here("GET", "/vault/secrets").status_code == 404
+    workspaces.manage("PATCH", account, {"intern_programme": True, "vault_writes": False})
+    assert workspaces.here("PUT", "/vault/secrets/token", SECRET).status_code == 503
+    workspaces.manage("PATCH", account, {"vault_writes": True})
+    assert workspaces.here("PUT", "/vault/secrets/token", SECRET).status_code == 200
 
 
-def test_only_an_operator_switches(house: House) -> None:
+def test_only_an_operator_switches(workspaces: TwoWorkspaces) -> None:
     wanted = {"name": "No operator", "kind": "management"}
-    key = house.manage("POST", "/keys", wanted).json()["key"]
-    manager = house.with_key(key)
+    key = workspaces.manage("POST", "/keys", wanted).json()["key"]
+    manager = workspaces.with_key(key)
     for switches in ({"intern_programme": False}, {"vault_writes": False}):
         assert manager("PATCH", "/workspaces/default", switches).status_code == 403
-        account = f"/accounts/{house.server.announced['account_id']}"
+        account = f"/accounts/{workspaces.server.announced['account_id']}"
         assert manager("PATCH", account, switches).status_code == 403
 
 
@@ -209,39 +213,41 @@ def test_only_an_operator_switches(house: House) -> None:
 UNKNOWN_INTERN = "0b9f1d8e-6d9a-4b3c-8a53-0a51f7f3c111"
 
 
-def test_401_comes_before_403(house: House) -> None:
-    client = house.with_key("sk-th-v1-unknown", REGIONAL)
+def test_401_comes_before_403(workspaces: TwoWorkspaces) -> None:
+    client = workspaces.with_key("sk-th-v1-unknown", REGIONAL)
     assert client("GET", "/vault/secrets").status_code == 401
 
 
-def test_403_for_the_region_comes_before_404_for_the_programme(house: House) -> None:
-    house.switch(intern_programme=False)
-    client = house.with_key(house.server.api_key, REGIONAL)
+def test_403_for_the_region_comes_before_404_for_the_programme(workspaces: TwoWorkspaces) -> None:
+    workspaces.switch(intern_programme=False)
+    client = workspaces.with_key(workspaces.server.api_key, REGIONAL)
     refused = client("GET", "/vault/secrets")
     assert refused.status_code == 403
     assert "metadata" not in refused.json()["error"]
 
 
-def test_404_for_the_programme_comes_before_404_for_the_confinement(house: House) -> None:
+def test_404_for_the_programme_comes_before_404_for_the_confinement(
+    workspaces: TwoWorkspaces,
+) -> None:
     # Both are the same answer, so that neither tells of the other.
-    own = house.client("own")
+    own = workspaces.client("own")
     confined = own("GET", "/vault/secrets").json()
-    house.switch(intern_programme=False)
+    workspaces.switch(intern_programme=False)
     assert own("GET", "/vault/secrets").json() == confined
 
 
-def test_404_for_the_confinement_comes_before_503(house: House) -> None:
-    house.switch(vault_writes=False)
-    assert house.client("own")("PUT", "/vault/secrets/token", SECRET).status_code == 404
+def test_404_for_the_confinement_comes_before_503(workspaces: TwoWorkspaces) -> None:
+    workspaces.switch(vault_writes=False)
+    assert workspaces.client("own")("PUT", "/vault/secrets/token", SECRET).status_code == 404
 
 
-def test_503_comes_before_413(house: House) -> None:
-    house.switch(vault_writes=False)
-    assert house.here("PUT", "/vault/secrets/token", TOO_LARGE).status_code == 503
+def test_503_comes_before_413(workspaces: TwoWorkspaces) -> None:
+    workspaces.switch(vault_writes=False)
+    assert workspaces.here("PUT", "/vault/secrets/token", TOO_LARGE).status_code == 503
 
 
-def test_413_comes_before_400(house: House) -> None:
-    refused = house.here("PUT", "/vault/secrets/NO_NAME", TOO_LARGE)
+def test_413_comes_before_400(workspaces: TwoWorkspaces) -> None:
+    refused = workspaces.here("PUT", "/vault/secrets/NO_NAME", TOO_LARGE)
     assert refused.status_code == 413
     assert refused.json()["error"]["metadata"] == {
         "reason": "payload_too_large",
@@ -249,19 +255,19 @@ def test_413_comes_before_400(house: House) -> None:
     }
 
 
-def test_400_comes_before_404_for_the_object(house: House) -> None:
+def test_400_comes_before_404_for_the_object(workspaces: TwoWorkspaces) -> None:
     path = f"/vault/interns/{UNKNOWN_INTERN}/secrets/token"
-    assert house.here("PUT", path, {**SECRET, "more": 1}).status_code == 400
-    assert house.here("PUT", path, SECRET).status_code == 404
+    assert workspaces.here("PUT", path, {**SECRET, "more": 1}).status_code == 400
+    assert workspaces.here("PUT", path, SECRET).status_code == 404
 
 
-def test_404_for_the_object_comes_before_409(house: House) -> None:
-    workspace = house.server.announced["workspace_id"]
+def test_404_for_the_object_comes_before_409(workspaces: TwoWorkspaces) -> None:
+    workspace = workspaces.server.announced["workspace_id"]
     old = {"workspace_id": workspace, "secrets": [{"name": "old", "value": "x"}]}
-    assert house.manage("POST", "/vault-imports", old).status_code == 200
-    path = f"/vault/interns/{house.intern.id}/secrets/copy"
-    assert house.here("POST", path, {"names": ["old", "missing"]}).status_code == 404
-    refused = house.here("POST", path, {"names": ["token", "old"]})
+    assert workspaces.manage("POST", "/vault-imports", old).status_code == 200
+    path = f"/vault/interns/{workspaces.intern.id}/secrets/copy"
+    assert workspaces.here("POST", path, {"names": ["old", "missing"]}).status_code == 404
+    refused = workspaces.here("POST", path, {"names": ["token", "old"]})
     assert refused.status_code == 409
     assert refused.json()["error"]["metadata"] == {"reason": "conflict", "retryable": False}
 
@@ -270,19 +276,21 @@ def test_404_for_the_object_comes_before_409(house: House) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_of_a_mebibyte_is_read_and_one_more_does_not(house: House, *, chunked: bool) -> None:
+def test_a_body_of_a_mebibyte_is_read_and_one_more_does_not(
+    workspaces: TwoWorkspaces, *, chunked: bool
+) -> None:
     for size, status in ((LARGEST, 400), (LARGEST + 1, 413)):
         body = b" " * (size - 2) + b"{}"
         content = iter([body[:1000], body[1000:]]) if chunked else body
-        reply = house.here("PUT", "/vault/secrets/token", content)
+        reply = workspaces.here("PUT", "/vault/secrets/token", content)
         assert reply.status_code == status, reply.text
 
 
 @pytest.mark.parametrize("declared", ["text/plain", "application/x-www-form-urlencoded", None])
 def test_a_body_that_does_not_say_that_it_is_json_is_a_415(
-    house: House, declared: str | None
+    workspaces: TwoWorkspaces, declared: str | None
 ) -> None:
-    refused = house.here("PUT", "/vault/secrets/token", SECRET, content_type=declared)
+    refused = workspaces.here("PUT", "/vault/secrets/token", SECRET, content_type=declared)
     assert refused.status_code == 415
     assert refused.json()["error"]["metadata"] == {
         "reason": "unsupported_media_type",
@@ -315,83 +323,93 @@ def test_a_body_that_does_not_say_that_it_is_json_is_a_415(
         {**SECRET, "name": "token"},
     ],
 )
-def test_a_body_that_is_none_is_refused_and_never_repeated(house: House, body: Any) -> None:
-    refused = house.here("PUT", "/vault/secrets/token", body)
+def test_a_body_that_is_none_is_refused_and_never_repeated(
+    workspaces: TwoWorkspaces, body: Any
+) -> None:
+    refused = workspaces.here("PUT", "/vault/secrets/token", body)
     assert refused.status_code == 400
     assert refused.json()["error"]["metadata"] == {"reason": "invalid_body", "retryable": False}
     assert "hunter2" not in refused.text
 
 
 @pytest.mark.parametrize("names", [[], ["token", "token"], ["Bad"], ["n"] * 101, "token", [1]])
-def test_names_to_copy_are_checked(house: House, names: Any) -> None:
-    path = f"/vault/interns/{house.intern.id}/secrets/copy"
-    assert house.here("POST", path, {"names": names}).status_code == 400
+def test_names_to_copy_are_checked(workspaces: TwoWorkspaces, names: Any) -> None:
+    path = f"/vault/interns/{workspaces.intern.id}/secrets/copy"
+    assert workspaces.here("POST", path, {"names": names}).status_code == 400
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "offset=-1", "offset=10001", "limit=x"])
-def test_pages_have_bounds(house: House, query: str) -> None:
-    for path in ("/vault/secrets", f"/vault/interns/{house.intern.id}/effective-secrets"):
-        refused = house.here("GET", f"{path}?{query}")
+def test_pages_have_bounds(workspaces: TwoWorkspaces, query: str) -> None:
+    for path in ("/vault/secrets", f"/vault/interns/{workspaces.intern.id}/effective-secrets"):
+        refused = workspaces.here("GET", f"{path}?{query}")
         assert refused.status_code == 400
         assert refused.json()["error"]["metadata"]["reason"] == "invalid_body"
 
 
 @pytest.mark.parametrize("intern", ["x", "0" * 36, UNKNOWN_INTERN.replace("-", "")])
-def test_an_intern_is_named_by_a_uuid(house: House, intern: str) -> None:
-    refused = house.here("GET", f"/vault/interns/{intern}/effective-secrets")
+def test_an_intern_is_named_by_a_uuid(workspaces: TwoWorkspaces, intern: str) -> None:
+    refused = workspaces.here("GET", f"/vault/interns/{intern}/effective-secrets")
     assert refused.status_code == 400
-    known = house.here("GET", f"/vault/interns/{house.intern.id.upper()}/effective-secrets")
+    known = workspaces.here(
+        "GET", f"/vault/interns/{workspaces.intern.id.upper()}/effective-secrets"
+    )
     assert known.status_code == 200
 
 
 # What an intern receives
 
 
-def test_an_effective_list_tells_where_each_comes_from(house: House) -> None:
-    house.here("PUT", "/vault/secrets/shared_token", SECRET)
-    path = f"/vault/interns/{house.intern.id}/effective-secrets"
-    found = house.here("GET", path).json()
+def test_an_effective_list_tells_where_each_comes_from(workspaces: TwoWorkspaces) -> None:
+    workspaces.here("PUT", "/vault/secrets/shared_token", SECRET)
+    path = f"/vault/interns/{workspaces.intern.id}/effective-secrets"
+    found = workspaces.here("GET", path).json()
     scopes = {each["name"]: each["scope"] for each in found["data"]}
     assert scopes["shared_token"] == "workspace"
     assert scopes["own_token"] == "intern"
     assert set(found["data"][0]) == {"name", "scope", "hosts", "fingerprint", "created_at"}
 
 
-def test_an_effective_list_comes_in_pages(house: House) -> None:
-    path = f"/vault/interns/{house.intern.id}/effective-secrets"
-    whole = [each["name"] for each in house.here("GET", path).json()["data"]]
+def test_an_effective_list_comes_in_pages(workspaces: TwoWorkspaces) -> None:
+    path = f"/vault/interns/{workspaces.intern.id}/effective-secrets"
+    whole = [each["name"] for each in workspaces.here("GET", path).json()["data"]]
     seen: list[str] = []
     more = True
     while more:
-        page = house.here("GET", f"{path}?limit=1&offset={len(seen)}").json()
+        page = workspaces.here("GET", f"{path}?limit=1&offset={len(seen)}").json()
         seen += [each["name"] for each in page["data"]]
         more = page["has_more"]
     assert seen == whole == sorted(whole)
 
 
-def test_an_explained_list_tells_versions_what_lost_and_where_each_goes(house: House) -> None:
+def test_an_explained_list_tells_versions_what_lost_and_where_each_goes(
+    workspaces: TwoWorkspaces,
+) -> None:
     own = {"value": PLANTED[41], "hosts": ["b.com"]}
-    house.here("PUT", f"/vault/interns/{house.other.id}/secrets/token", own)
-    path = f"/vault/interns/{house.other.id}/effective-secrets?explain=true&host=API.example.com."
-    explained = {each["name"]: each for each in house.here("GET", path).json()["data"]}
+    workspaces.here("PUT", f"/vault/interns/{workspaces.other.id}/secrets/token", own)
+    path = (
+        f"/vault/interns/{workspaces.other.id}/effective-secrets?explain=true&host=API.example.com."
+    )
+    explained = {each["name"]: each for each in workspaces.here("GET", path).json()["data"]}
     token = explained["token"]
     assert (token["scope"], token["version"] >= 1) == ("intern", True)
     assert [lost["scope"] for lost in token["hidden"]] == ["workspace"]
     assert token["verdict"] == "other_host"
-    assert house.here("GET", path.split("&", maxsplit=1)[0]).json()["data"][0]["verdict"] is None
+    assert (
+        workspaces.here("GET", path.split("&", maxsplit=1)[0]).json()["data"][0]["verdict"] is None
+    )
 
 
-def test_an_attached_vault_that_is_gone_is_404(house: House) -> None:
-    folder, told = house.server.data_dir, house.server.announced
+def test_an_attached_vault_that_is_gone_is_404(workspaces: TwoWorkspaces) -> None:
+    folder, told = workspaces.server.data_dir, workspaces.server.announced
     lender = add_intern(folder, told)
     borrower = add_intern(folder, told, attached=lender.vault_id)
     path = f"/vault/interns/{borrower.id}/effective-secrets"
-    assert house.here("GET", path).status_code == 200
+    assert workspaces.here("GET", path).status_code == 200
     delete_intern(folder, lender.id)
-    refused = house.here("GET", path)
+    refused = workspaces.here("GET", path)
     assert refused.status_code == 404
     assert refused.json()["error"]["metadata"] == {"reason": "not_found", "retryable": False}
-    assert house.here("GET", f"/vault/interns/{borrower.id}/secrets").status_code == 200
+    assert workspaces.here("GET", f"/vault/interns/{borrower.id}/secrets").status_code == 200
 
 
 def test_an_operation_that_takes_too_long_is_408_and_may_be_tried_again(

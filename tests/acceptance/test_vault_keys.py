@@ -35,7 +35,7 @@ def write(server: ServerProcess, key: str, name: str = "token") -> dict[str, obj
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> tuple[Path, str]:
+def stopped_server(tmp_path: Path) -> tuple[Path, str]:
     """A folder with a data folder that has a secret, and its API key."""
     with start_server(tmp_path) as server:
         key = server.api_key
@@ -58,16 +58,18 @@ def content(folder: Path) -> dict[str, bytes]:
     return {name: (data / name).read_bytes() for name in names if (data / name).exists()}
 
 
-def test_a_missing_key_file_is_asked_for_and_no_other_is_made(house: tuple[Path, str]) -> None:
-    folder, _ = house
+def test_a_missing_key_file_is_asked_for_and_no_other_is_made(
+    stopped_server: tuple[Path, str],
+) -> None:
+    folder, _ = stopped_server
     (folder / "data" / "vault.keys").unlink()
     before = content(folder)
     assert "vault.keys is not there" in refused(folder)
     assert content(folder) == before
 
 
-def test_another_key_is_refused_and_both_are_named(house: tuple[Path, str]) -> None:
-    folder, _ = house
+def test_another_key_is_refused_and_both_are_named(stopped_server: tuple[Path, str]) -> None:
+    folder, _ = stopped_server
     other = new_key()
     (folder / "data" / "vault.keys").write_text(as_text(other) + "\n")
     before = content(folder)
@@ -78,8 +80,8 @@ def test_another_key_is_refused_and_both_are_named(house: tuple[Path, str]) -> N
     assert content(folder) == before
 
 
-def test_keys_that_others_may_read_are_refused(house: tuple[Path, str]) -> None:
-    folder, _ = house
+def test_keys_that_others_may_read_are_refused(stopped_server: tuple[Path, str]) -> None:
+    folder, _ = stopped_server
     (folder / "data" / "vault.keys").chmod(0o644)
     assert "chmod 600" in refused(folder)
 
@@ -95,9 +97,9 @@ def test_a_key_of_the_settings_that_is_none_is_refused_and_not_repeated(
 
 
 def test_a_folder_that_was_copied_with_its_keys_serves_its_secrets(
-    house: tuple[Path, str], tmp_path: Path
+    stopped_server: tuple[Path, str], tmp_path: Path
 ) -> None:
-    folder, key = house
+    folder, key = stopped_server
     restored = tmp_path / "restored"
     shutil.copytree(folder / "data", restored / "data")
     with start_server(restored) as server:
@@ -108,8 +110,10 @@ def test_a_folder_that_was_copied_with_its_keys_serves_its_secrets(
         assert write(server, key)["fingerprint"] == fingerprint
 
 
-def test_a_database_without_its_keys_is_of_no_use(house: tuple[Path, str], tmp_path: Path) -> None:
-    folder, _ = house
+def test_a_database_without_its_keys_is_of_no_use(
+    stopped_server: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, _ = stopped_server
     restored = tmp_path / "restored"
     (restored / "data").mkdir(parents=True)
     shutil.copy(folder / "data" / "tollhouse.db", restored / "data")

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.acceptance.opened_core import opened_core
+from tests.acceptance.server_core import open_core
 from tollhouse.apps.vaulting import build_vaulting, open_keys
 from tollhouse.vault.types import VaultKind
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from tests.acceptance.opened_core import Opened
+    from tests.acceptance.server_core import ServerCore
     from tollhouse.vault.service import VaultService
 
 
@@ -75,8 +75,10 @@ async def _delete_intern(folder: Path, database: str | None, intern_id: str) -> 
 
 
 @asynccontextmanager
-async def _vault(folder: Path, database: str | None) -> AsyncGenerator[tuple[Opened, VaultService]]:
-    async with opened_core(folder, database) as opened:
+async def _vault(
+    folder: Path, database: str | None
+) -> AsyncGenerator[tuple[ServerCore, VaultService]]:
+    async with open_core(folder, database) as opened:
         vault = opened.settings.vault
         keys = await open_keys(vault, opened.core, opened.folder)
         yield opened, build_vaulting(vault, opened.core, keys).service

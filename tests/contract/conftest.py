@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.contract.client_process import run_client
-from tests.contract.dialects import Formats, config
+from tests.contract.format_matrix import FormatMatrix, config
 from tests.faults.upstream_process import start_upstream
 from tests.integration.postgresql_databases import plain_url
 
@@ -89,10 +89,10 @@ def gateway(
 
 
 @pytest.fixture(scope="session")
-def formats(tmp_path_factory: pytest.TempPathFactory) -> Generator[Formats]:
+def formats(tmp_path_factory: pytest.TempPathFactory) -> Generator[FormatMatrix]:
     """Run a gateway before a provider of each dialect."""
     with (
         start_upstream() as upstream,
         start_server(tmp_path_factory.mktemp("formats"), config=config(upstream.origin)) as server,
     ):
-        yield Formats(server, upstream)
+        yield FormatMatrix(server, upstream)

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.contract.clients import cells as told
-from tests.contract.dialects import (
+from tests.contract.clients import conversations as told
+from tests.contract.format_matrix import (
+    ALL_CELLS,
     ANTHROPIC,
     BEHAVIOURS,
     CELLS,
+    CONVERSATIONS,
     ERRORS,
     PRICE_IN,
     PRICE_OUT,
-    PRODUCT,
     RULES,
-    SAID,
     Cell,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from tests.contract.dialects import Formats
+    from tests.contract.format_matrix import FormatMatrix
 
 pytestmark = pytest.mark.contract
 
@@ -201,9 +201,9 @@ def in_words_of(form: str, reply: Reply) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", ["whole", "streamed"])
-@pytest.mark.parametrize("cell", of((*SAID, "beta", "bearer")))
+@pytest.mark.parametrize("cell", of((*CONVERSATIONS, "beta", "bearer")))
 def test_a_client_gets_what_the_model_said_at_its_price(
-    formats: Formats, cell: Cell, way: str
+    formats: FormatMatrix, cell: Cell, way: str
 ) -> None:
     seen = formats.seen(cell)
     assert "error" not in seen, seen["error"]
@@ -216,7 +216,7 @@ def test_a_client_gets_what_the_model_said_at_its_price(
 
 @pytest.mark.parametrize("cell", of({"count"}))
 def test_tokens_are_counted_by_a_provider_that_counts_and_estimated_elsewhere(
-    formats: Formats, cell: Cell
+    formats: FormatMatrix, cell: Cell
 ) -> None:
     seen = formats.seen(cell)
     assert "error" not in seen, seen["error"]
@@ -226,7 +226,9 @@ def test_tokens_are_counted_by_a_provider_that_counts_and_estimated_elsewhere(
 
 
 @pytest.mark.parametrize("cell", of({"vectors"}))
-def test_embeddings_are_the_same_in_base64_and_as_numbers(formats: Formats, cell: Cell) -> None:
+def test_embeddings_are_the_same_in_base64_and_as_numbers(
+    formats: FormatMatrix, cell: Cell
+) -> None:
     seen = formats.seen(cell)
     assert "error" not in seen, seen["error"]
     assert seen == {
@@ -324,14 +326,14 @@ def expected_failure(cell: Cell) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("cell", of(ERRORS))
-def test_an_error_is_the_library_s_own_class(formats: Formats, cell: Cell) -> None:
+def test_an_error_is_the_library_s_own_class(formats: FormatMatrix, cell: Cell) -> None:
     seen = formats.seen(cell)
     assert "error" not in seen, seen["error"]
     assert seen["whole"] == expected_error(cell)
 
 
 @pytest.mark.parametrize("cell", [each for each in of(ERRORS) if "embeddings" not in each.id])
-def test_an_error_of_a_stream_is_the_library_s_own_class(formats: Formats, cell: Cell) -> None:
+def test_an_error_of_a_stream_is_the_library_s_own_class(formats: FormatMatrix, cell: Cell) -> None:
     seen = formats.seen(cell)
     assert "error" not in seen, seen["error"]
     mid_stream = cell[2] == "error error-in-stream"
@@ -339,18 +341,18 @@ def test_an_error_of_a_stream_is_the_library_s_own_class(formats: Formats, cell:
 
 
 def test_every_feature_is_seen_somewhere() -> None:
-    assert {feature for _, _, feature in CELLS} == {*SAID, *ERRORS, *ANTHROPIC, "vectors"}
+    assert {feature for _, _, feature in CELLS} == {*CONVERSATIONS, *ERRORS, *ANTHROPIC, "vectors"}
 
 
 @pytest.mark.parametrize("reason", RULES)
 def test_every_rule_leaves_cells_out_that_no_other_rule_does(reason: str) -> None:
     others = [leaves_out for name, leaves_out in RULES.items() if name != reason]
-    left = [cell for cell in PRODUCT if RULES[reason](*cell)]
+    left = [cell for cell in ALL_CELLS if RULES[reason](*cell)]
     assert [cell for cell in left if not any(leaves_out(*cell) for leaves_out in others)]
 
 
 @pytest.mark.parametrize("cell", of({"models"}))
-def test_anthropics_library_reads_the_catalogue(formats: Formats, cell: Cell) -> None:
+def test_anthropics_library_reads_the_catalogue(formats: FormatMatrix, cell: Cell) -> None:
     dialect = cell[1]
     assert formats.seen(cell) == {
         "one": [f"{dialect}/echo", "model", 200_000],

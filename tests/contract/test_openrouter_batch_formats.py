@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.contract.client_process import CLIENTS, run_client
-from tests.contract.clients import cells as told
+from tests.contract.clients import conversations as told
 
 if TYPE_CHECKING:
-    from tests.contract.dialects import Formats
+    from tests.contract.format_matrix import FormatMatrix
 
 pytestmark = pytest.mark.contract
 
@@ -60,7 +60,7 @@ BARE: dict[str, Any] = {"text": "", "calls": [], "thought": False, "refusal": Fa
 
 
 @pytest.fixture(scope="module")
-def seen(formats: Formats) -> dict[str, Any]:
+def seen(formats: FormatMatrix) -> dict[str, Any]:
     env = {
         "PYTHONPATH": str(CLIENTS),
         "CELLS": json.dumps(CELLS),

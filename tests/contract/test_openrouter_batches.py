@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.payers import Payers
+from tests.acceptance.accounts import Accounts
 from tests.contract.conftest import POSTGRESQL, SIMULATED
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ COST = 3 * 0.000_001 + 3 * 0.000_002
 
 @pytest.fixture(scope="module")
 def seen(gateway: Gateway) -> dict[str, Any]:
-    with closing(Payers(gateway.server)) as payers:
-        poor, stranger = payers.new("0.005"), payers.new("1")
+    with closing(Accounts(gateway.server)) as payers:
+        poor, stranger = payers.create("0.005"), payers.create("1")
     return gateway.run(
         "openrouter",
         "check_batches.py",

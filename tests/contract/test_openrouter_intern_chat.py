@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.contract.client_process import CLIENTS, run_client
-from tests.integration.interns.agency import hired
-from tests.integration.interns.machine import working_machine
-from tests.integration.interns.made_up_daemon import (
-    CUT,
+from tests.integration.interns.chat_server import CHATS_PER_MINUTE, serve_chat
+from tests.integration.interns.fake_daemon import (
+    DISCONNECT,
     ELICITATION,
     ENDED,
     HOLD,
@@ -23,12 +22,13 @@ from tests.integration.interns.made_up_daemon import (
     STEERED,
     STREAM,
     chunk,
+    error_response,
     event,
-    plain,
-    refusing,
+    json_response,
     stream,
 )
-from tests.integration.interns.parlour import CHATS, parlour
+from tests.integration.interns.intern_fixture import make_intern_fixture
+from tests.integration.interns.machine import running_machine
 from tollhouse.api import policy
 from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.interns.chat.relay import Paces
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
 
-    from tests.integration.interns.made_up_daemon import Step
-    from tests.integration.interns.parlour import Parlour
+    from tests.integration.interns.chat_server import ChatServer
+    from tests.integration.interns.fake_daemon import Step
 
 pytestmark = pytest.mark.contract
 LIBRARY = "openrouter-1-3-30"
@@ -75,92 +75,96 @@ ANSWERS: dict[str, list[Step]] = {
     f"answer: {DECLINED}": stream(("text", {"text": "No matter."}), ENDED, first=3),
     "asks for a city that nobody knows": stream(STARTED, ELICITATION),
     f"answer: {CALLED_OFF}": stream(("text", {"text": "Never mind."}), ENDED, first=3),
-    "answer: too late": refusing(409, "interaction_not_pending"),
-    "answer: to nothing": refusing(404, "interaction_unknown"),
-    "answer: wrong": refusing(400, "bad_request"),
-    "answer: by two": refusing(409, "attachment_failed"),
-    "answer: gone": refusing(410, "attachment_failed"),
+    "answer: too late": error_response(409, "interaction_not_pending"),
+    "answer: to nothing": error_response(404, "interaction_unknown"),
+    "answer: wrong": error_response(400, "bad_request"),
+    "answer: by two": error_response(409, "attachment_failed"),
+    "answer: gone": error_response(410, "attachment_failed"),
     "steer": STEERED,
-    "busy": refusing(409, "busy"),
-    "full": refusing(503, "busy"),
-    "before chats": plain(404, {"error": {"code": 404, "message": "There is nothing here."}}),
-    "nonsense": plain(200, {}),
-    "unreachable": [CUT],
+    "busy": error_response(409, "busy"),
+    "full": error_response(503, "busy"),
+    "before chats": json_response(
+        404, {"error": {"code": 404, "message": "There is nothing here."}}
+    ),
+    "nonsense": json_response(200, {}),
+    "unreachable": [DISCONNECT],
     "hangs": [HOLD],
-    "fails at once": refusing(502, "turn_failed", retryable=False),
-    "fails at once, for now": refusing(502, "turn_failed", retryable=True),
+    "fails at once": error_response(502, "turn_failed", retryable=False),
+    "fails at once, for now": error_response(502, "turn_failed", retryable=True),
     "overloaded": ended("failed", {**FAILED, "retryable": True}),
     "unauthorised": ended("failed", {**FAILED, "retryable": False}),
     "cancelled": ended("cancelled", CANCELLED),
-    "severed": [STREAM, chunk(event(*STARTED, 1)), CUT],
+    "severed": [STREAM, chunk(event(*STARTED, 1)), DISCONNECT],
     "too slow": [STREAM, chunk(event(*STARTED, 1)), HOLD],
 }
 
 
 @asynccontextmanager
-async def served(folder: Path, paces: Paces, chats: int = CHATS) -> AsyncGenerator[Parlour]:
+async def served(
+    folder: Path, paces: Paces, chats: int = CHATS_PER_MINUTE
+) -> AsyncGenerator[ChatServer]:
     url = sqlite_url(folder / "tollhouse.db")
     upgrade(url)
     database = open_database(url)
     try:
-        agency = await hired(database, FakeClock(), SequentialIds(), folder)
+        interns = await make_intern_fixture(database, FakeClock(), SequentialIds(), folder)
         async with (
-            working_machine(agency, folder) as machine,
-            parlour(machine, paces, chats) as room,
+            running_machine(interns, folder) as machine,
+            serve_chat(machine, paces, chats) as chat,
         ):
-            yield room
+            yield chat
     finally:
         await database.close()
 
 
-async def keys_of(room: Parlour) -> dict[str, str]:
+async def keys_of(chat: ChatServer) -> dict[str, str]:
     """Return keys of all kinds, by what they are to the intern."""
-    office = room.machine.agency.office
-    outsider = await add_tenant(office.database, clock=office.clock, ids=office.ids, name="Else")
+    vault = chat.machine.interns.vault
+    outsider = await add_tenant(vault.database, clock=vault.clock, ids=vault.ids, name="Else")
     made = {
         "management key": NewKey("manage", kind=KeyKind.MANAGEMENT),
-        "own key": NewKey("own", kind=KeyKind.INTERN, intern_id=room.intern.id),
+        "own key": NewKey("own", kind=KeyKind.INTERN, intern_id=chat.intern.id),
     }
-    async with office.database.writing() as write:
-        account = office.tenant.account.id
+    async with vault.database.writing() as write:
+        account = vault.tenant.account.id
         issued = {
-            name: await office.identity.create_key(write, OPERATOR, account, wanted)
+            name: await vault.identity.create_key(write, OPERATOR, account, wanted)
             for name, wanted in made.items()
         }
     texts = {name: each.text for name, each in issued.items()}
-    return {"api": office.tenant.key_text, "outside the programme": outsider.key_text, **texts}
+    return {"api": vault.tenant.key_text, "outside the programme": outsider.key_text, **texts}
 
 
-async def talk(room: Parlour, answers: dict[str, list[Step]]) -> dict[str, Any]:
+async def converse(chat: ChatServer, answers: dict[str, list[Step]]) -> dict[str, Any]:
     """Have the library say what goes with the answers; return what it makes of them."""
-    room.daemon.play(*answers.values())
+    chat.daemon.script(*answers.values())
     env = {
-        "BASE_URL": f"{room.origin}/v1",
-        "KEYS": json.dumps(await keys_of(room)),
-        "INTERN": room.intern.id,
+        "BASE_URL": f"{chat.origin}/v1",
+        "KEYS": json.dumps(await keys_of(chat)),
+        "INTERN": chat.intern.id,
         "STEPS": json.dumps(list(answers)),
     }
     script = CLIENTS / "openrouter" / "check_intern_chat.py"
     return await asyncio.to_thread(run_client, LIBRARY, script, env=env)
 
 
-async def see(folder: Path) -> dict[str, Any]:
-    async with served(folder, Paces(head=1.5, stream=3.0)) as room:
-        seen = await talk(room, ANSWERS)
-        heard = [asked.body["answer"] for asked in room.daemon.asked if "answer" in asked.body]
+async def record_chats(folder: Path) -> dict[str, Any]:
+    async with served(folder, Paces(head=1.5, stream=3.0)) as chat:
+        seen = await converse(chat, ANSWERS)
+        heard = [asked.body["answer"] for asked in chat.daemon.asked if "answer" in asked.body]
         return {**seen, "heard": heard}
 
 
-async def see_without_patience(folder: Path) -> dict[str, Any]:
-    async with served(folder, Paces(), chats=1) as room:
-        return await talk(room, {"has no end": [HOLD], "once more": []})
+async def record_impatient_chats(folder: Path) -> dict[str, Any]:
+    async with served(folder, Paces(), chats=1) as chat:
+        return await converse(chat, {"has no end": [HOLD], "once more": []})
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the library makes of the answers, by their names."""
     folder = tmp_path_factory.mktemp("chat")
-    yield asyncio.run(see(folder))
+    yield asyncio.run(record_chats(folder))
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -170,7 +174,7 @@ def seen_without_patience(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("chat")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(policy, "CHAT_DEADLINE_SECONDS", 2.0)
-        yield asyncio.run(see_without_patience(folder))
+        yield asyncio.run(record_impatient_chats(folder))
     shutil.rmtree(folder, ignore_errors=True)
 
 

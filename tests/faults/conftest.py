@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.books import Books, PostgresqlBooks, SqliteBooks
+from tests.faults.ledger import Ledger, PostgresqlLedger, SqliteLedger
 from tests.faults.upstream_process import UpstreamProcess, start_upstream
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def upstream() -> Generator[UpstreamProcess]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def books(request: pytest.FixtureRequest, tmp_path: Path) -> Books:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
     """The database of the server under test."""
     if request.param == "sqlite":
-        return SqliteBooks(tmp_path / "data")
+        return SqliteLedger(tmp_path / "data")
     databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
-    return PostgresqlBooks(databases.take())
+    return PostgresqlLedger(databases.take())

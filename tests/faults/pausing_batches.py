@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pausing_server import Pause, stop_at
+from pausing_server import Failpoint, stop_at
 
 from tollhouse.batches.books import BatchBooks
 from tollhouse.batches.ingest.receiver import Receiver
@@ -33,6 +33,6 @@ POINTS = {
 
 if __name__ == "__main__":
     _, chosen, count, file, *arguments = sys.argv
-    stop_at(*POINTS[chosen], Pause(int(count), Path(file)))
+    stop_at(*POINTS[chosen], Failpoint(int(count), Path(file)))
     sys.argv = ["tollhouse", *arguments]
     main()

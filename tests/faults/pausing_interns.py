@@ -53,7 +53,7 @@ def stop_at(owner: Any, name: str, when: str, stopping: Callable[[], Awaitable[N
 
     @wraps(original)
     async def changed(*args: Any, **named: Any) -> Any:
-        stops = stopping if named.get("flush", name != "digest") else _nowhere
+        stops = stopping if named.get("flush", name != "digest") else _pass
         if when == "before":
             await stops()
         result = await original(*args, **named)
@@ -64,11 +64,11 @@ def stop_at(owner: Any, name: str, when: str, stopping: Callable[[], Awaitable[N
     setattr(owner, name, changed)
 
 
-async def _nowhere() -> None:
+async def _pass() -> None:
     """Go on: a digest that flushes nothing is a boot's, and of no suspension."""
 
 
-class Stops:
+class Failpoints:
     """Stops whoever passes at the point that is wanted."""
 
     def __init__(self, folder: Path) -> None:
@@ -83,13 +83,13 @@ class Stops:
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _put(stops: Stops) -> None:
+def _set_failpoints(stops: Failpoints) -> None:
     for point, (owner, name, when) in (BOOT | SUSPEND | DELETE).items():
         stop_at(owner, name, when, lambda point=point: stops.at(point))
 
 
 if __name__ == "__main__":
     _, chosen, *arguments = sys.argv
-    _put(Stops(Path(chosen)))
+    _set_failpoints(Failpoints(Path(chosen)))
     sys.argv = ["tollhouse", *arguments]
     main()

@@ -8,7 +8,7 @@ It writes the file MARKER once recovery has begun. Nothing else of the program i
 import sys
 from pathlib import Path
 
-from pausing_server import Pause, stop_at
+from pausing_server import Failpoint, stop_at
 
 from tollhouse.api.readiness import Recovery
 from tollhouse.batches.sweeper import Sweeper
@@ -16,7 +16,7 @@ from tollhouse.cli.main import main
 
 if __name__ == "__main__":
     _, marker, *arguments = sys.argv
-    stop_at(Sweeper, "begin_alone", "before", Pause(1, Path(marker)))
+    stop_at(Sweeper, "begin_alone", "before", Failpoint(1, Path(marker)))
     Recovery.PATIENCE_SECONDS = 0.2  # type: ignore[misc]
     sys.argv = ["tollhouse", *arguments]
     main()

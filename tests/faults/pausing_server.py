@@ -40,7 +40,7 @@ POINTS = {
 }
 
 
-class Pause:
+class Failpoint:
     """Stops whoever passes for the n-th time; others of its kind go on."""
 
     def __init__(self, passes: int, marker: Path) -> None:
@@ -57,19 +57,21 @@ class Pause:
         return True
 
 
-def _for_ever() -> None:
+def _sleep_forever() -> None:
     while True:
         time.sleep(60)
 
 
-def _pausing(original: Callable[..., Any], when: str, pause: Pause) -> Callable[..., Any]:
+def _with_failpoint(
+    original: Callable[..., Any], when: str, pause: Failpoint
+) -> Callable[..., Any]:
     @wraps(original)
     def sync(*args: Any, **named: Any) -> Any:
         if when == "before" and pause.reached():
-            _for_ever()
+            _sleep_forever()
         result = original(*args, **named)
         if when == "after" and pause.reached():
-            _for_ever()
+            _sleep_forever()
         return result
 
     @wraps(original)
@@ -84,20 +86,20 @@ def _pausing(original: Callable[..., Any], when: str, pause: Pause) -> Callable[
     return deferred if asyncio.iscoroutinefunction(original) else sync
 
 
-def put_pause(point: str, pause: Pause) -> None:
+def set_failpoint(point: str, pause: Failpoint) -> None:
     """Change the program so that it stops at a point."""
     owners, name, when = POINTS[point]
     for owner in owners if isinstance(owners, tuple) else (owners,):
         stop_at(owner, name, when, pause)
 
 
-def stop_at(owner: type, name: str, when: str, pause: Pause) -> None:
+def stop_at(owner: type, name: str, when: str, pause: Failpoint) -> None:
     """Change a method so that it stops `before` or `after` its work."""
-    setattr(owner, name, _pausing(getattr(owner, name), when, pause))
+    setattr(owner, name, _with_failpoint(getattr(owner, name), when, pause))
 
 
 if __name__ == "__main__":
     _, chosen, count, file, *arguments = sys.argv
-    put_pause(chosen, Pause(int(count), Path(file)))
+    set_failpoint(chosen, Failpoint(int(count), Path(file)))
     sys.argv = ["tollhouse", *arguments]
     main()

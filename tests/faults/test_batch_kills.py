@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.faults.batch_provider import BatchProvider, start_provider
-from tests.faults.batch_trial import (
+from tests.faults.batch_crashes import (
+    BatchWatch,
     Gateway,
-    Kills,
+    KillLog,
     Unreachable,
-    Watch,
     assert_all_once,
     assert_settled,
     batch_body,
@@ -32,13 +31,14 @@ from tests.faults.batch_trial import (
     blobs_of,
     item,
     one,
-    patiently,
+    polling,
     rows,
     s3_beside,
     seeded,
     wait_for,
 )
-from tests.faults.books import Books, PostgresqlBooks, SqliteBooks
+from tests.faults.batch_provider import BatchProvider, start_provider
+from tests.faults.ledger import Ledger, PostgresqlLedger, SqliteLedger
 from tollhouse.storage.postgresql import connect
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ SIZE = 9 * MEGABYTE
 MOST_IN_FLIGHT = 100
 """Items that are open at the provider, or whose results wait to be stored with others."""
 on_postgresql_in_soak = pytest.mark.parametrize(
-    "books",
+    "ledger",
     ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.soak])],
     indirect=True,
 )
@@ -70,12 +70,12 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def books(request: pytest.FixtureRequest, home: Path) -> Books:
+def ledger(request: pytest.FixtureRequest, home: Path) -> Ledger:
     """The database of the gateway under test."""
     if request.param == "sqlite":
-        return SqliteBooks(home / "data")
+        return SqliteLedger(home / "data")
     databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
-    return PostgresqlBooks(databases.take())
+    return PostgresqlLedger(databases.take())
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def provider() -> Iterator[BatchProvider]:
 
 
 @pytest.fixture
-def gateway(home: Path, books: Books, provider: BatchProvider) -> Iterator[Gateway]:
+def gateway(home: Path, ledger: Ledger, provider: BatchProvider) -> Iterator[Gateway]:
     more = {"server": {"shutdown_seconds": 4}}
-    with closing(Gateway(home, books, provider, more=more)) as gateway:
+    with closing(Gateway(home, ledger, provider, more=more)) as gateway:
         yield gateway
 
 
@@ -98,8 +98,8 @@ def kill_while_it_runs(gateway: Gateway, provider: BatchProvider, items: int, ki
     chance = seeded()
     provider.set(seconds=0.05)
     gateway.start()
-    watch = Watch(gateway.submit(batch_body(items, SIZE)))
-    found = Kills(gateway.books, provider, watch.batch_id)
+    watch = BatchWatch(gateway.submit(batch_body(items, SIZE)))
+    found = KillLog(gateway.ledger, provider, watch.batch_id)
     for _ in range(kills):
         # Sooner, nothing would be stored before: what never has a result is run item by item.
         after = chance.randint(items // kills // 3, items // kills * 7 // 10)
@@ -132,7 +132,7 @@ def two(
     home: Path, postgresql: PostgresqlDatabases, provider: BatchProvider
 ) -> Iterator[list[Gateway]]:
     """Two gateways on one database and one store of blobs."""
-    books = PostgresqlBooks(postgresql.take())
+    ledger = PostgresqlLedger(postgresql.take())
     with s3_beside() as store:
         gateways = []
         for worker in ("one", "two"):
@@ -141,7 +141,7 @@ def two(
             # A machine that is busy keeps a gateway from its work for a second now and then.
             more = {"blobs": blobs_at(store), "batches": {"lease_seconds": 3, "chunks_at_once": 1}}
             key = gateways[0].key if gateways else ""
-            gateway = Gateway(folder, books, provider, worker=worker, key=key, more=more)
+            gateway = Gateway(folder, ledger, provider, worker=worker, key=key, more=more)
             gateway.start()
             gateways.append(gateway)
         yield gateways
@@ -157,7 +157,7 @@ def test_another_gateway_finishes_what_a_killed_one_had_begun(
     killed, other = two
     provider.set(seconds=0.05)
     provider.kill(killed.pid, after=chance.randint(10, 60), seconds=chance.random() * 0.05)
-    watch = Watch(killed.submit(batch_body(300, SIZE)))
+    watch = BatchWatch(killed.submit(batch_body(300, SIZE)))
     watch.until_killed(killed)
     ended = watch.until_ended(other)
     assert_all_once(ended, 300)
@@ -176,7 +176,7 @@ def test_two_gateways_that_are_killed_and_started_again_in_turn(
     chance, batches, items, kills = seeded(), 8, 300 * soak_factor, 8 * soak_factor
     provider.set(seconds=0.1)
     watches = [
-        Watch(chance.choice(two).submit(batch_body(items, MEGABYTE, f"b{number}")))
+        BatchWatch(chance.choice(two).submit(batch_body(items, MEGABYTE, f"b{number}")))
         for number in range(batches)
     ]
     for _ in range(kills):
@@ -185,7 +185,7 @@ def test_two_gateways_that_are_killed_and_started_again_in_turn(
         # Held, for the other one would end all of them while this one starts.
         after, seconds = chance.randint(15, 45), chance.random() * 0.05
         provider.kill(victim.pid, after, seconds, name, hold=True)
-        for _ in patiently("a kill"):
+        for _ in polling("a kill"):
             if not victim.is_alive:
                 break
             assert not all(watch.look(other) for watch in watches), "all ended before the kill"
@@ -241,24 +241,24 @@ def kill_while_it_comes(gateway: Gateway, kills: int) -> None:
             said.add(answer.json()["id"])
         killer.join()
         gateway.kill()
-        forget_time(gateway.books)
+        forget_time(gateway.ledger)
         gateway.start()
-        there = {name for (name,) in rows(gateway.books, "SELECT id FROM batches")}
+        there = {name for (name,) in rows(gateway.ledger, "SELECT id FROM batches")}
         assert said <= there, "a batch was answered with 202 and is lost"
-        wait_for(lambda: one(gateway.books, "SELECT count(*) FROM batch_uploads") == 0, "a sweep")
+        wait_for(lambda: one(gateway.ledger, "SELECT count(*) FROM batch_uploads") == 0, "a sweep")
         assert blobs_of(gateway) == there
     ended = []
     for name in sorted(there):
-        ended.append(Watch(name).until_ended(gateway))
+        ended.append(BatchWatch(name).until_ended(gateway))
         assert_all_once(ended[-1], items)
     print(f"kills {kills}, batches there {len(there)}, of them said {len(said)}")  # noqa: T201
     assert_settled(gateway, ended)
 
 
-def forget_time(books: Books) -> None:
+def forget_time(ledger: Ledger) -> None:
     """Make uploads old: where others may be at work, nothing is removed that began just now."""
-    if isinstance(books, PostgresqlBooks):
-        rows(books, "UPDATE batch_uploads SET started_at = 0 RETURNING 1")
+    if isinstance(ledger, PostgresqlLedger):
+        rows(ledger, "UPDATE batch_uploads SET started_at = 0 RETURNING 1")
 
 
 def test_a_batch_is_there_with_all_of_its_items_or_not_at_all(gateway: Gateway) -> None:
@@ -283,7 +283,7 @@ def killed_at(gateway: Gateway, point: str, passes: int = 1) -> Generator[None]:
     wait_for(marker.exists, point)
     gateway.kill()
     marker.unlink()
-    forget_time(gateway.books)
+    forget_time(gateway.ledger)
     gateway.program = ()
     gateway.start()
 
@@ -309,10 +309,10 @@ def test_a_kill_at_a_point_of_a_submit_leaves_all_or_nothing(
         headers = {"content-type": "application/json"}
         vain = ask_in_vain(gateway, "POST", "/batches", content=batch_body(20), headers=headers)
     vain.join()
-    there = rows(gateway.books, "SELECT id FROM batches")
+    there = rows(gateway.ledger, "SELECT id FROM batches")
     assert len(there) == count
-    ended = [Watch(name).until_ended(gateway) for (name,) in there]
-    wait_for(lambda: one(gateway.books, "SELECT count(*) FROM batch_uploads") == 0, "a sweep")
+    ended = [BatchWatch(name).until_ended(gateway) for (name,) in there]
+    wait_for(lambda: one(gateway.ledger, "SELECT count(*) FROM batch_uploads") == 0, "a sweep")
     assert blobs_of(gateway) == {name for (name,) in there}
     assert_settled(gateway, ended)
 
@@ -332,7 +332,7 @@ def test_a_kill_at_a_point_of_a_run_costs_no_item(
     gateway: Gateway, provider: BatchProvider, point: str
 ) -> None:
     with killed_at(gateway, point):
-        watch = Watch(gateway.submit(batch_body(20)))
+        watch = BatchWatch(gateway.submit(batch_body(20)))
     ended = watch.until_ended(gateway)
     assert_all_once(ended, 20)
     assert max(provider.calls.values()) <= 2
@@ -345,7 +345,7 @@ def kill_while_it_is_cancelled(gateway: Gateway, provider: BatchProvider, kills:
     ended = []
     for number in range(kills):
         names = f"b{number}"
-        watch = Watch(gateway.submit(batch_body(300, prefix=names)))
+        watch = BatchWatch(gateway.submit(batch_body(300, prefix=names)))
         begun = chance.randint(1, 100)
         wait_for(
             lambda begun=begun, names=names: (
@@ -399,16 +399,16 @@ def test_the_files_of_a_batch_whose_deletion_a_kill_interrupts_are_removed(
 ) -> None:
     with killed_at(gateway, point):
         batch = gateway.submit(batch_body(20))
-        Watch(batch).until_ended(gateway)
+        BatchWatch(batch).until_ended(gateway)
         vain = ask_in_vain(gateway, "DELETE", f"/batches/{batch}")
     vain.join()
     assert gateway.ask("GET", f"/batches/{batch}").status_code == 410
     wait_for(lambda: blobs_of(gateway) == set(), "the removal of the files")
     wait_for(
-        lambda: one(gateway.books, "SELECT count(*) FROM batches WHERE purged_at IS NULL") == 0,
+        lambda: one(gateway.ledger, "SELECT count(*) FROM batches WHERE purged_at IS NULL") == 0,
         "the end of the removal",
     )
-    assert one(gateway.books, "SELECT count(*) FROM generations") == 20
+    assert one(gateway.ledger, "SELECT count(*) FROM generations") == 20
     gateway.running.stop()
 
 
@@ -418,13 +418,13 @@ def test_the_files_of_a_batch_whose_deletion_a_kill_interrupts_are_removed(
 def start_again_and_again(gateway: Gateway, provider: BatchProvider, poison: str) -> int:
     """Keep a gateway up that an item kills; return how often it was started."""
     starts = 0
-    for _ in patiently("the end of all batches"):
+    for _ in polling("the end of all batches"):
         if not gateway.is_alive:
             gateway.kill()
             gateway.start()
             provider.set(poison={poison: gateway.pid})
             starts += 1
-        if one(gateway.books, "SELECT count(*) FROM batches WHERE finalized_at IS NULL") == 0:
+        if one(gateway.ledger, "SELECT count(*) FROM batches WHERE finalized_at IS NULL") == 0:
             break
     return starts
 
@@ -436,7 +436,7 @@ def test_an_item_that_ends_its_worker_fails_alone(
     gateway.start()
     # Not a word to anybody before the poison is known: who runs it, dies.
     provider.set(poison={item(13): gateway.pid})
-    watch = Watch(gateway.submit(batch_body(30)))
+    watch = BatchWatch(gateway.submit(batch_body(30)))
     starts = start_again_and_again(gateway, provider, item(13))
     ended = watch.until_ended(gateway)
     failed = [each for each in ended["results"] if each["error"]]
@@ -454,8 +454,8 @@ def test_what_runs_beside_an_item_that_ends_its_worker_is_not_blamed(
     gateway.start()
     # Whenever the bad one comes, the good one is under way.
     provider.set(poison={item(0, "bad"): gateway.pid}, slow={item(0, "good"): 3.0})
-    good = Watch(gateway.submit(batch_body(1, prefix="good")))
-    bad = Watch(gateway.submit(batch_body(2, prefix="bad")))
+    good = BatchWatch(gateway.submit(batch_body(1, prefix="good")))
+    bad = BatchWatch(gateway.submit(batch_body(2, prefix="bad")))
     start_again_and_again(gateway, provider, item(0, "bad"))
     ended = [watch.until_ended(gateway) for watch in (good, bad)]
     assert_all_once(ended[0], 1, "good")
@@ -469,11 +469,11 @@ def test_what_runs_beside_an_item_that_ends_its_worker_is_not_blamed(
 @contextmanager
 def database_away(gateway: Gateway) -> Generator[None]:
     """Let nobody write to the database."""
-    books = gateway.books
-    if isinstance(books, PostgresqlBooks):
-        asyncio.run(let_in(books.url, allowed=False))
+    ledger = gateway.ledger
+    if isinstance(ledger, PostgresqlLedger):
+        asyncio.run(let_in(ledger.url, allowed=False))
         yield
-        asyncio.run(let_in(books.url, allowed=True))
+        asyncio.run(let_in(ledger.url, allowed=True))
         return
     with closing(sqlite3.connect(gateway.running.data_dir / "tollhouse.db", timeout=30)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -519,7 +519,7 @@ def test_results_wait_for_what_is_away_and_no_item_is_run_twice(
 ) -> None:
     chance = seeded()
     gateway.start()
-    watch = Watch(gateway.submit(batch_body(100)), bad_answers=True)
+    watch = BatchWatch(gateway.submit(batch_body(100)), bad_answers=True)
     begun = chance.randint(1, 60)
     wait_for(lambda: sum(provider.calls.values()) >= begun, "items that were begun")
     with AWAY[what](gateway):
@@ -536,7 +536,7 @@ def test_a_gateway_that_cannot_store_results_stops_all_the_same(
     gateway: Gateway, provider: BatchProvider
 ) -> None:
     gateway.start()
-    watch = Watch(gateway.submit(batch_body(100)))
+    watch = BatchWatch(gateway.submit(batch_body(100)))
     wait_for(lambda: provider.calls, "items that were begun")
     with blobs_away(gateway):
         gateway.running.process.send_signal(signal.SIGTERM)

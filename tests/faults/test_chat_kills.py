@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import httpx2
 import pytest
 
-from tests.acceptance.intern_rooms import Rooms, agents, daemons, kill
-from tests.acceptance.intern_talks import Refused, Talk
+from tests.acceptance.intern_client import InternClient, agents, daemons, kill
+from tests.acceptance.intern_conversation import ChatRefused, Conversation
 from tests.acceptance.server_process import start_server
 from tests.chat_grammar import check_stream
-from tests.integration.interns.sessions.talk import check_whole, parsed
-from tests.waiting import PATIENCE, wait_until
+from tests.integration.interns.sessions.session_client import assert_complete, parse_events
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from tests.acceptance.server_process import ServerProcess
-    from tests.chat_grammar import Told
+    from tests.chat_grammar import ParsedChat
 
 pytestmark = pytest.mark.sandbox
 SESSION: Final = "work"
@@ -45,7 +45,7 @@ EVERY: Final = [Kill(victim, begun) for victim in VICTIMS for begun in range(STE
 THREE: Final = [Kill("server", 2), Kill("daemon", 3), Kill("agent", 1)]
 
 
-class Trial:
+class ChatCrashes:
     """One intern and one session, in which runs are killed."""
 
     def __init__(self, folder: Path) -> None:
@@ -56,11 +56,11 @@ class Trial:
         self._prompts = 0
 
     @property
-    def rooms(self) -> Rooms:
-        return Rooms(self.server, self._key)
+    def interns(self) -> InternClient:
+        return InternClient(self.server, self._key)
 
     def begin(self) -> None:
-        self.intern = self.rooms.run()
+        self.intern = self.interns.run()
 
     def go(self, chosen: Kill) -> None:
         self._prompts += 1
@@ -75,7 +75,7 @@ class Trial:
             assert told.finish == "stop" or told.reason == "stream_severed", told
         self._answers_again(number)
         self._check_log()
-        done = self.rooms.daemon(self.intern, "GET", "/files/done").text.split()
+        done = self.interns.daemon(self.intern, "GET", "/files/done").text.split()
         assert len(set(done)) == len(done), done
 
     def _run(self, prompt: str, chosen: Kill) -> bytes:
@@ -114,7 +114,7 @@ class Trial:
 
     def _answers_again(self, number: int) -> None:
         """Wait until the next prompt is answered; an intern that boots, or ends a run, is busy."""
-        ends = time.monotonic() + PATIENCE
+        ends = time.monotonic() + WAIT_SECONDS
         while True:
             told = self._told(f"say: on {number}")
             if told is not None and told.finish == "stop":
@@ -123,29 +123,29 @@ class Trial:
                 return
             assert time.monotonic() < ends, self.server.stderr_text()[-3_000:]
             if self._status() == "failed":  # a sandbox that ends again and again is left to people
-                self.rooms.ask("POST", f"/interns/{self.intern}/provision")
+                self.interns.request("POST", f"/interns/{self.intern}/provision")
             time.sleep(0.1)
 
     def _status(self) -> str:
-        found = self.rooms.get(self.intern)
+        found = self.interns.get(self.intern)
         assert found is not None
         return found["status"]
 
-    def _told(self, text: str) -> Told | None:
-        talk = Talk(self.rooms, self.intern)
-        talk.session = SESSION
+    def _told(self, text: str) -> ParsedChat | None:
+        conversation = Conversation(self.interns, self.intern)
+        conversation.session = SESSION
         try:
-            return talk.say(text)
-        except Refused:
+            return conversation.send(text)
+        except ChatRefused:
             return None
 
     def _check_log(self) -> None:
         path = f"/sessions/{SESSION}/events?follow=false"
-        check_whole(parsed(self.rooms.daemon(self.intern, "GET", path).text))
+        assert_complete(parse_events(self.interns.daemon(self.intern, "GET", path).text))
 
 
 def killed(folder: Path, schedule: Sequence[Kill]) -> None:
-    trial = Trial(folder)
+    trial = ChatCrashes(folder)
     try:
         trial.begin()
         for chosen in schedule:

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
-from tests.faults.legal import assert_bad_gateway, assert_error_ending, assert_legal
 from tests.faults.raw_client import Answer, chat, post_chat
+from tests.faults.stream_assertions import assert_bad_gateway, assert_error_ending, assert_legal
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tests.faults.books import Books
+    from tests.faults.ledger import Ledger
 
 CLIENTS = 64
 ROUNDS_IN_TEST = 3
@@ -52,7 +52,7 @@ BODY = json.dumps(
 ).encode()
 
 
-class Bank:
+class CreditsClient:
     """The management of a server's money."""
 
     def __init__(self, server: ServerProcess, database: str | None = None) -> None:
@@ -92,30 +92,32 @@ class Bank:
 
 
 @pytest.fixture
-def bank(request: pytest.FixtureRequest, tmp_path: Path, books: Books) -> Iterator[Bank]:
+def credits_client(
+    request: pytest.FixtureRequest, tmp_path: Path, ledger: Ledger
+) -> Iterator[CreditsClient]:
     """A server with the settings and the model that the test names."""
     limits, model = request.param
     config = CONFIG.format(limits=limits, model=model)
-    with start_server(tmp_path, config=config, env=books.env) as server:
-        made = Bank(server, books.env.get("TOLLHOUSE_DATABASE_URL"))
+    with start_server(tmp_path, config=config, env=ledger.env) as server:
+        made = CreditsClient(server, ledger.env.get("TOLLHOUSE_DATABASE_URL"))
         yield made
         made.close()
 
 
 def exact(model: str = "echo", limits: str = EXACT) -> Any:
-    return pytest.mark.parametrize("bank", [(limits, model)], indirect=True)
+    return pytest.mark.parametrize("credits_client", [(limits, model)], indirect=True)
 
 
 on_postgresql_in_soak = pytest.mark.parametrize(
-    "books",
+    "ledger",
     ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.soak])],
     indirect=True,
 )
 
 
-async def spend(bank: Bank, keys: Sequence[str] = ()) -> list[Answer]:
+async def spend(credits_client: CreditsClient, keys: Sequence[str] = ()) -> list[Answer]:
     """Send a request from every client at once, with the API key or in turn with some others."""
-    server = bank.server
+    server = credits_client.server
     turns = cycle(keys or [server.api_key])
     asked = (post_chat(server.base_url, next(turns), BODY) for _ in range(CLIENTS))
     answers = list(await asyncio.gather(*asked))
@@ -127,50 +129,60 @@ def served(answers: list[Answer]) -> int:
     return sum(answer.status == 200 for answer in answers)
 
 
-async def rounds(bank: Bank, count: int) -> None:
+async def rounds(credits_client: CreditsClient, count: int) -> None:
     for _ in range(count):
-        bank.add(FIT * COST)
-        assert served(await spend(bank)) == FIT
-        assert bank.balance == 0
-        assert served(await spend(bank)) == 0
+        credits_client.add(FIT * COST)
+        assert served(await spend(credits_client)) == FIT
+        assert credits_client.balance == 0
+        assert served(await spend(credits_client)) == 0
 
 
 @exact()
-async def test_the_balance_of_ten_requests_serves_ten_of_sixty_four(bank: Bank) -> None:
-    await rounds(bank, ROUNDS_IN_TEST)
+async def test_the_balance_of_ten_requests_serves_ten_of_sixty_four(
+    credits_client: CreditsClient,
+) -> None:
+    await rounds(credits_client, ROUNDS_IN_TEST)
 
 
 @pytest.mark.soak
 @exact()
-async def test_twenty_rounds(bank: Bank, soak_factor: int) -> None:
-    await rounds(bank, ROUNDS_IN_SOAK * soak_factor)
+async def test_twenty_rounds(credits_client: CreditsClient, soak_factor: int) -> None:
+    await rounds(credits_client, ROUNDS_IN_SOAK * soak_factor)
 
 
 @exact()
-async def test_a_keys_limit_of_ten_requests_serves_ten_of_sixty_four(bank: Bank) -> None:
-    bank.add(1_000)
+async def test_a_keys_limit_of_ten_requests_serves_ten_of_sixty_four(
+    credits_client: CreditsClient,
+) -> None:
+    credits_client.add(1_000)
     for number in range(1, ROUNDS_IN_TEST + 1):
-        bank.limit_key(round(number * FIT * COST, 9))
-        assert served(await spend(bank)) == FIT
-    bank.limit_key(None)
-    assert served(await spend(bank)) == CLIENTS
+        credits_client.limit_key(round(number * FIT * COST, 9))
+        assert served(await spend(credits_client)) == FIT
+    credits_client.limit_key(None)
+    assert served(await spend(credits_client)) == CLIENTS
 
 
 @exact()
-async def test_a_keys_limit_of_ten_requests_serves_ten_of_it_and_its_interns(bank: Bank) -> None:
-    bank.add(1_000)
-    keys = [bank.server.api_key, await bank.own_key("ada"), await bank.own_key("bob")]
+async def test_a_keys_limit_of_ten_requests_serves_ten_of_it_and_its_interns(
+    credits_client: CreditsClient,
+) -> None:
+    credits_client.add(1_000)
+    keys = [
+        credits_client.server.api_key,
+        await credits_client.own_key("ada"),
+        await credits_client.own_key("bob"),
+    ]
     for number in range(1, ROUNDS_IN_TEST + 1):
-        bank.limit_key(round(number * FIT * COST, 9))
-        assert served(await spend(bank, keys)) == FIT
-    assert bank.balance == round(1_000 - ROUNDS_IN_TEST * FIT * COST, 9)
+        credits_client.limit_key(round(number * FIT * COST, 9))
+        assert served(await spend(credits_client, keys)) == FIT
+    assert credits_client.balance == round(1_000 - ROUNDS_IN_TEST * FIT * COST, 9)
 
 
 @on_postgresql_in_soak
 @exact("slow")
-async def test_no_more_run_at_once_than_the_balance_can_pay(bank: Bank) -> None:
-    bank.add(FIT * COST)
-    answers = await spend(bank)
+async def test_no_more_run_at_once_than_the_balance_can_pay(credits_client: CreditsClient) -> None:
+    credits_client.add(FIT * COST)
+    answers = await spend(credits_client)
     assert served(answers) == FIT
     reasons = {
         answer.json["error"]["metadata"]["reason"] for answer in answers if answer.status == 402
@@ -180,13 +192,15 @@ async def test_no_more_run_at_once_than_the_balance_can_pay(bank: Bank) -> None:
 
 @on_postgresql_in_soak
 @exact(limits="settlement_seconds: 0.5, admission_wait_seconds: 0.1")
-async def test_with_half_the_balance_as_budget_all_are_served_in_the_end(bank: Bank) -> None:
+async def test_with_half_the_balance_as_budget_all_are_served_in_the_end(
+    credits_client: CreditsClient,
+) -> None:
     # The last one needs a budget of its cost, so twice that as balance.
-    bank.add((FIT + 1) * COST)
+    credits_client.add((FIT + 1) * COST)
     done = 0
     while done < FIT:
-        answers = await spend(bank)
-        assert bank.balance >= COST, "never below what is left for the last one"
+        answers = await spend(credits_client)
+        assert credits_client.balance >= COST, "never below what is left for the last one"
         done += served(answers)
         for answer in answers:
             if answer.status == 402 and done < FIT:
@@ -195,5 +209,5 @@ async def test_with_half_the_balance_as_budget_all_are_served_in_the_end(bank: B
                 assert int(answer.headers["retry-after"]) >= 1
         await asyncio.sleep(0.6)
     assert done == FIT
-    [last] = {answer.json["error"]["metadata"]["reason"] for answer in await spend(bank)}
+    [last] = {answer.json["error"]["metadata"]["reason"] for answer in await spend(credits_client)}
     assert last == "weight_exceeds_budget"

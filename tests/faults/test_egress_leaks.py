@@ -17,7 +17,14 @@ import pytest
 import trustme
 import uvloop
 
-from tests.integration.vault.egress.house import API, OTHER, SECOND, VALUE, Client, House
+from tests.integration.vault.egress.egress_fixture import (
+    API,
+    OTHER,
+    SECOND,
+    VALUE,
+    Client,
+    EgressFixture,
+)
 from tollhouse.outbound.tls import TlsLayer
 from tollhouse.testing.raw_server import Peer, RawServer, interrupt
 from tollhouse.testing.script import End
@@ -55,7 +62,7 @@ def nobody_elses_garbage() -> Iterator[None]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def egress(tmp_path: Path) -> AsyncIterator[EgressFixture]:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(API, OTHER, SECOND).configure_cert(context)
@@ -66,84 +73,84 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         RawServer() as gateway,
     ):
         hosts = {API: api, OTHER: other, SECOND: second}
-        house = House(tmp_path, hosts, gateway, authority, limits=LIMITS)
-        await house.open()
-        yield house
-        await house.close()
+        egress = EgressFixture(tmp_path, hosts, gateway, authority, limits=LIMITS)
+        await egress.open()
+        yield egress
+        await egress.close()
 
 
 # States: how far a connection has come when somebody goes away.
 
 
-async def in_the_first_head(house: House) -> Client:
-    client = await house.client()
-    await client.say(b"CONNECT api.example:443 HTTP/1.1\r\nHo")
+async def in_the_first_head(egress: EgressFixture) -> Client:
+    client = await egress.client()
+    await client.send(b"CONNECT api.example:443 HTTP/1.1\r\nHo")
     return client
 
 
-async def in_the_handshake(house: House) -> Client:
-    client = await house.client()
-    await client.connect(API, house.port_of(API))
-    layer = TlsLayer(house.trust, API)
+async def in_the_handshake(egress: EgressFixture) -> Client:
+    client = await egress.client()
+    await client.connect(API, egress.port_of(API))
+    layer = TlsLayer(egress.trust, API)
     layer.handshake(b"")
-    await client.say(layer.outgoing()[:100])
+    await client.send(layer.outgoing()[:100])
     return client
 
 
-async def in_an_unread_handshake(house: House) -> Client:
-    client = await house.client()
-    await client.connect(OTHER, house.port_of(OTHER))
+async def in_an_unread_handshake(egress: EgressFixture) -> Client:
+    client = await egress.client()
+    await client.connect(OTHER, egress.port_of(OTHER))
     return client
 
 
-async def in_a_head(house: House) -> Client:
-    client = await house.tunnel()
-    await client.say(house.head(TOKEN)[:-3])
+async def in_a_head(egress: EgressFixture) -> Client:
+    client = await egress.tunnel()
+    await client.send(egress.head(TOKEN)[:-3])
     return client
 
 
-async def in_a_body(house: House) -> Client:
-    client = await house.tunnel()
-    head = house.head(TOKEN, "Content-Length: 100000", request="POST / HTTP/1.1")
-    await client.say(head + bytes(5_000))
+async def in_a_body(egress: EgressFixture) -> Client:
+    client = await egress.tunnel()
+    head = egress.head(TOKEN, "Content-Length: 100000", request="POST / HTTP/1.1")
+    await client.send(head + bytes(5_000))
     return client
 
 
-async def waiting_for_an_answer(house: House) -> Client:
-    client = await house.tunnel()
-    await client.say(house.head(TOKEN))
+async def waiting_for_an_answer(egress: EgressFixture) -> Client:
+    client = await egress.tunnel()
+    await client.send(egress.head(TOKEN))
     return client
 
 
-async def in_an_answer(house: House) -> Client:
-    client = await house.tunnel()
-    await client.say(house.head(TOKEN, request="GET /half HTTP/1.1"))
-    await client.hear()
+async def in_an_answer(egress: EgressFixture) -> Client:
+    client = await egress.tunnel()
+    await client.send(egress.head(TOKEN, request="GET /half HTTP/1.1"))
+    await client.receive()
     return client
 
 
-async def between_requests(house: House) -> Client:
-    client = await house.tunnel()
-    await client.say(house.head(TOKEN, request="GET /whole HTTP/1.1"))
+async def between_requests(egress: EgressFixture) -> Client:
+    client = await egress.tunnel()
+    await client.send(egress.head(TOKEN, request="GET /whole HTTP/1.1"))
     await client.response()
     return client
 
 
-async def in_a_tunnel(house: House) -> Client:
-    client = await house.tunnel(OTHER)
-    await client.say(house.head(host=OTHER, request="GET /half HTTP/1.1"))
-    await client.hear()
+async def in_a_tunnel(egress: EgressFixture) -> Client:
+    client = await egress.tunnel(OTHER)
+    await client.send(egress.head(host=OTHER, request="GET /half HTTP/1.1"))
+    await client.receive()
     return client
 
 
-async def in_a_websocket(house: House) -> Client:
-    client = await house.tunnel()
-    await client.say(house.head(TOKEN, *UPGRADE, request="GET /switch HTTP/1.1"))
-    await client.hear()
+async def in_a_websocket(egress: EgressFixture) -> Client:
+    client = await egress.tunnel()
+    await client.send(egress.head(TOKEN, *UPGRADE, request="GET /switch HTTP/1.1"))
+    await client.receive()
     return client
 
 
-STATES: list[Callable[[House], Awaitable[Client]]] = [
+STATES: list[Callable[[EgressFixture], Awaitable[Client]]] = [
     *(in_the_first_head, in_the_handshake, in_an_unread_handshake, in_a_head, in_a_body),
     *(waiting_for_an_answer, in_an_answer, between_requests, in_a_tunnel, in_a_websocket),
 ]
@@ -165,97 +172,97 @@ async def answer(peer: Peer) -> None:
 # Ways to go away.
 
 
-async def client_cancels(_: House, client: Client) -> None:
-    client.leave()
+async def client_cancels(_: EgressFixture, client: Client) -> None:
+    client.abort()
 
 
-async def client_closes(_: House, client: Client) -> None:
+async def client_closes(_: EgressFixture, client: Client) -> None:
     await client.close()
 
 
-async def client_half_closes(_: House, client: Client) -> None:
+async def client_half_closes(_: EgressFixture, client: Client) -> None:
     with suppress(OSError):
         client.half_close()
     with suppress(OSError, EOFError, ssl.SSLError):
-        await asyncio.wait_for(client.hear_all(), 5 * IDLE_SECONDS)
-    client.leave()
+        await asyncio.wait_for(client.receive_all(), 5 * IDLE_SECONDS)
+    client.abort()
 
 
-async def client_idles(_: House, client: Client) -> None:
+async def client_idles(_: EgressFixture, client: Client) -> None:
     with suppress(OSError, EOFError, ssl.SSLError):
-        await client.hear_all()
-    client.leave()
+        await client.receive_all()
+    client.abort()
 
 
-async def host_closes(house: House, client: Client) -> None:
-    for server in (house.api, house.other):
+async def host_closes(egress: EgressFixture, client: Client) -> None:
+    for server in (egress.api, egress.other):
         for peer in server.open_peers:
             peer.transport.close()
-    await client_idles(house, client)
+    await client_idles(egress, client)
 
 
-async def host_resets(house: House, client: Client) -> None:
-    for server in (house.api, house.other):
+async def host_resets(egress: EgressFixture, client: Client) -> None:
+    for server in (egress.api, egress.other):
         for peer in server.open_peers:
             peer.transport.abort()
-    await client_idles(house, client)
+    await client_idles(egress, client)
 
 
 WAYS = [client_cancels, client_closes, client_half_closes, client_idles, host_closes, host_resets]
 
 
-async def everybody_leaves(house: House, times: int, seed: int) -> Counter[str]:
+async def everybody_leaves(egress: EgressFixture, times: int, seed: int) -> Counter[str]:
     """Have clients come and go, some at once; return how often each state was left in each way."""
     drawn = random.Random(seed)
     done: Counter[str] = Counter()
 
     async def one() -> None:
         state, way = drawn.choice(STATES), drawn.choice(WAYS)
-        client = await state(house)
-        await way(house, client)
+        client = await state(egress)
+        await way(egress, client)
         done[f"{state.__name__} {way.__name__}"] += 1
 
-    house.api.behave = house.other.behave = answer
+    egress.api.behave = egress.other.behave = answer
     for start in range(0, times, TOGETHER):
         await asyncio.gather(
             *(one() for _ in range(min(TOGETHER, times - start))), return_exceptions=True
         )
-        house.clients.clear()
+        egress.clients.clear()
     return done
 
 
-async def test_nothing_is_left_of_who_went_away(house: House) -> None:
-    await leave(house, 100)
+async def test_nothing_is_left_of_who_went_away(egress: EgressFixture) -> None:
+    await leave(egress, 100)
 
 
 @pytest.mark.soak
 async def test_nothing_is_left_of_two_thousand_who_went_away(
-    house: House, soak_factor: int
+    egress: EgressFixture, soak_factor: int
 ) -> None:
-    done = await leave(house, 2_000 * soak_factor)
+    done = await leave(egress, 2_000 * soak_factor)
     assert len(done) == len(STATES) * len(WAYS)
 
 
-async def leave(house: House, times: int) -> Counter[str]:
+async def leave(egress: EgressFixture, times: int) -> Counter[str]:
     # What belongs to the first connection of all (a certificate, a thread that looks names up).
-    await everybody_leaves(house, TOGETHER, 0)
-    await settle(house, descriptors() + 1_000)
+    await everybody_leaves(egress, TOGETHER, 0)
+    await settle(egress, descriptors() + 1_000)
     before = descriptors()
-    done = await everybody_leaves(house, times, 1)
+    done = await everybody_leaves(egress, times, 1)
     assert sum(done.values()) >= times * 0.9
-    await settle(house, before)
+    await settle(egress, before)
     return done
 
 
-async def settle(house: House, most: int) -> None:
+async def settle(egress: EgressFixture, most: int) -> None:
     """Wait until no connection is left, and no more descriptors than there were."""
     deadline = time.monotonic() + 20
-    for server in (house.api, house.other):
+    for server in (egress.api, egress.other):
         for peer in server.peers:
             peer.transport.abort()
         server.peers.clear()
     while True:
-        session = house.proxy._sessions["session"]  # noqa: SLF001 - what must become empty
+        session = egress.proxy._sessions["session"]  # noqa: SLF001 - what must become empty
         left = len(session.connections), descriptors(), len(asyncio.all_tasks())
         # This one and the patrol's three.
         if left[0] == 0 and left[1] <= most and left[2] <= 4:

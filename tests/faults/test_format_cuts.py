@@ -12,10 +12,16 @@ import httpx2
 import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
-from tests.unit.inference.formats.legal_completions import checked as checked_completions
-from tests.unit.inference.formats.messages.legal_messages import checked as checked_messages
-from tests.unit.inference.formats.responses.legal_responses import checked as checked_response
-from tests.unit.inference.legal_stream import checked as checked_chat
+from tests.unit.inference.chat_stream_checks import check_stream as checked_chat
+from tests.unit.inference.formats.completions_stream_checks import (
+    check_stream as checked_completions,
+)
+from tests.unit.inference.formats.messages.messages_stream_checks import (
+    check_stream as checked_messages,
+)
+from tests.unit.inference.formats.responses.responses_stream_checks import (
+    check_stream as checked_response,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -142,7 +148,7 @@ def config(origin: str, models: dict[str, list[str]]) -> str:
     return json.dumps({"providers": providers, "models": listed})
 
 
-class World:
+class GatewayFixture:
     """A gateway, and the models that cut for each dialect and way."""
 
     def __init__(self, server: ServerProcess, models: dict[tuple[str, str], list[str]]) -> None:
@@ -151,9 +157,9 @@ class World:
 
 
 @contextmanager
-def start_world(
+def start_gateway(
     upstream: UpstreamProcess, factory: pytest.TempPathFactory, number: int
-) -> Generator[World]:
+) -> Generator[GatewayFixture]:
     models = {
         (dialect, how): cuts(dialect, how, length, number)
         for dialect, length in {each: length_of(upstream, each) for each in DIALECTS}.items()
@@ -168,20 +174,22 @@ def start_world(
     }
     folder = factory.mktemp("format-cuts")
     with start_server(folder, config=config(upstream.origin, listed)) as server:
-        yield World(server, models)
+        yield GatewayFixture(server, models)
 
 
 @pytest.fixture(scope="module")
-def world(upstream: UpstreamProcess, tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
-    with start_world(upstream, tmp_path_factory, CUTS_IN_TEST) as running:
+def gateway_fixture(
+    upstream: UpstreamProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[GatewayFixture]:
+    with start_gateway(upstream, tmp_path_factory, CUTS_IN_TEST) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def big_world(
+def big_gateway_fixture(
     upstream: UpstreamProcess, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[World]:
-    with start_world(upstream, tmp_path_factory, CUTS_IN_SOAK) as running:
+) -> Generator[GatewayFixture]:
+    with start_gateway(upstream, tmp_path_factory, CUTS_IN_SOAK) as running:
         yield running
 
 
@@ -216,9 +224,11 @@ def how_it_ended(path: str, reply: httpx2.Response) -> str:
     return "failed" if seen.failed else "complete"
 
 
-async def expect_legal_ends(world: World, path: str, dialect: str, how: str) -> None:
-    names = world.models[dialect, how]
-    replies = await ask_all(world.server, path, [f"{dialect}/{name}" for name in names])
+async def expect_legal_ends(
+    gateway_fixture: GatewayFixture, path: str, dialect: str, how: str
+) -> None:
+    names = gateway_fixture.models[dialect, how]
+    replies = await ask_all(gateway_fixture.server, path, [f"{dialect}/{name}" for name in names])
     ends: list[str] = []
     for name, reply in zip(names, replies, strict=True):
         try:
@@ -234,8 +244,10 @@ async def expect_legal_ends(world: World, path: str, dialect: str, how: str) -> 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("path", ASKED)
-async def test_a_stream_that_is_not_cut_is_complete(world: World, path: str, dialect: str) -> None:
-    (reply,) = await ask_all(world.server, path, [f"{dialect}/echo"])
+async def test_a_stream_that_is_not_cut_is_complete(
+    gateway_fixture: GatewayFixture, path: str, dialect: str
+) -> None:
+    (reply,) = await ask_all(gateway_fixture.server, path, [f"{dialect}/echo"])
     assert how_it_ended(path, reply) == "complete"
 
 
@@ -243,25 +255,27 @@ async def test_a_stream_that_is_not_cut_is_complete(world: World, path: str, dia
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("path", ASKED)
 async def test_a_cut_stream_ends_legally_with_an_error(
-    world: World, path: str, dialect: str, how: str
+    gateway_fixture: GatewayFixture, path: str, dialect: str, how: str
 ) -> None:
-    await expect_legal_ends(world, path, dialect, how)
+    await expect_legal_ends(gateway_fixture, path, dialect, how)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("path", ASKED)
-async def test_a_whole_reply_that_is_cut_is_a_502(world: World, path: str, dialect: str) -> None:
+async def test_a_whole_reply_that_is_cut_is_a_502(
+    gateway_fixture: GatewayFixture, path: str, dialect: str
+) -> None:
     models = [f"{dialect}/{name}" for name in EARLY_CUTS]
-    replies = await ask_all(world.server, path, models, stream=False)
+    replies = await ask_all(gateway_fixture.server, path, models, stream=False)
     assert {reply.status_code for reply in replies} == {502}
 
 
 @pytest.mark.parametrize(("dialect", "fault", "end"), FAULTS)
 @pytest.mark.parametrize("path", ASKED)
 async def test_a_spoiled_stream_ends_legally(
-    world: World, path: str, dialect: str, fault: str, end: str
+    gateway_fixture: GatewayFixture, path: str, dialect: str, fault: str, end: str
 ) -> None:
-    (reply,) = await ask_all(world.server, path, [f"{dialect}/{fault}"])
+    (reply,) = await ask_all(gateway_fixture.server, path, [f"{dialect}/{fault}"])
     assert how_it_ended(path, reply) == end
 
 
@@ -270,6 +284,6 @@ async def test_a_spoiled_stream_ends_legally(
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("path", ASKED)
 async def test_100_cut_streams_end_legally_with_an_error(
-    big_world: World, path: str, dialect: str, how: str
+    big_gateway_fixture: GatewayFixture, path: str, dialect: str, how: str
 ) -> None:
-    await expect_legal_ends(big_world, path, dialect, how)
+    await expect_legal_ends(big_gateway_fixture, path, dialect, how)

@@ -17,13 +17,26 @@ import httpx2
 import pytest
 import pytest_asyncio
 
+from tests.acceptance.format_clients import (
+    Chat,
+    Completions,
+    FormatClient,
+    Messages,
+    Responses,
+    TextRequest,
+)
 from tests.acceptance.server_process import ServerProcess, start_server
-from tests.acceptance.spoken_formats import Chat, Completions, Form, Messages, Responses, Wish
 from tests.faults.rechunked_provider import CALLS, DIALECTS, REPLIES, TEXT, THOUGHT, answer
-from tests.unit.inference.formats.legal_completions import checked as checked_completions
-from tests.unit.inference.formats.messages.legal_messages import checked as checked_messages
-from tests.unit.inference.formats.responses.legal_responses import checked as checked_response
-from tests.unit.inference.legal_stream import checked as checked_chat
+from tests.unit.inference.chat_stream_checks import check_stream as checked_chat
+from tests.unit.inference.formats.completions_stream_checks import (
+    check_stream as checked_completions,
+)
+from tests.unit.inference.formats.messages.messages_stream_checks import (
+    check_stream as checked_messages,
+)
+from tests.unit.inference.formats.responses.responses_stream_checks import (
+    check_stream as checked_response,
+)
 from tollhouse.testing.upstream_server import serve
 
 if TYPE_CHECKING:
@@ -33,7 +46,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STREAMS_IN_TEST, STREAMS_IN_SOAK = 4, 40
 AT_ONCE = 10
-FORMS: dict[str, Form] = {
+FORMS: dict[str, FormatClient] = {
     form.path: form for form in (Chat(), Responses(), Messages(), Completions())
 }
 PRICES = {
@@ -60,21 +73,23 @@ BOOKED = (
 
 
 @dataclass
-class World:
+class GatewayFixture:
     """A gateway before a provider of each dialect."""
 
     server: ServerProcess
     client: httpx2.AsyncClient
     asked: dict[tuple[str, str, bool], httpx2.Response] = field(default_factory=dict)
 
-    async def ask(self, form: Form, model: str, seed: int, *, stream: bool) -> httpx2.Response:
-        wish = Wish(text=f"seed {seed}", tools=("look", "find"), thinks=True)
+    async def ask(
+        self, form: FormatClient, model: str, seed: int, *, stream: bool
+    ) -> httpx2.Response:
+        wish = TextRequest(text=f"seed {seed}", tools=("look", "find"), thinks=True)
         body = {**form.fields(model, wish), "stream": stream}
         reply = await self.client.post(f"{self.server.base_url}{form.path}", json=body)
         assert reply.status_code == 200, reply.text
         return reply
 
-    async def uncut(self, form: Form, model: str, *, stream: bool) -> httpx2.Response:
+    async def uncut(self, form: FormatClient, model: str, *, stream: bool) -> httpx2.Response:
         """Return the reply that all others must equal; it is asked for once."""
         key = (form.path, model, stream)
         if key not in self.asked:
@@ -112,14 +127,16 @@ def config(port: int) -> str:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World]:
+async def gateway_fixture(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncGenerator[GatewayFixture]:
     async with serve(answer) as (port, _):
         folder = tmp_path_factory.mktemp("rechunking")
         server = await asyncio.to_thread(start_server, folder, config=config(port))
         options: Any = {"headers": server.authorization, "timeout": 30}
         with server:
             async with httpx2.AsyncClient(**options) as client:
-                yield World(server, client)
+                yield GatewayFixture(server, client)
 
 
 def seeds(number: int) -> list[int]:
@@ -159,26 +176,28 @@ def events_of(reply: httpx2.Response) -> list[Any]:
     return [json.loads(each, object_hook=timeless) for each in data if each != "[DONE]"]
 
 
-async def expect_the_whole_reply(world: World, form: Form, model: str, seed: int) -> None:
-    whole = await world.uncut(form, model, stream=False)
-    uncut = await world.uncut(form, model, stream=True)
-    stream = await world.ask(form, model, seed, stream=True)
+async def expect_the_whole_reply(
+    gateway_fixture: GatewayFixture, form: FormatClient, model: str, seed: int
+) -> None:
+    whole = await gateway_fixture.uncut(form, model, stream=False)
+    uncut = await gateway_fixture.uncut(form, model, stream=True)
+    stream = await gateway_fixture.ask(form, model, seed, stream=True)
     try:
         assert counted(usage_of(form.path, stream.content)) == counted(whole.json()["usage"])
         assert form.streamed(stream.content) == form.whole(whole.content)
         assert events_of(stream) == events_of(uncut)
-        assert await world.booked(stream) == await world.booked(whole)
+        assert await gateway_fixture.booked(stream) == await gateway_fixture.booked(whole)
     except (AssertionError, ValueError, LookupError) as error:
         error.add_note(f"{form.path} from {model}: RECHUNK_SEED={seed}\n{stream.text}")
         raise
 
 
-async def expect_all(world: World, path: str, dialect: str, number: int) -> None:
+async def expect_all(gateway_fixture: GatewayFixture, path: str, dialect: str, number: int) -> None:
     form, gate = FORMS[path], asyncio.Semaphore(AT_ONCE)
 
     async def expect(model: str, seed: int) -> None:
         async with gate:
-            await expect_the_whole_reply(world, form, model, seed)
+            await expect_the_whole_reply(gateway_fixture, form, model, seed)
 
     models = [f"{dialect}/{name}" for name in REPLIES]
     for model in models:
@@ -189,18 +208,18 @@ async def expect_all(world: World, path: str, dialect: str, number: int) -> None
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("path", FORMS)
 async def test_the_whole_reply_says_counts_and_costs_something(
-    world: World, path: str, dialect: str
+    gateway_fixture: GatewayFixture, path: str, dialect: str
 ) -> None:
     form = FORMS[path]
     spoken, called = [
-        await world.uncut(form, f"{dialect}/{name}", stream=False) for name in REPLIES[:2]
+        await gateway_fixture.uncut(form, f"{dialect}/{name}", stream=False) for name in REPLIES[:2]
     ]
 
     assert form.whole(spoken.content).text == TEXT
     if path != "/completions":
         assert form.whole(spoken.content).thought == THOUGHT
         assert form.whole(called.content).calls == tuple(CALLS)
-    booked = await world.booked(spoken)
+    booked = await gateway_fixture.booked(spoken)
     assert booked["total_cost"] == spoken.json()["usage"]["cost"] > 0.005
     assert booked["native_tokens_cached"] == 1920
     assert booked["native_tokens_reasoning"] == 256
@@ -209,15 +228,15 @@ async def test_the_whole_reply_says_counts_and_costs_something(
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("path", FORMS)
 async def test_a_stream_in_any_pieces_is_the_whole_reply(
-    world: World, path: str, dialect: str
+    gateway_fixture: GatewayFixture, path: str, dialect: str
 ) -> None:
-    await expect_all(world, path, dialect, STREAMS_IN_TEST)
+    await expect_all(gateway_fixture, path, dialect, STREAMS_IN_TEST)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("path", FORMS)
 async def test_many_streams_in_any_pieces_are_the_whole_reply(
-    world: World, soak_factor: int, path: str, dialect: str
+    gateway_fixture: GatewayFixture, soak_factor: int, path: str, dialect: str
 ) -> None:
-    await expect_all(world, path, dialect, STREAMS_IN_SOAK * soak_factor)
+    await expect_all(gateway_fixture, path, dialect, STREAMS_IN_SOAK * soak_factor)

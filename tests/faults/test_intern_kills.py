@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.intern_rooms import Rooms
+from tests.acceptance.intern_client import InternClient
 from tests.acceptance.server_process import start_server
 from tests.acceptance.server_users import USERS, program_as
-from tests.faults.intern_trial import POINTS, Cell, Trial, cells
+from tests.faults.intern_crashes import POINTS, Crash, InternCrashes, crashes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.sandbox
 TEN = (
-    Cell("provision", "workspace to be prepared", "server"),
-    Cell("provision", "way out open", "egress"),
-    Cell("provision", "sandbox half made", "bubblewrap"),
-    Cell("resume", "key made, no way out", "server"),
-    Cell("resume", "sandbox started", "init"),
-    Cell("resume", "door open", "daemon"),
-    Cell("suspend", "to be suspended", "daemon"),
-    Cell("suspend", "files safe", "server"),
-    Cell("delete", "to be deleted", "bubblewrap"),
-    Cell("delete", "archived", "server"),
+    Crash("provision", "workspace to be prepared", "server"),
+    Crash("provision", "way out open", "egress"),
+    Crash("provision", "sandbox half made", "bubblewrap"),
+    Crash("resume", "key made, no way out", "server"),
+    Crash("resume", "sandbox started", "init"),
+    Crash("resume", "door open", "daemon"),
+    Crash("suspend", "to be suspended", "daemon"),
+    Crash("suspend", "files safe", "server"),
+    Crash("delete", "to be deleted", "bubblewrap"),
+    Crash("delete", "archived", "server"),
 )
 """Each operation and each victim, for everyday."""
 SUSPENSIONS = 15
 
 
-def killed(folder: Path, schedule: Sequence[Cell]) -> None:
+def killed(folder: Path, schedule: Sequence[Crash]) -> None:
     """Kill as a schedule says, one after the other, on one server."""
-    trial = Trial(folder)
+    trial = InternCrashes(folder)
     try:
         for cell in schedule:
             trial.go(cell)
@@ -53,7 +53,7 @@ def test_an_intern_outlives_some_kills(
     tmp_path_factory: pytest.TempPathFactory, operation: str
 ) -> None:
     chosen = [cell for cell in TEN if cell.operation == operation]
-    assert set(chosen) <= set(cells(operation))
+    assert set(chosen) <= set(crashes_of(operation))
     killed(tmp_path_factory.mktemp("k"), chosen)
 
 
@@ -62,7 +62,7 @@ def test_an_intern_outlives_some_kills(
 def test_an_intern_outlives_a_kill_of_each_process_at_each_step(
     tmp_path_factory: pytest.TempPathFactory, operation: str
 ) -> None:
-    schedule = cells(operation)
+    schedule = crashes_of(operation)
     random.Random(operation).shuffle(schedule)  # what one kill leaves must not matter to the next
     killed(tmp_path_factory.mktemp("k"), schedule)
 
@@ -74,11 +74,13 @@ def test_an_intern_is_suspended_and_resumed_many_times(
 ) -> None:
     folder = tmp_path_factory.mktemp("s")
     with start_server(folder, program=program_as(user, folder)) as server:
-        rooms = Rooms(server)
-        intern = rooms.run()
-        rooms.output("ada", "head -c 1000000 /dev/urandom > data; mkdir -p a/b; ln -s a/b link")
-        digest = rooms.output("ada", "sha256sum data")
+        interns = InternClient(server)
+        intern = interns.run()
+        interns.script_output(
+            "ada", "head -c 1000000 /dev/urandom > data; mkdir -p a/b; ln -s a/b link"
+        )
+        digest = interns.script_output("ada", "sha256sum data")
         for _ in range(SUSPENSIONS * soak_factor):
-            rooms.suspend(intern)
-            assert rooms.run() == intern  # it compares its files with those that were suspended
-        assert rooms.output("ada", "sha256sum data") == digest
+            interns.suspend(intern)
+            assert interns.run() == intern  # it compares its files with those that were suspended
+        assert interns.script_output("ada", "sha256sum data") == digest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.server_process import ServerProcess, start_server
-from tests.faults.books import Books, assert_sound, recovered
+from tests.faults.ledger import Ledger, assert_consistent, recover
 from tests.faults.raw_client import Answer, chat, post_chat
 from tollhouse.accounting.settlement.journal import Journal
 
@@ -61,13 +61,13 @@ def _enough(received: list[Answer]) -> bool:
 
 
 async def kill_repeatedly(
-    upstream: UpstreamProcess, tmp_path: Path, books: Books, kills: int
+    upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, kills: int
 ) -> None:
     config, key, hit_work, hit_journal = upstream.config(MODELS), "", 0, 0
     journal = tmp_path / "data" / "journal"
     whole: list[Answer] = []
     for number in range(kills):
-        server = start_server(tmp_path, config=config, env=books.env)
+        server = start_server(tmp_path, config=config, env=ledger.env)
         key = key or server.api_key
         received: list[Answer] = []
         broken: list[Answer] = []
@@ -79,24 +79,24 @@ async def kill_repeatedly(
         assert all(answer.status == 200 for answer in received)
         hit_work += any(answer.status == 200 for answer in broken)
         hit_journal += bool(Journal(journal).leftovers().payloads)
-        await recovered(tmp_path, config, books)
-        await assert_sound(books, whole)
+        await recover(tmp_path, config, ledger)
+        await assert_consistent(ledger, whole)
         assert len(whole) >= CLIENTS * (number + 1)
     assert hit_work, "no kill hit a reply under way: the test proved nothing"
     assert hit_journal, "no kill hit a charge in the journal: the test proved nothing"
-    with start_server(tmp_path, config=config, env=books.env) as server:
+    with start_server(tmp_path, config=config, env=ledger.env) as server:
         answer = await post_chat(server.base_url, key, chat("cutter/echo", stream=False))
         assert answer.status == 200
 
 
 async def test_after_kill_9_every_reply_received_whole_is_booked_once(
-    upstream: UpstreamProcess, tmp_path: Path, books: Books
+    upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger
 ) -> None:
-    await kill_repeatedly(upstream, tmp_path, books, KILLS_IN_TEST)
+    await kill_repeatedly(upstream, tmp_path, ledger, KILLS_IN_TEST)
 
 
 @pytest.mark.soak
 async def test_ten_kills(
-    upstream: UpstreamProcess, tmp_path: Path, books: Books, soak_factor: int
+    upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, soak_factor: int
 ) -> None:
-    await kill_repeatedly(upstream, tmp_path, books, KILLS_IN_SOAK * soak_factor)
+    await kill_repeatedly(upstream, tmp_path, ledger, KILLS_IN_SOAK * soak_factor)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.server_process import ServerFailedError, start_server
-from tests.faults.books import Books, SqliteBooks, assert_sound, recovered
+from tests.faults.ledger import Ledger, SqliteLedger, assert_consistent, recover
 from tests.faults.pausing_server import POINTS
 from tests.faults.test_kill import MODELS, ask_until_killed
 
@@ -26,7 +26,7 @@ GROUPS = {"group begun", "being booked", "committed", "not yet forgotten", "forg
 
 
 async def kill_at(
-    point: str, upstream: UpstreamProcess, tmp_path: Path, books: Books, kills: int
+    point: str, upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, kills: int
 ) -> None:
     config, key, in_flight = upstream.config(MODELS), "", 0
     whole: list[Answer] = []
@@ -34,7 +34,7 @@ async def kill_at(
         marker = tmp_path / f"reached-{number}"
         passes = random.randint(1, 4) if point in GROUPS else random.randint(20, 100)
         program = [sys.executable, PAUSING, point, str(passes), str(marker)]
-        server = start_server(tmp_path, config=config, env=books.env, program=program)
+        server = start_server(tmp_path, config=config, env=ledger.env, program=program)
         key = key or server.api_key
         received: list[Answer] = []
         broken: list[Answer] = []
@@ -46,8 +46,8 @@ async def kill_at(
             server.kill()
         whole.extend(received)
         in_flight += bool(broken)
-        await recovered(tmp_path, config, books)
-        await assert_sound(books, whole)
+        await recover(tmp_path, config, ledger)
+        await assert_consistent(ledger, whole)
     assert in_flight * 2 > kills, "most kills have to hit replies under way"
 
 
@@ -55,12 +55,12 @@ async def kill_at(
 async def test_no_charge_is_lost_or_doubled_by_a_kill(
     point: str, upstream: UpstreamProcess, tmp_path: Path
 ) -> None:
-    await kill_at(point, upstream, tmp_path, SqliteBooks(tmp_path / "data"), kills=1)
+    await kill_at(point, upstream, tmp_path, SqliteLedger(tmp_path / "data"), kills=1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("point", POINTS)
 async def test_many_kills(
-    point: str, upstream: UpstreamProcess, tmp_path: Path, books: Books, soak_factor: int
+    point: str, upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, soak_factor: int
 ) -> None:
-    await kill_at(point, upstream, tmp_path, books, KILLS_IN_SOAK * soak_factor)
+    await kill_at(point, upstream, tmp_path, ledger, KILLS_IN_SOAK * soak_factor)

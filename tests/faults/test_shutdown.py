@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from tests.acceptance.server_process import start_server
-from tests.faults.legal import assert_legal
 from tests.faults.raw_client import chat, post_chat
+from tests.faults.stream_assertions import assert_legal
 
 if TYPE_CHECKING:
     from pathlib import Path

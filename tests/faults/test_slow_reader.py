@@ -40,7 +40,7 @@ def event(number: int) -> bytes:
     return b'data: {"id":"c","choices":[%b]}\n\n' % delta.encode()
 
 
-async def hose(peer: Peer) -> None:
+async def send_64_mb(peer: Peer) -> None:
     """Write a stream of 64 MB at once."""
     await peer.body()
     pieces = b"".join(chunk(event(number)) for number in range(EVENTS))
@@ -52,7 +52,7 @@ async def hose(peer: Peer) -> None:
 @pytest_asyncio.fixture
 async def upstream() -> AsyncGenerator[RawServer]:
     async with RawServer() as server:
-        server.behave = hose
+        server.behave = send_64_mb
         yield server
 
 

@@ -16,8 +16,8 @@ import pytest_asyncio
 import trustme
 
 from tests.acceptance.server_process import ServerProcess, start_server
-from tests.faults.legal import assert_bad_gateway, assert_error_ending, assert_legal
 from tests.faults.raw_client import Answer, chat, post_chat
+from tests.faults.stream_assertions import assert_bad_gateway, assert_error_ending, assert_legal
 from tests.integration.inference.upstream.faults import FAULTS, Fault
 from tollhouse.testing.openai_replies import Reply, stream, usage_of, whole
 from tollhouse.testing.raw_server import RawServer, say

@@ -22,7 +22,7 @@ SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     """How a command ended and what it printed."""
 
     code: int
@@ -34,7 +34,7 @@ class Done:
         assert self.code == 0, self
         return json.loads(self.out)
 
-    def refused(self, code: int) -> str:
+    def error_line(self, code: int) -> str:
         """Return its one line of complaint; it has to have ended with this code."""
         assert self.code == code, self
         assert self.out == "", self
@@ -43,10 +43,10 @@ class Done:
         return self.err.strip()
 
 
-def tollhouse(*args: str | Path, env: Mapping[str, str] | None = None) -> Done:
+def tollhouse(*args: str | Path, env: Mapping[str, str] | None = None) -> CommandResult:
     """Run the program in a clean environment."""
     done = run_forked(*args, env=clean_environment(env), seconds=SECONDS)
-    return Done(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 _LOOP = """
@@ -84,7 +84,7 @@ class CommandRunner:
             text=True,
         )
 
-    def run(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Done:
+    def run(self, *args: str | Path, env: Mapping[str, str] | None = None) -> CommandResult:
         """Run one command in a clean environment."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -92,7 +92,7 @@ class CommandRunner:
             json.dumps({"args": [*map(str, args)], "env": dict(env or {})}) + "\n"
         )
         self._process.stdin.flush()
-        return Done(*json.loads(self._process.stdout.readline()))
+        return CommandResult(*json.loads(self._process.stdout.readline()))
 
     def __enter__(self) -> Self:
         return self

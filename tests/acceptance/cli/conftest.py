@@ -11,7 +11,7 @@ import pytest
 
 from tests.acceptance.cli.command import CommandRunner, tollhouse
 from tests.acceptance.server_process import ServerProcess, start_server
-from tests.chat_stand_in import ChatStandIn, chat_stand_in
+from tests.fake_chat_gateway import FakeChatGateway, run_fake_chat_gateway
 
 
 @pytest.fixture(scope="session")
@@ -28,9 +28,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def gateway() -> Iterator[ChatStandIn]:
+def gateway() -> Iterator[FakeChatGateway]:
     """A stand-in of a server, for conversations with its intern `ada`."""
-    with chat_stand_in() as gateway:
+    with run_fake_chat_gateway() as gateway:
         yield gateway
 
 

@@ -11,7 +11,7 @@ import termios
 import time
 from typing import TYPE_CHECKING
 
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment, heed_ctrl_c
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment, restore_sigint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ class Terminal:
         self._master, slave = pty.openpty()
 
         def take_terminal() -> None:
-            heed_ctrl_c()
+            restore_sigint()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self._process = subprocess.Popen(

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.acceptance.cli.command import CommandRunner, Done
+    from tests.acceptance.cli.command import CommandResult, CommandRunner
 
 ROWS = 5
 
@@ -26,7 +26,7 @@ class Record:
     folder: Path
     runner: CommandRunner
 
-    def run(self, *args: str) -> Done:
+    def run(self, *args: str) -> CommandResult:
         return self.runner.run("audit", *args, "--data-dir", self.folder)
 
     def verified(self, *args: str) -> Any:
@@ -102,7 +102,7 @@ def test_an_export_goes_to_standard_output(record: Record) -> None:
 
 def test_an_export_replaces_nothing(record: Record) -> None:
     file = record.exported()
-    assert "is there already" in record.run("export", "-o", str(file)).refused(2)
+    assert "is there already" in record.run("export", "-o", str(file)).error_line(2)
 
 
 def test_a_long_record_is_read_to_its_end(record: Record) -> None:
@@ -160,7 +160,7 @@ def test_an_earlier_head_is_enough(record: Record) -> None:
 
 
 def test_what_is_no_head_is_refused(record: Record) -> None:
-    assert "is no SEQ:HASH" in record.run("verify", "--head", "5").refused(2)
+    assert "is no SEQ:HASH" in record.run("verify", "--head", "5").error_line(2)
 
 
 def edited(record: Record, edit: str) -> Path:
@@ -193,8 +193,8 @@ def test_a_cut_export_shows_with_a_noted_head_alone(record: Record) -> None:
 
 
 def test_a_file_is_of_no_account(record: Record) -> None:
-    assert "leave them out" in record.run("verify", "a.jsonl", "--installation").refused(2)
+    assert "leave them out" in record.run("verify", "a.jsonl", "--installation").error_line(2)
 
 
 def test_a_file_that_is_not_there(record: Record) -> None:
-    assert record.run("verify", "gone.jsonl").refused(2).startswith("gone.jsonl cannot be read")
+    assert record.run("verify", "gone.jsonl").error_line(2).startswith("gone.jsonl cannot be read")

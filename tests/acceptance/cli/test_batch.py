@@ -10,8 +10,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.acceptance.cli.command import CommandRunner, Done
-    from tests.acceptance.payers import Payers
+    from tests.acceptance.accounts import Accounts
+    from tests.acceptance.cli.command import CommandResult, CommandRunner
     from tests.acceptance.server_process import ServerProcess
 
 ENDPOINTS: dict[str, dict[str, Any]] = {
@@ -23,20 +23,20 @@ ENDPOINTS: dict[str, dict[str, Any]] = {
 HELLO = ENDPOINTS["chat/completions"]
 
 
-class Batches:
+class BatchCommands:
     """The commands, with a key of one account."""
 
     def __init__(self, runner: CommandRunner, server: ServerProcess, key: str) -> None:
         self._runner = runner
         self._env = {"TOLLHOUSE_API_KEY": key, "TOLLHOUSE_DATA_DIR": str(server.data_dir)}
 
-    def run(self, *args: str | Path) -> Done:
+    def run(self, *args: str | Path) -> CommandResult:
         return self._runner.run("batch", *args, env=self._env)
 
 
 @pytest.fixture
-def batches(runner: CommandRunner, server: ServerProcess, payers: Payers) -> Batches:
-    return Batches(runner, server, payers.new("5").key)
+def batches(runner: CommandRunner, server: ServerProcess, accounts: Accounts) -> BatchCommands:
+    return BatchCommands(runner, server, accounts.create("5").key)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def written(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_a_batch_from_its_file_to_its_results(
-    batches: Batches, written: Any, tmp_path: Path, endpoint: str
+    batches: BatchCommands, written: Any, tmp_path: Path, endpoint: str
 ) -> None:
     name = "embedding" if endpoint == "embeddings" else "echo"
     model = ("--model", f"simulated/{name}", "--endpoint", endpoint, "--provider", "simulated")
@@ -70,7 +70,7 @@ def test_a_batch_from_its_file_to_its_results(
         assert "Grüße" in out.read_text()
 
 
-def test_openais_format_says_everything_itself(batches: Batches, written: Any) -> None:
+def test_openais_format_says_everything_itself(batches: BatchCommands, written: Any) -> None:
     file = written(
         *[{"model": "simulated/echo", **ENDPOINTS["responses"]}] * 2,
         method="POST",
@@ -80,7 +80,7 @@ def test_openais_format_says_everything_itself(batches: Batches, written: Any) -
     assert (done.code, json.loads(done.out)["endpoint"]) == (0, "/v1/responses")
 
 
-def test_a_whole_batch_is_taken(batches: Batches, tmp_path: Path) -> None:
+def test_a_whole_batch_is_taken(batches: BatchCommands, tmp_path: Path) -> None:
     file = tmp_path / "batch.json"
     requests = [{"custom_id": "a", "body": HELLO}]
     whole = {"requests": requests, "model": "simulated/echo", "endpoint": "/v1/chat/completions"}
@@ -88,7 +88,7 @@ def test_a_whole_batch_is_taken(batches: Batches, tmp_path: Path) -> None:
     assert batches.run("submit", file, "--watch").code == 0
 
 
-def test_some_failed_and_all_failed(batches: Batches, written: Any) -> None:
+def test_some_failed_and_all_failed(batches: BatchCommands, written: Any) -> None:
     model = ("--model", "simulated/echo", "--watch", "--json")
     done = batches.run("submit", written(HELLO, {"messages": 7}), *model)
     assert done.code == 3, done
@@ -98,11 +98,13 @@ def test_some_failed_and_all_failed(batches: Batches, written: Any) -> None:
     assert [sorted(error) for error in errors] == [["code", "message"]]
     done = batches.run("submit", written({"messages": 7}), *model)
     assert done.code == 4, done
-    refused = batches.run("results", json.loads(done.out)["id"]).refused(4)
+    refused = batches.run("results", json.loads(done.out)["id"]).error_line(4)
     assert "None of the 1 requests can be run" in refused
 
 
-def test_repeating_with_the_same_key_makes_no_second_batch(batches: Batches, written: Any) -> None:
+def test_repeating_with_the_same_key_makes_no_second_batch(
+    batches: BatchCommands, written: Any
+) -> None:
     args = (
         "submit",
         written(HELLO),
@@ -116,7 +118,7 @@ def test_repeating_with_the_same_key_makes_no_second_batch(batches: Batches, wri
     assert len(batches.run("list", "--json").json()) == 1
 
 
-def test_lists(batches: Batches, written: Any) -> None:
+def test_lists(batches: BatchCommands, written: Any) -> None:
     file = written(HELLO)
     model = ("--model", "simulated/echo", "--watch", "--json")
     made = [json.loads(batches.run("submit", file, *model).out)["id"] for _ in range(3)]
@@ -130,38 +132,40 @@ def test_lists(batches: Batches, written: Any) -> None:
     assert listed("--status", "completed", "--status", "failed") == made
     assert listed("--status", "cancelled") == []
     assert listed("--created-after", "2000-01-01", "--created-before", "2000-01-02") == []
-    assert "created_after" in batches.run("list", "--created-after", "never").refused(1)
+    assert "created_after" in batches.run("list", "--created-after", "never").error_line(1)
 
 
-def test_a_batch_that_runs_is_cancelled_and_then_deleted(batches: Batches, written: Any) -> None:
+def test_a_batch_that_runs_is_cancelled_and_then_deleted(
+    batches: BatchCommands, written: Any
+) -> None:
     slow = {"messages": [{"role": "user", "content": "word " * 20}]}
     file = written(*[slow] * 200)
     name = batches.run("submit", file, "--model", "simulated/slow", "--json").json()["id"]
     early = batches.run("results", name)
     assert early.code == 5
     assert len(early.out.splitlines()) < 200
-    assert "cancel it" in batches.run("delete", name).refused(1)
+    assert "cancel it" in batches.run("delete", name).error_line(1)
     assert batches.run("cancel", name, "--json").json()["status"] in {"cancelling", "cancelled"}
     done = batches.run("show", name, "--watch")
     assert (done.code, "status\tcancelled" in done.out.splitlines()) == (4, True)
     assert len(batches.run("results", name).out.splitlines()) == 200
     assert batches.run("delete", name, "--json").json()["deletion"]["openrouter"] == "deleted"
-    assert "deleted" in batches.run("show", name).refused(1)
+    assert "deleted" in batches.run("show", name).error_line(1)
 
 
 def test_a_wrong_model_or_key_is_the_servers_word(
-    batches: Batches, runner: CommandRunner, server: ServerProcess, written: Any
+    batches: BatchCommands, runner: CommandRunner, server: ServerProcess, written: Any
 ) -> None:
-    refused = batches.run("submit", written(HELLO), "--model", "acme/none").refused(1)
+    refused = batches.run("submit", written(HELLO), "--model", "acme/none").error_line(1)
     assert "acme/none" in refused
-    manager = Batches(runner, server, server.management_key)
-    refused = manager.run("submit", written(HELLO), "--model", "simulated/echo").refused(1)
+    manager = BatchCommands(runner, server, server.management_key)
+    refused = manager.run("submit", written(HELLO), "--model", "simulated/echo").error_line(1)
     assert "`tollhouse keys create NAME`" in refused
 
 
 def test_no_credits_no_batch(
-    runner: CommandRunner, server: ServerProcess, payers: Payers, written: Any
+    runner: CommandRunner, server: ServerProcess, accounts: Accounts, written: Any
 ) -> None:
-    poor = Batches(runner, server, payers.new().key)
-    refused = poor.run("submit", written(HELLO), "--model", "simulated/echo").refused(1)
+    poor = BatchCommands(runner, server, accounts.create().key)
+    refused = poor.run("submit", written(HELLO), "--model", "simulated/echo").error_line(1)
     assert "credits" in refused.lower()

@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.cli.batch_server import ID, Answer, batch, result, start_batches
+from tests.acceptance.cli.fake_batch_server import (
+    ID,
+    PlannedAnswer,
+    batch,
+    result,
+    run_batch_server,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.acceptance.cli.batch_server import BatchServer
-    from tests.acceptance.cli.command import CommandRunner, Done
+    from tests.acceptance.cli.command import CommandResult, CommandRunner
+    from tests.acceptance.cli.fake_batch_server import FakeBatchServer
 
 HERE = f"/batches/{ID}"
 ERROR = {"type": "api_error", "message": "No.", "param": None, "error_type": "server"}
@@ -24,14 +30,14 @@ WITHHELD = {"code": 402, "message": "Its charge is not covered: add credits to r
 
 
 @pytest.fixture
-def batches() -> Iterator[BatchServer]:
-    with start_batches() as batches:
+def batches() -> Iterator[FakeBatchServer]:
+    with run_batch_server() as batches:
         yield batches
 
 
 @pytest.fixture
-def run(runner: CommandRunner, batches: BatchServer) -> Any:
-    def run(*args: str | Path) -> Done:
+def run(runner: CommandRunner, batches: FakeBatchServer) -> Any:
+    def run(*args: str | Path) -> CommandResult:
         return runner.run("batch", *args, env=batches.env)
 
     return run
@@ -45,8 +51,8 @@ def lines(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_file_is_submitted(run: Any, batches: BatchServer, lines: Path) -> None:
-    batches.answer("POST", "/batches", Answer(batch("validating"), 202))
+def test_a_file_is_submitted(run: Any, batches: FakeBatchServer, lines: Path) -> None:
+    batches.answer("POST", "/batches", PlannedAnswer(batch("validating"), 202))
     done = run("submit", lines, "--model", "acme/large", "--provider", "acme", "--no-fallbacks")
     assert done.code == 0, done
     assert done.err == ""
@@ -64,8 +70,10 @@ def test_a_file_is_submitted(run: Any, batches: BatchServer, lines: Path) -> Non
     }
 
 
-def test_what_the_server_answers_is_the_json(run: Any, batches: BatchServer, lines: Path) -> None:
-    batches.answer("POST", "/batches", Answer(batch("validating"), 202))
+def test_what_the_server_answers_is_the_json(
+    run: Any, batches: FakeBatchServer, lines: Path
+) -> None:
+    batches.answer("POST", "/batches", PlannedAnswer(batch("validating"), 202))
     key = ("--idempotency-key", "nightly-7")
     done = run("submit", lines, "--model", "m", "--endpoint", "responses", *key, "--json")
     assert done.json() == batch("validating")
@@ -74,7 +82,7 @@ def test_what_the_server_answers_is_the_json(run: Any, batches: BatchServer, lin
 
 
 def test_mistakes_are_told_and_nothing_is_sent(
-    run: Any, batches: BatchServer, tmp_path: Path
+    run: Any, batches: FakeBatchServer, tmp_path: Path
 ) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text('{"custom_id": "a", "body": {}}\n\n{"body": {}}\nnonsense\n')
@@ -84,31 +92,33 @@ def test_mistakes_are_told_and_nothing_is_sent(
         f"{file}:3: custom_id is missing",
         f"{file}:4: not JSON: invalid character (byte 4)",
     ]
-    assert "--endpoint" in run("submit", file, "--endpoint", "chat").refused(2)
-    assert "cannot be read" in run("submit", tmp_path / "none").refused(2)
-    assert "--idempotency-key" in run("submit", file, "--idempotency-key", "a b").refused(2)
+    assert "--endpoint" in run("submit", file, "--endpoint", "chat").error_line(2)
+    assert "cannot be read" in run("submit", tmp_path / "none").error_line(2)
+    assert "--idempotency-key" in run("submit", file, "--idempotency-key", "a b").error_line(2)
     assert batches.asked == []
 
 
-def test_a_refusal_is_the_servers_word(run: Any, batches: BatchServer, lines: Path) -> None:
+def test_a_refusal_is_the_servers_word(run: Any, batches: FakeBatchServer, lines: Path) -> None:
     refusal = {"error": {"code": 422, "message": "Too many."}}
-    batches.answer("POST", "/batches", Answer(refusal, 422))
-    assert run("submit", lines, "--model", "m").refused(1) == "Too many."
+    batches.answer("POST", "/batches", PlannedAnswer(refusal, 422))
+    assert run("submit", lines, "--model", "m").error_line(1) == "Too many."
 
 
 def test_where_nobody_answers_the_command_can_be_repeated(
-    run: Any, batches: BatchServer, lines: Path
+    run: Any, batches: FakeBatchServer, lines: Path
 ) -> None:
     refusal = {"error": {"code": 500, "message": "Internal server error."}}
-    batches.answer("POST", "/batches", Answer(refusal, 500), Answer(batch("validating"), 202))
-    said = run("submit", lines, "--model", "m").refused(1)
+    batches.answer(
+        "POST", "/batches", PlannedAnswer(refusal, 500), PlannedAnswer(batch("validating"), 202)
+    )
+    said = run("submit", lines, "--model", "m").error_line(1)
     key = batches.asked[0].headers["idempotency-key"]
     assert f"repeat the command with --idempotency-key {key}" in said
 
 
-def test_a_watched_batch_says_how_it_ended(run: Any, batches: BatchServer, lines: Path) -> None:
+def test_a_watched_batch_says_how_it_ended(run: Any, batches: FakeBatchServer, lines: Path) -> None:
     end = batch("completed", 9, 1, finalized_at=1_900_000_060, results=RESULTS)
-    batches.answer("POST", "/batches", Answer(batch("validating"), 202))
+    batches.answer("POST", "/batches", PlannedAnswer(batch("validating"), 202))
     batches.answer("GET", HERE, batch("in_progress", 4), batch("in_progress", 4), end)
     done = run("submit", lines, "--model", "m", "--watch", "--json")
     assert done.code == 3, done
@@ -131,15 +141,15 @@ def test_a_watched_batch_says_how_it_ended(run: Any, batches: BatchServer, lines
         (batch("cancelled", 1, 9, results=[]), 4),
     ],
 )
-def test_exit_codes(run: Any, batches: BatchServer, end: dict[str, Any], code: int) -> None:
+def test_exit_codes(run: Any, batches: FakeBatchServer, end: dict[str, Any], code: int) -> None:
     batches.answer("GET", HERE, end)
     assert run("show", ID, "--watch").code == code
     assert run("show", ID).code == 0
 
 
-def test_a_watch_survives_a_server_that_is_away(run: Any, batches: BatchServer) -> None:
-    gone = Answer(lambda: [b'{"id": '], breaks_off=True)
-    busy = Answer({"error": {"code": 503, "message": "Shutting down."}}, 503)
+def test_a_watch_survives_a_server_that_is_away(run: Any, batches: FakeBatchServer) -> None:
+    gone = PlannedAnswer(lambda: [b'{"id": '], breaks_off=True)
+    busy = PlannedAnswer({"error": {"code": 503, "message": "Shutting down."}}, 503)
     batches.answer("GET", HERE, gone, busy, batch("completed", 10, results=[]))
     done = run("show", ID, "--watch")
     assert done.code == 0, done
@@ -148,20 +158,20 @@ def test_a_watch_survives_a_server_that_is_away(run: Any, batches: BatchServer) 
 
 
 def test_a_watch_ends_where_there_is_no_batch(run: Any) -> None:
-    refused = run("show", ID, "--watch").refused(1)
+    refused = run("show", ID, "--watch").error_line(1)
     assert refused == "No such batch. `tollhouse batch list` shows what there is."
 
 
-def test_a_batch_whose_results_are_withheld_is_shown(run: Any, batches: BatchServer) -> None:
-    batches.answer("GET", HERE, Answer(batch("completed", 10, error=WITHHELD), 402))
+def test_a_batch_whose_results_are_withheld_is_shown(run: Any, batches: FakeBatchServer) -> None:
+    batches.answer("GET", HERE, PlannedAnswer(batch("completed", 10, error=WITHHELD), 402))
     done = run("show", ID)
     assert (done.code, f"error\t{WITHHELD['message']}" in done.out.splitlines()) == (0, True)
-    refused = run("results", ID).refused(1)
+    refused = run("results", ID).error_line(1)
     assert refused.startswith(WITHHELD["message"])
     assert "Nothing is lost" in refused
 
 
-def test_results_are_lines(run: Any, batches: BatchServer, tmp_path: Path) -> None:
+def test_results_are_lines(run: Any, batches: FakeBatchServer, tmp_path: Path) -> None:
     batches.answer("GET", HERE, batch("completed", 2, 1, results=RESULTS))
     done = run("results", ID)
     assert (done.code, done.err) == (0, "")
@@ -176,13 +186,13 @@ def test_results_are_lines(run: Any, batches: BatchServer, tmp_path: Path) -> No
 
 
 def test_a_file_is_replaced_only_when_that_is_said(
-    run: Any, batches: BatchServer, tmp_path: Path
+    run: Any, batches: FakeBatchServer, tmp_path: Path
 ) -> None:
     batches.answer("GET", HERE, batch("completed", 3, results=RESULTS))
     out = tmp_path / "out.jsonl"
     out.write_text("mine")
-    assert "--force" in run("results", ID, "-o", out).refused(2)
-    assert "is a folder" in run("results", ID, "-o", tmp_path).refused(2)
+    assert "--force" in run("results", ID, "-o", out).error_line(2)
+    assert "is a folder" in run("results", ID, "-o", tmp_path).error_line(2)
     assert batches.asked == []
     link = tmp_path / "link"
     link.symlink_to(out)
@@ -191,39 +201,41 @@ def test_a_file_is_replaced_only_when_that_is_said(
     assert len(out.read_text().splitlines()) == 3
     assert run("results", ID, "-o", "/dev/null").code == 0
     nowhere = run("results", ID, "-o", tmp_path / "none" / "out")
-    assert "cannot be written" in nowhere.refused(1)
+    assert "cannot be written" in nowhere.error_line(1)
 
 
-def test_half_of_the_results_is_no_file(run: Any, batches: BatchServer, tmp_path: Path) -> None:
+def test_half_of_the_results_is_no_file(run: Any, batches: FakeBatchServer, tmp_path: Path) -> None:
     half = json.dumps(batch("completed", 10, results=RESULTS))[:-40].encode()
     batches.answer(
         "GET",
         HERE,
-        Answer(lambda: [half], breaks_off=True),
-        Answer(lambda: [half]),
-        Answer(lambda: [b"<html>"]),
+        PlannedAnswer(lambda: [half], breaks_off=True),
+        PlannedAnswer(lambda: [half]),
+        PlannedAnswer(lambda: [b"<html>"]),
     )
     out = tmp_path / "out.jsonl"
     for _ in range(3):
-        run("results", ID, "-o", out).refused(1)
+        run("results", ID, "-o", out).error_line(1)
         assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_batch_that_runs_there_are_the_results_so_far(run: Any, batches: BatchServer) -> None:
+def test_of_a_batch_that_runs_there_are_the_results_so_far(
+    run: Any, batches: FakeBatchServer
+) -> None:
     lines = "".join(f"{json.dumps(each)}\n" for each in RESULTS).encode()
     batches.answer("GET", HERE, batch("in_progress"))
-    batches.answer("GET", f"{HERE}/results", Answer(lambda: [lines[:50], lines[50:]]))
+    batches.answer("GET", f"{HERE}/results", PlannedAnswer(lambda: [lines[:50], lines[50:]]))
     done = run("results", ID)
     assert (done.code, done.out.encode()) == (5, lines)
 
 
 @pytest.mark.parametrize("half", [b'{"id": ', b'{"id": 1}\n{"id"', b"<html>\n"])
 def test_half_of_the_results_so_far_is_no_file(
-    run: Any, batches: BatchServer, tmp_path: Path, half: bytes
+    run: Any, batches: FakeBatchServer, tmp_path: Path, half: bytes
 ) -> None:
     batches.answer("GET", HERE, batch("in_progress"))
-    batches.answer("GET", f"{HERE}/results", Answer(lambda: [half]))
-    run("results", ID, "-o", tmp_path / "out").refused(1)
+    batches.answer("GET", f"{HERE}/results", PlannedAnswer(lambda: [half]))
+    run("results", ID, "-o", tmp_path / "out").error_line(1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -235,10 +247,10 @@ def test_half_of_the_results_so_far_is_no_file(
     ],
 )
 def test_without_results_there_is_no_file(
-    run: Any, batches: BatchServer, tmp_path: Path, seen: object, code: int, said: str
+    run: Any, batches: FakeBatchServer, tmp_path: Path, seen: object, code: int, said: str
 ) -> None:
     batches.answer("GET", HERE, seen)
-    assert said in run("results", ID, "-o", tmp_path / "out").refused(code)
+    assert said in run("results", ID, "-o", tmp_path / "out").error_line(code)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -254,7 +266,7 @@ def page(*ids: str, more: bool) -> dict[str, Any]:
     }
 
 
-def test_a_list_is_read_page_by_page(run: Any, batches: BatchServer) -> None:
+def test_a_list_is_read_page_by_page(run: Any, batches: FakeBatchServer) -> None:
     batches.answer("GET", "/batches", page("b3", "b2", more=True), page("b1", more=False))
     done = run("list", "--all", "--status", "completed", "--status", "failed")
     assert [line.split("\t")[0] for line in done.out.splitlines()] == ["b3", "b2", "b1"]
@@ -268,7 +280,7 @@ def test_a_list_is_read_page_by_page(run: Any, batches: BatchServer) -> None:
     ]
 
 
-def test_a_list_is_as_long_as_is_said(run: Any, batches: BatchServer) -> None:
+def test_a_list_is_as_long_as_is_said(run: Any, batches: FakeBatchServer) -> None:
     batches.answer("GET", "/batches", page("b3", "b2", more=True), page("b1", more=True))
     found = run("list", "--limit", "3", "--created-after", "2030-01-01", "--json").json()
     assert [each["id"] for each in found] == ["b3", "b2", "b1"]
@@ -279,15 +291,17 @@ def test_a_list_is_as_long_as_is_said(run: Any, batches: BatchServer) -> None:
     assert run("list", "--limit", "0").code == 2
 
 
-def test_a_batch_is_cancelled(run: Any, batches: BatchServer) -> None:
+def test_a_batch_is_cancelled(run: Any, batches: FakeBatchServer) -> None:
     batches.answer("POST", f"{HERE}/cancel", batch("cancelling"))
     assert "status\tcancelling" in run("cancel", ID).out.splitlines()
     ended = {"error": {"code": 409, "message": "The batch has ended."}}
-    batches.answer("POST", f"{HERE}/cancel", Answer(ended, 409))
-    assert run("cancel", ID).refused(1) == "The batch has ended."
+    batches.answer("POST", f"{HERE}/cancel", PlannedAnswer(ended, 409))
+    assert run("cancel", ID).error_line(1) == "The batch has ended."
 
 
-def test_a_batch_is_deleted_without_a_question_in_a_pipe(run: Any, batches: BatchServer) -> None:
+def test_a_batch_is_deleted_without_a_question_in_a_pipe(
+    run: Any, batches: FakeBatchServer
+) -> None:
     upstream = {"provider": "acme", "status": "not_applicable"}
     deletion = {"openrouter": "deleted", "upstream": upstream}
     reply = {"id": ID, "object": "batch", "deletion": deletion}

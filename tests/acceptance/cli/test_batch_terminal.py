@@ -13,16 +13,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.cli.batch_server import ID, Answer, batch, large, start_batches
 from tests.acceptance.cli.command import tollhouse
+from tests.acceptance.cli.fake_batch_server import (
+    ID,
+    PlannedAnswer,
+    batch,
+    large_results,
+    run_batch_server,
+)
 from tests.acceptance.cli.terminal import Terminal
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment, heed_ctrl_c
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment, restore_sigint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.acceptance.cli.batch_server import BatchServer
+    from tests.acceptance.cli.fake_batch_server import FakeBatchServer
 
 HERE = f"/batches/{ID}"
 SECONDS = 60
@@ -32,7 +38,7 @@ LINES = 50_000
 
 
 @contextmanager
-def on_terminal(batches: BatchServer, *args: str) -> Iterator[Terminal]:
+def on_terminal(batches: FakeBatchServer, *args: str) -> Iterator[Terminal]:
     terminal = Terminal(("batch", *args), batches.env)
     try:
         yield terminal
@@ -41,8 +47,8 @@ def on_terminal(batches: BatchServer, *args: str) -> Iterator[Terminal]:
 
 
 @pytest.fixture
-def batches() -> Iterator[BatchServer]:
-    with start_batches() as batches:
+def batches() -> Iterator[FakeBatchServer]:
+    with run_batch_server() as batches:
         yield batches
 
 
@@ -53,7 +59,7 @@ def lines(tmp_path: Path) -> Path:
     return file
 
 
-def test_ctrl_c_leaves_a_batch_running_and_says_how_to_come_back(batches: BatchServer) -> None:
+def test_ctrl_c_leaves_a_batch_running_and_says_how_to_come_back(batches: FakeBatchServer) -> None:
     batches.answer("GET", HERE, batch("in_progress", 4, 1))
     with on_terminal(batches, "show", ID, "--watch") as terminal:
         terminal.read_until("5/10")
@@ -67,7 +73,7 @@ def test_ctrl_c_leaves_a_batch_running_and_says_how_to_come_back(batches: BatchS
     assert {each.method for each in batches.asked} == {"GET"}
 
 
-def test_ctrl_c_leaves_a_batch_running_in_a_pipe_too(batches: BatchServer) -> None:
+def test_ctrl_c_leaves_a_batch_running_in_a_pipe_too(batches: FakeBatchServer) -> None:
     batches.answer("GET", HERE, batch("in_progress"))
     process = subprocess.Popen(
         [TOLLHOUSE, "batch", "show", ID, "--watch", "--json"],
@@ -75,7 +81,7 @@ def test_ctrl_c_leaves_a_batch_running_in_a_pipe_too(batches: BatchServer) -> No
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - no thread here holds a lock
+        preexec_fn=restore_sigint,  # noqa: PLW1509 - no thread here holds a lock
     )
     with process:
         assert process.stderr is not None
@@ -90,10 +96,10 @@ def test_ctrl_c_leaves_a_batch_running_in_a_pipe_too(batches: BatchServer) -> No
 
 
 def test_ctrl_c_while_a_batch_is_submitted_leaves_a_way_to_repeat_it(
-    batches: BatchServer, lines: Path
+    batches: FakeBatchServer, lines: Path
 ) -> None:
     never = threading.Event()
-    batches.answer("POST", "/batches", Answer(batch("validating"), 202, after=never))
+    batches.answer("POST", "/batches", PlannedAnswer(batch("validating"), 202, after=never))
     with on_terminal(batches, "submit", str(lines)) as terminal:
         terminal.read_until("checking")
         terminal.type("\x03")
@@ -103,8 +109,8 @@ def test_ctrl_c_while_a_batch_is_submitted_leaves_a_way_to_repeat_it(
         assert batches.asked[0].headers["idempotency-key"] in terminal.text.replace("\r\n", "")
 
 
-def test_a_terminal_shows_bars_and_the_way_on(batches: BatchServer, lines: Path) -> None:
-    batches.answer("POST", "/batches", Answer(batch("validating"), 202))
+def test_a_terminal_shows_bars_and_the_way_on(batches: FakeBatchServer, lines: Path) -> None:
+    batches.answer("POST", "/batches", PlannedAnswer(batch("validating"), 202))
     with on_terminal(batches, "submit", str(lines)) as terminal:
         assert terminal.end() == 0
     assert "sending" in terminal.text
@@ -112,7 +118,7 @@ def test_a_terminal_shows_bars_and_the_way_on(batches: BatchServer, lines: Path)
     assert f"tollhouse batch results {ID} -o results.jsonl" in terminal.text
 
 
-def test_a_watch_on_a_terminal_ends_with_the_batch(batches: BatchServer) -> None:
+def test_a_watch_on_a_terminal_ends_with_the_batch(batches: FakeBatchServer) -> None:
     end = batch("completed", 9, 1, results=[])
     batches.answer("GET", HERE, batch("validating"), batch("in_progress", 5), end)
     with on_terminal(batches, "show", ID, "--watch") as terminal:
@@ -123,7 +129,7 @@ def test_a_watch_on_a_terminal_ends_with_the_batch(batches: BatchServer) -> None
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 1), ("n\n", 1), ("\x03", 130)])
 def test_a_terminal_is_asked_before_a_batch_is_deleted(
-    batches: BatchServer, answer: str, code: int
+    batches: FakeBatchServer, answer: str, code: int
 ) -> None:
     deleted = {"id": ID, "object": "batch", "deletion": {"openrouter": "deleted"}}
     batches.answer("DELETE", HERE, deleted)
@@ -144,7 +150,7 @@ sys.exit(done.returncode)
 """
 
 
-def memory_of(batches: BatchServer, stdin: Path, *args: str | Path) -> int:
+def memory_of(batches: FakeBatchServer, stdin: Path, *args: str | Path) -> int:
     """Run a command and return its largest size in memory; a small process is its parent."""
     done = subprocess.run(
         [sys.executable, "-c", _MEASURED, stdin, TOLLHOUSE, "batch", *args],
@@ -172,9 +178,9 @@ def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("given", ["file", "stdin", "whole"])
 def test_a_large_file_is_never_held(
-    batches: BatchServer, large_file: Path, tmp_path: Path, given: str
+    batches: FakeBatchServer, large_file: Path, tmp_path: Path, given: str
 ) -> None:
-    batches.answer("POST", "/batches", Answer(batch("validating"), 202))
+    batches.answer("POST", "/batches", PlannedAnswer(batch("validating"), 202))
     digest, size = sha256(), 0
     whole = tmp_path / "whole.json"
     with large_file.open() as source, whole.open("w") as target:
@@ -197,9 +203,9 @@ def test_a_large_file_is_never_held(
 
 @pytest.mark.parametrize("command", ["results", "openai", "show"])
 def test_large_results_are_never_held(
-    batches: BatchServer, lines: Path, tmp_path: Path, command: str
+    batches: FakeBatchServer, lines: Path, tmp_path: Path, command: str
 ) -> None:
-    batches.answer("GET", HERE, Answer(large(LINES, "y" * 2_000)))
+    batches.answer("GET", HERE, PlannedAnswer(large_results(LINES, "y" * 2_000)))
     out = tmp_path / "out.jsonl"
     args: dict[str, list[str | Path]] = {
         "results": ["results", ID, "-o", out],
@@ -215,25 +221,27 @@ def test_large_results_are_never_held(
 
 @pytest.mark.parametrize("times", range(3))
 def test_a_refusal_is_read_before_all_is_sent(
-    batches: BatchServer, large_file: Path, times: int
+    batches: FakeBatchServer, large_file: Path, times: int
 ) -> None:
     del times
     refusal = {"error": {"code": 401, "message": "Invalid API key."}}
-    batches.answer("POST", "/batches", Answer(refusal, 401, unread=True))
-    said = tollhouse("batch", "submit", large_file, env=batches.env).refused(1)
+    batches.answer("POST", "/batches", PlannedAnswer(refusal, 401, unread=True))
+    said = tollhouse("batch", "submit", large_file, env=batches.env).error_line(1)
     assert said.startswith("Invalid API key.")
 
 
-def test_what_is_not_sent_to_its_end_is_no_batch(batches: BatchServer, large_file: Path) -> None:
+def test_what_is_not_sent_to_its_end_is_no_batch(
+    batches: FakeBatchServer, large_file: Path
+) -> None:
     busy = {"error": {"code": 503, "message": "Shutting down."}}
-    batches.answer("POST", "/batches", Answer(busy, 503, unread=True))
-    said = tollhouse("batch", "submit", large_file, env=batches.env).refused(1)
+    batches.answer("POST", "/batches", PlannedAnswer(busy, 503, unread=True))
+    said = tollhouse("batch", "submit", large_file, env=batches.env).error_line(1)
     assert said.startswith("Shutting down.")
     assert said.endswith("No batch was made: not all of it was sent.")
 
 
-def test_a_reader_that_has_enough_ends_it(batches: BatchServer) -> None:
-    batches.answer("GET", HERE, Answer(large(LINES, "y" * 2_000)))
+def test_a_reader_that_has_enough_ends_it(batches: FakeBatchServer) -> None:
+    batches.answer("GET", HERE, PlannedAnswer(large_results(LINES, "y" * 2_000)))
     command = f"'{TOLLHOUSE}' batch results {ID} | head -n 1 | wc -l"
     done = subprocess.run(
         ["sh", "-c", command],
@@ -245,8 +253,8 @@ def test_a_reader_that_has_enough_ends_it(batches: BatchServer) -> None:
     assert (done.stdout.strip(), done.stderr) == ("1", "")
 
 
-def test_json_is_utf_8_whatever_the_locale_is(batches: BatchServer) -> None:
-    batches.answer("GET", HERE, Answer(large(3, "Grüße")))
+def test_json_is_utf_8_whatever_the_locale_is(batches: FakeBatchServer) -> None:
+    batches.answer("GET", HERE, PlannedAnswer(large_results(3, "Grüße")))
     env = {**batches.env, "PYTHONIOENCODING": "ascii"}
     lines = tollhouse("batch", "results", ID, env=env).out.splitlines()
     assert [json.loads(each)["response"]["body"]["choices"][0] for each in lines] == [

@@ -31,7 +31,7 @@ def test_a_second_time_it_refuses_and_changes_nothing(
 ) -> None:
     before = runner.run("keys", "list", "--data-dir", bootstrapped).out
     assert len(before.splitlines()) == 2
-    refused = tollhouse("bootstrap", "--data-dir", bootstrapped, "--json").refused(2)
+    refused = tollhouse("bootstrap", "--data-dir", bootstrapped, "--json").error_line(2)
     assert "--new-keys" in refused
     assert runner.run("keys", "list", "--data-dir", bootstrapped).out == before
 
@@ -68,16 +68,16 @@ def test_while_a_server_holds_the_folder_it_refuses(
     server: ServerProcess, runner: CommandRunner
 ) -> None:
     done = runner.run("bootstrap", "--data-dir", server.data_dir, "--json", "--new-keys")
-    assert server.origin in done.refused(2)
+    assert server.origin in done.error_line(2)
 
 
 def test_a_database_that_is_none_is_refused(tmp_path: Path, runner: CommandRunner) -> None:
     (tmp_path / "tollhouse.db").write_text("not a database")
-    assert "tollhouse.db" in runner.run("bootstrap", "--data-dir", tmp_path).refused(2)
+    assert "tollhouse.db" in runner.run("bootstrap", "--data-dir", tmp_path).error_line(2)
     assert (tmp_path / "tollhouse.db").read_text() == "not a database"
 
 
 def test_a_folder_that_was_never_bootstrapped_stays_untouched(tmp_path: Path) -> None:
-    refused = tollhouse("keys", "list", "--data-dir", tmp_path / "data").refused(2)
+    refused = tollhouse("keys", "list", "--data-dir", tmp_path / "data").error_line(2)
     assert "`tollhouse serve` or `tollhouse bootstrap`" in refused
     assert not (tmp_path / "data").exists()

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner, tollhouse
-from tests.acceptance.server_process import TOLLHOUSE, ServerProcess, clean_environment, heed_ctrl_c
+from tests.acceptance.server_process import (
+    TOLLHOUSE,
+    ServerProcess,
+    clean_environment,
+    restore_sigint,
+)
 from tollhouse import __version__
 
 WRONG_KEY = "sk-th-v1-not-a-key-of-anybody"
@@ -45,7 +50,7 @@ def test_a_key_is_not_shown_by_any_refusal(server: ServerProcess, runner: Comman
         (["keys", "list", *url, "--api-key", WRONG_KEY], {}),
         (["keys", "list", *url], {"TOLLHOUSE_API_KEY": WRONG_KEY}),
     ]:
-        refused = runner.run(*args, env=env).refused(1)
+        refused = runner.run(*args, env=env).error_line(1)
         assert "TOLLHOUSE_API_KEY" in refused
         assert WRONG_KEY not in refused
 
@@ -53,7 +58,7 @@ def test_a_key_is_not_shown_by_any_refusal(server: ServerProcess, runner: Comman
 def test_without_a_key_the_server_says_what_is_missing(
     server: ServerProcess, runner: CommandRunner
 ) -> None:
-    refused = runner.run("keys", "list", "--base-url", server.origin).refused(1)
+    refused = runner.run("keys", "list", "--base-url", server.origin).error_line(1)
     assert refused.startswith("No auth credentials found. Set TOLLHOUSE_API_KEY")
     assert runner.run("models", "list", "--base-url", server.origin).code == 0
 
@@ -64,12 +69,12 @@ def test_an_api_key_may_look_at_itself_and_manage_nothing(
     env = {"TOLLHOUSE_BASE_URL": f"{server.origin}/api/v1/", "TOLLHOUSE_API_KEY": server.api_key}
     shown = runner.run("key", "show", "--json", env=env).json()
     assert shown["is_management_key"] is False
-    assert "management key" in runner.run("accounts", "list", env=env).refused(1)
-    assert "No such generation." in runner.run("generation", "show", "gen-1", env=env).refused(1)
+    assert "management key" in runner.run("accounts", "list", env=env).error_line(1)
+    assert "No such generation." in runner.run("generation", "show", "gen-1", env=env).error_line(1)
 
 
 def test_what_is_about_a_key_needs_one(server: ServerProcess, runner: CommandRunner) -> None:
-    refused = runner.run("key", "show", "--data-dir", server.data_dir).refused(1)
+    refused = runner.run("key", "show", "--data-dir", server.data_dir).error_line(1)
     assert "Set TOLLHOUSE_API_KEY" in refused
 
 
@@ -79,26 +84,26 @@ def test_what_is_about_a_key_finds_the_server_of_a_data_folder(
     env = {"TOLLHOUSE_API_KEY": server.api_key, "HTTP_PROXY": "http://127.0.0.1:1"}
     found = runner.run("key", "show", "--data-dir", server.data_dir, "--json", env=env).json()
     assert found["is_management_key"] is False
-    refused = runner.run("key", "show", "--data-dir", bootstrapped, env=env).refused(1)
+    refused = runner.run("key", "show", "--data-dir", bootstrapped, env=env).error_line(1)
     assert "no server runs on the data folder" in refused
 
 
 def test_nobody_at_the_address_is_one_line(runner: CommandRunner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    refused = runner.run("models", "list", "--base-url", f"http://127.0.0.1:{port}").refused(1)
+    refused = runner.run("models", "list", "--base-url", f"http://127.0.0.1:{port}").error_line(1)
     assert f"http://127.0.0.1:{port}" in refused
     assert "cannot be reached" in refused
 
 
 def test_two_servers_at_once_are_refused(tmp_path: Path, runner: CommandRunner) -> None:
     args = ("--base-url", "http://127.0.0.1:1", "--data-dir", tmp_path)
-    assert "--data-dir" in runner.run("keys", "list", *args).refused(2)
+    assert "--data-dir" in runner.run("keys", "list", *args).error_line(2)
 
 
 def test_an_unknown_variable_is_refused(tmp_path: Path, runner: CommandRunner) -> None:
     env = {"TOLLHOUSE_DATA_DIRR": "x"}
-    refused = runner.run("keys", "list", "--data-dir", tmp_path, env=env).refused(2)
+    refused = runner.run("keys", "list", "--data-dir", tmp_path, env=env).error_line(2)
     assert "TOLLHOUSE_DATA_DIR" in refused
 
 
@@ -126,7 +131,7 @@ def test_a_manager_of_one_account_is_no_operator(
         account
     ]
     for args in (["credits", "add", "5"], ["accounts", "create", "More"]):
-        assert "operator" in runner.run(*args, env=env).refused(1)
+        assert "operator" in runner.run(*args, env=env).error_line(1)
     assert runner.run("credits", "show", "--json", env=env).json()["balance"] == 0
     assert runner.run("keys", "list", env=env).out.count("\n") == 1
 
@@ -140,7 +145,7 @@ def test_ctrl_c_ends_a_command_with_130() -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - no thread here holds a lock
+            preexec_fn=restore_sigint,  # noqa: PLW1509 - no thread here holds a lock
         )
         connection, _ = silent.accept()
         with process, connection:

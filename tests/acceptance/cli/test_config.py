@@ -56,7 +56,7 @@ def test_check_says_all_that_is_wrong(config: Path, runner: CommandRunner) -> No
 
 def test_check_finds_a_model_without_a_price(config: Path, runner: CommandRunner) -> None:
     config.write_text(CONFIG.split(", pricing", maxsplit=1)[0] + "}\n")
-    refused = runner.run("config", "check", "--config", config, env={"ACME_KEY": "k"}).refused(2)
+    refused = runner.run("config", "check", "--config", config, env={"ACME_KEY": "k"}).error_line(2)
     assert "acme/large" in refused
 
 
@@ -143,7 +143,7 @@ def test_migrate_makes_the_schema_and_says_whether_it_had_to(
     assert done == {"up_to_date": True, "migrated": False}
     assert runner.run("migrate", "--check", "--data-dir", folder).code == 0
     # The schema alone is no account.
-    assert "bootstrap" in runner.run("accounts", "list", "--data-dir", folder).refused(2)
+    assert "bootstrap" in runner.run("accounts", "list", "--data-dir", folder).error_line(2)
 
 
 def test_the_readmes_provider_leaves_the_readmes_first_request_its_model(

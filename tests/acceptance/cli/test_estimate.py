@@ -12,7 +12,7 @@ from tests.acceptance.cli.command import tollhouse
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.acceptance.cli.command import CommandRunner, Done
+    from tests.acceptance.cli.command import CommandResult, CommandRunner
     from tests.acceptance.server_process import ServerProcess
 
 CHAT = {"model": "simulated/echo", "messages": [{"role": "user", "content": "Hello"}]}
@@ -25,7 +25,7 @@ def request_file(tmp_path: Path) -> Path:
     return file
 
 
-def run(server: ServerProcess, runner: CommandRunner, *args: str | Path) -> Done:
+def run(server: ServerProcess, runner: CommandRunner, *args: str | Path) -> CommandResult:
     env = {"TOLLHOUSE_BASE_URL": server.base_url, "TOLLHOUSE_API_KEY": server.api_key}
     return runner.run("estimate", *args, env=env)
 
@@ -61,16 +61,16 @@ def test_what_is_no_request_is_one_line(
     file = tmp_path / "broken.json"
     for text, word in [("{", "no JSON"), ("[]", "object"), ("[" * 100_000, "no JSON")]:
         file.write_text(text)
-        assert word in run(server, runner, file).refused(2)
+        assert word in run(server, runner, file).error_line(2)
     file.write_bytes(b"\xff")
-    assert "no JSON" in run(server, runner, file).refused(2)
-    assert "cannot be read" in run(server, runner, tmp_path / "none").refused(2)
+    assert "no JSON" in run(server, runner, file).error_line(2)
+    assert "cannot be read" in run(server, runner, tmp_path / "none").error_line(2)
     file.write_text("{}")
-    assert "model" in run(server, runner, file).refused(1)
+    assert "model" in run(server, runner, file).error_line(1)
 
 
 def test_the_server_of_a_data_folder_asks_for_a_key(
     server: ServerProcess, request_file: Path
 ) -> None:
     done = tollhouse("estimate", request_file, "--data-dir", server.data_dir)
-    assert "TOLLHOUSE_API_KEY" in done.refused(1)
+    assert "TOLLHOUSE_API_KEY" in done.error_line(1)

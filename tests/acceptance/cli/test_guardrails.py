@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.cli.guard_server import ANSWERS, SLOW, GuardServer, start_guard
-from tests.acceptance.cli.policed import Policed
+from tests.acceptance.cli.guardrail_server import (
+    ANSWERS,
+    SLOW,
+    GuardrailServer,
+    run_guardrail_server,
+)
+from tests.acceptance.cli.policy_key import KeyWithPolicy
 from tests.acceptance.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
@@ -25,7 +30,7 @@ FAILURES = ["garbage", "large", "broken", "moved", SLOW, NOBODY]
 TIMEOUT_SECONDS = 0.5
 
 
-def config(guard: GuardServer, closed_port: int) -> str:
+def config(guard: GuardrailServer, closed_port: int) -> str:
     """Name a guardrail for every behaviour, and a lenient one besides."""
     lines = ["guardrails:"]
     for kind in (*ANSWERS, SLOW, NOBODY):
@@ -41,14 +46,14 @@ def config(guard: GuardServer, closed_port: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def guard() -> Generator[GuardServer]:
-    with start_guard() as running:
+def guard() -> Generator[GuardrailServer]:
+    with run_guardrail_server() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def server(
-    tmp_path_factory: pytest.TempPathFactory, guard: GuardServer
+    tmp_path_factory: pytest.TempPathFactory, guard: GuardrailServer
 ) -> Generator[ServerProcess]:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -59,19 +64,19 @@ def server(
 
 @pytest.fixture
 def key(
-    server: ServerProcess, guard: GuardServer, runner: CommandRunner, tmp_path: Path
-) -> Generator[Policed]:
+    server: ServerProcess, guard: GuardrailServer, runner: CommandRunner, tmp_path: Path
+) -> Generator[KeyWithPolicy]:
     guard.questions.clear()
     guard.headers.clear()
-    policed = Policed(server, runner, tmp_path)
-    yield policed
-    policed.delete()
+    policy_key = KeyWithPolicy(server, runner, tmp_path)
+    yield policy_key
+    policy_key.delete()
 
 
 MESSAGES = [{"role": "user", "content": PROMPT}]
 
 
-def test_a_request_that_it_allows_is_answered(key: Policed, guard: GuardServer) -> None:
+def test_a_request_that_it_allows_is_answered(key: KeyWithPolicy, guard: GuardrailServer) -> None:
     assert key.set_policy("guardrails: [allow]")["guardrails"] == ["allow"]
     reply = key.ask(messages=MESSAGES)
     assert reply.status_code == 200
@@ -84,7 +89,7 @@ def test_a_request_that_it_allows_is_answered(key: Policed, guard: GuardServer) 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_that_it_refuses_is_a_403_with_what_it_found(
-    key: Policed, *, stream: bool
+    key: KeyWithPolicy, *, stream: bool
 ) -> None:
     key.set_policy("guardrails: [allow, refuse, refuse-silently]")
     reply = key.ask(messages=MESSAGES, stream=stream)
@@ -97,7 +102,7 @@ def test_a_request_that_it_refuses_is_a_403_with_what_it_found(
 
 @pytest.mark.parametrize("path", ["/messages", "/messages/count_tokens"])
 def test_messages_and_the_counting_of_their_tokens_are_judged_too(
-    key: Policed, guard: GuardServer, path: str
+    key: KeyWithPolicy, guard: GuardrailServer, path: str
 ) -> None:
     key.set_policy("guardrails: [refuse]")
     reply = key.ask(path, messages=MESSAGES)
@@ -107,7 +112,7 @@ def test_messages_and_the_counting_of_their_tokens_are_judged_too(
 
 
 @pytest.mark.parametrize("kind", FAILURES)
-def test_without_a_verdict_a_request_is_refused(key: Policed, kind: str) -> None:
+def test_without_a_verdict_a_request_is_refused(key: KeyWithPolicy, kind: str) -> None:
     key.set_policy(f"guardrails: [{kind}]")
     started = time.monotonic()
     reply = key.ask(messages=MESSAGES)
@@ -119,19 +124,21 @@ def test_without_a_verdict_a_request_is_refused(key: Policed, kind: str) -> None
 
 @pytest.mark.parametrize("kind", FAILURES)
 def test_without_a_verdict_a_request_passes_where_the_settings_say_so(
-    key: Policed, kind: str
+    key: KeyWithPolicy, kind: str
 ) -> None:
     key.set_policy(f"guardrails: [lenient-{kind}]")
     assert key.ask(messages=MESSAGES).status_code == 200
 
 
-def test_a_lenient_guardrail_refuses_all_the_same(key: Policed) -> None:
+def test_a_lenient_guardrail_refuses_all_the_same(key: KeyWithPolicy) -> None:
     key.set_policy("guardrails: [lenient-broken, lenient-refuse-silently]")
     refused = key.ask(messages=MESSAGES)
     assert refused.json()["error"]["metadata"]["patterns"] == ["lenient-refuse-silently"]
 
 
-def test_a_pattern_refuses_before_a_guardrail_is_asked(key: Policed, guard: GuardServer) -> None:
+def test_a_pattern_refuses_before_a_guardrail_is_asked(
+    key: KeyWithPolicy, guard: GuardrailServer
+) -> None:
     key.set_policy('{guardrails: [refuse], patterns: ["nobody else"]}')
     refused = key.ask(messages=MESSAGES)
     assert refused.json()["error"]["metadata"]["patterns"] == ["nobody else"]
@@ -139,7 +146,11 @@ def test_a_pattern_refuses_before_a_guardrail_is_asked(key: Policed, guard: Guar
 
 
 def test_guardrails_of_the_workspace_hold_for_its_keys(
-    key: Policed, guard: GuardServer, server: ServerProcess, runner: CommandRunner, tmp_path: Path
+    key: KeyWithPolicy,
+    guard: GuardrailServer,
+    server: ServerProcess,
+    runner: CommandRunner,
+    tmp_path: Path,
 ) -> None:
     def set_workspace(text: str) -> None:
         file = tmp_path / "workspace.yaml"
@@ -163,16 +174,18 @@ def test_a_policy_that_names_no_guardrail_is_refused_when_it_is_set(
     file = tmp_path / "policy.yaml"
     file.write_text("guardrails: [alow]")
     command = ("workspaces", "set", "default", "--policy", file, "--data-dir", server.data_dir)
-    assert "no guardrail is called 'alow'; did you mean 'allow'?" in runner.run(*command).refused(1)
+    assert "no guardrail is called 'alow'; did you mean 'allow'?" in runner.run(
+        *command
+    ).error_line(1)
 
 
 def test_a_guardrail_that_was_taken_out_of_the_settings_refuses(
-    guard: GuardServer, runner: CommandRunner, tmp_path: Path
+    guard: GuardrailServer, runner: CommandRunner, tmp_path: Path
 ) -> None:
     url = f"{guard.origin}/judge/allow"
     text = f"guardrails: [{{slug: gone, url: '{url}', on_failure: allow}}]\n"
     with start_server(tmp_path, config=text) as before:
-        key = Policed(before, runner, tmp_path)
+        key = KeyWithPolicy(before, runner, tmp_path)
         key.set_policy("guardrails: [gone]")
         assert key.ask().status_code == 200
     with start_server(tmp_path, config="") as key.server:
@@ -184,7 +197,7 @@ def test_a_guardrail_that_was_taken_out_of_the_settings_refuses(
 
 
 def test_the_log_and_the_answers_show_neither_secrets_nor_what_was_asked(
-    key: Policed, server: ServerProcess
+    key: KeyWithPolicy, server: ServerProcess
 ) -> None:
     for kind in ("refuse", "broken", "lenient-garbage"):
         key.set_policy(f"guardrails: [{kind}]")

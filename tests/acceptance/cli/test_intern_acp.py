@@ -15,17 +15,17 @@ import pytest
 from acp import PROTOCOL_VERSION, RequestError
 
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
-from tests.acp_editor import SECONDS, editor_with_command
-from tests.chat_stand_in import Hang, permission, raw, stream, thought
+from tests.acp_editor import SECONDS, editor_over_command
+from tests.fake_chat_gateway import Hang, permission, raw, reasoning, stream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.chat_stand_in import ChatStandIn
+    from tests.fake_chat_gateway import FakeChatGateway
 
 
-async def test_it_says_who_it_is_and_what_it_can(gateway: ChatStandIn) -> None:
-    async with editor_with_command(gateway.environment) as editor:
+async def test_it_says_who_it_is_and_what_it_can(gateway: FakeChatGateway) -> None:
+    async with editor_over_command(gateway.environment) as editor:
         told = editor.initialized
     assert told.protocol_version == PROTOCOL_VERSION
     assert told.agent_info.title == "ada"
@@ -35,11 +35,11 @@ async def test_it_says_who_it_is_and_what_it_can(gateway: ChatStandIn) -> None:
     assert not told.agent_capabilities.prompt_capabilities.image
 
 
-async def test_a_prompt_streams_thoughts_and_answer(gateway: ChatStandIn) -> None:
-    gateway.plays(stream(thought("shell: ls\n"), "Two ", "files."))
-    async with editor_with_command(gateway.environment) as editor:
-        await editor.begin()
-        ended = await editor.say("Which files?")
+async def test_a_prompt_streams_thoughts_and_answer(gateway: FakeChatGateway) -> None:
+    gateway.script(stream(reasoning("shell: ls\n"), "Two ", "files."))
+    async with editor_over_command(gateway.environment) as editor:
+        await editor.new_session()
+        ended = await editor.prompt("Which files?")
         assert (ended.stop_reason, editor.text) == ("end_turn", "Two files.")
         assert editor.thoughts == "shell: ls\n"
         assert (ended.usage.input_tokens, ended.usage.output_tokens) == (1200, 34)
@@ -48,22 +48,24 @@ async def test_a_prompt_streams_thoughts_and_answer(gateway: ChatStandIn) -> Non
     assert sent["session_id"] == editor.session_id
 
 
-async def test_a_permission_that_is_allowed_and_one_that_is_rejected(gateway: ChatStandIn) -> None:
+async def test_a_permission_that_is_allowed_and_one_that_is_rejected(
+    gateway: FakeChatGateway,
+) -> None:
     fewer_options = ["allow_once", "reject_once"]
-    gateway.plays(
+    gateway.script(
         stream(ask=permission("a", "run: make")),
         stream(
-            thought("built\n"), ask=permission("b", "run: rm -r /", ["allow_once", "reject_once"])
+            reasoning("built\n"), ask=permission("b", "run: rm -r /", ["allow_once", "reject_once"])
         ),
         stream("Built, and not removed."),
     )
-    async with editor_with_command(gateway.environment) as editor:
-        await editor.begin()
+    async with editor_over_command(gateway.environment) as editor:
+        await editor.new_session()
         editor.decides = ["allow_once", "reject_once"]
-        ended = await editor.say("Build and remove")
+        ended = await editor.prompt("Build and remove")
         assert ended.stop_reason == "end_turn"
         assert editor.text == "Built, and not removed."
-    assert gateway.answers == ["allow_once", "reject_once"]
+    assert gateway.received_answers == ["allow_once", "reject_once"]
     (first, options), (second, fewer) = editor.asked
     assert (first.title, second.title) == ("run: make", "run: rm -r /")
     kinds = ["allow_once", "allow_always", "reject_once", "reject_always"]
@@ -75,62 +77,62 @@ async def test_a_permission_that_is_allowed_and_one_that_is_rejected(gateway: Ch
     ]
 
 
-async def test_cancel_hangs_up_which_stops_the_run(gateway: ChatStandIn) -> None:
-    gateway.plays(stream("Working", Hang), stream("Again."))
-    async with editor_with_command(gateway.environment) as editor:
-        await editor.begin()
-        turn = asyncio.ensure_future(editor.say("work"))
-        await editor.has_said()
+async def test_cancel_hangs_up_which_stops_the_run(gateway: FakeChatGateway) -> None:
+    gateway.script(stream("Working", Hang), stream("Again."))
+    async with editor_over_command(gateway.environment) as editor:
+        await editor.new_session()
+        turn = asyncio.ensure_future(editor.prompt("work"))
+        await editor.wait_for_text()
         await editor.agent.cancel(session_id=editor.session_id)
         assert (await turn).stop_reason == "cancelled"
         await asyncio.to_thread(gateway.wait_for_hang_up)
-        assert (await editor.say("again")).stop_reason == "end_turn"
+        assert (await editor.prompt("again")).stop_reason == "end_turn"
 
 
-async def test_an_editor_that_goes_stops_the_run(gateway: ChatStandIn) -> None:
-    gateway.plays(stream("Working", Hang))
-    async with editor_with_command(gateway.environment) as editor:
-        await editor.begin()
-        turn = asyncio.ensure_future(editor.say("work"))
-        await editor.has_said()
+async def test_an_editor_that_goes_stops_the_run(gateway: FakeChatGateway) -> None:
+    gateway.script(stream("Working", Hang))
+    async with editor_over_command(gateway.environment) as editor:
+        await editor.new_session()
+        turn = asyncio.ensure_future(editor.prompt("work"))
+        await editor.wait_for_text()
         editor.process.stdin.close()
         await asyncio.to_thread(gateway.wait_for_hang_up)
         assert await asyncio.wait_for(editor.process.wait(), SECONDS) == 0
         turn.cancel()
 
 
-async def test_an_editor_that_goes_at_a_question_stops_the_run(gateway: ChatStandIn) -> None:
-    gateway.plays(stream(ask=permission()), stream("Going on", Hang))
-    async with editor_with_command(gateway.environment) as editor:
-        await editor.begin()
+async def test_an_editor_that_goes_at_a_question_stops_the_run(gateway: FakeChatGateway) -> None:
+    gateway.script(stream(ask=permission()), stream("Going on", Hang))
+    async with editor_over_command(gateway.environment) as editor:
+        await editor.new_session()
         editor.undecided = True
-        turn = asyncio.ensure_future(editor.say("work"))
-        await editor.is_asked()
+        turn = asyncio.ensure_future(editor.prompt("work"))
+        await editor.wait_for_question()
         editor.process.stdin.close()
         await asyncio.to_thread(gateway.wait_for_hang_up)
         assert await asyncio.wait_for(editor.process.wait(), SECONDS) == 0
         turn.cancel()
-    assert gateway.answers == ["cancel"]
+    assert gateway.received_answers == ["cancel"]
 
 
-async def test_manual_is_what_a_session_begins_with(gateway: ChatStandIn) -> None:
-    gateway.plays(stream("a"))
-    async with editor_with_command(gateway.environment, "--manual") as editor:
-        await editor.begin()
+async def test_manual_is_what_a_session_begins_with(gateway: FakeChatGateway) -> None:
+    gateway.script(stream("a"))
+    async with editor_over_command(gateway.environment, "--manual") as editor:
+        await editor.new_session()
         assert editor.modes.current_mode_id == "manual"
-        await editor.say("x")
+        await editor.prompt("x")
     assert gateway.requests[0]["approval_mode"] == "manual"
 
 
-async def test_a_key_that_is_wrong_is_said_when_a_session_begins(gateway: ChatStandIn) -> None:
-    async with editor_with_command(gateway.environment, "--api-key", "sk-th-v1-wrong") as editor:
+async def test_a_key_that_is_wrong_is_said_when_a_session_begins(gateway: FakeChatGateway) -> None:
+    async with editor_over_command(gateway.environment, "--api-key", "sk-th-v1-wrong") as editor:
         with pytest.raises(RequestError, match="TOLLHOUSE_API_KEY") as refused:
-            await editor.begin()
+            await editor.new_session()
     assert refused.value.code == -32000
 
 
-def test_standard_output_carries_the_protocol_and_nothing_else(gateway: ChatStandIn) -> None:
-    gateway.plays(raw(b"data: {\n\n"))
+def test_standard_output_carries_the_protocol_and_nothing_else(gateway: FakeChatGateway) -> None:
+    gateway.script(raw(b"data: {\n\n"))
     calls = [
         ("initialize", {"protocolVersion": 1}),
         ("session/new", {"cwd": "/", "mcpServers": []}),
@@ -157,7 +159,7 @@ def test_standard_output_carries_the_protocol_and_nothing_else(gateway: ChatStan
 
 
 @pytest.mark.parametrize("redirection", [">out", "</dev/null", "<&-", "<out"])
-def test_only_pipes_will_do(gateway: ChatStandIn, tmp_path: Path, redirection: str) -> None:
+def test_only_pipes_will_do(gateway: FakeChatGateway, tmp_path: Path, redirection: str) -> None:
     (tmp_path / "out").touch()
     done = subprocess.run(
         ["sh", "-c", f"exec {TOLLHOUSE} intern acp ada {redirection}"],
@@ -175,9 +177,9 @@ def test_only_pipes_will_do(gateway: ChatStandIn, tmp_path: Path, redirection: s
 
 @pytest.mark.parametrize("how", ["stdout closed", "stdin and stdout closed", "SIGTERM"])
 async def test_an_editor_that_closes_amid_a_run_leaves_no_traceback(
-    gateway: ChatStandIn, tmp_path: Path, how: str
+    gateway: FakeChatGateway, tmp_path: Path, how: str
 ) -> None:
-    gateway.plays(stream("Working", Hang))
+    gateway.script(stream("Working", Hang))
     errors = tmp_path / "errors"
     output, their_output = os.pipe()
     with errors.open("wb") as stderr:

@@ -9,57 +9,59 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.cli.command import Done
+from tests.acceptance.cli.command import CommandResult
 from tests.acceptance.forked import run_forked
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment, heed_ctrl_c
-from tests.chat_stand_in import (
+from tests.acceptance.server_process import TOLLHOUSE, clean_environment, restore_sigint
+from tests.fake_chat_gateway import (
     KEEP_ALIVE,
     USAGE,
-    Cut,
+    Disconnect,
     Hang,
-    failure,
+    error_body,
     form,
     permission,
     raw,
+    reasoning,
     refusal,
-    steered,
+    steering_accepted,
     stream,
-    thought,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.acceptance.cli.command import CommandRunner
-    from tests.chat_stand_in import ChatStandIn
+    from tests.fake_chat_gateway import FakeChatGateway
 
-    Chat = Callable[..., Done]
+    Chat = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def chat(gateway: ChatStandIn, runner: CommandRunner) -> Chat:
+def chat(gateway: FakeChatGateway, runner: CommandRunner) -> Chat:
     """Run it with a prompt, so that nothing is read from standard input but answers."""
 
-    def run(*args: str) -> Done:
+    def run(*args: str) -> CommandResult:
         return runner.run("intern", "chat", "ada", *args, env=gateway.environment)
 
     return run
 
 
-def piped(gateway: ChatStandIn, given: str | bytes, *args: str) -> Done:
+def piped(gateway: FakeChatGateway, given: str | bytes, *args: str) -> CommandResult:
     """Run it with something on standard input."""
     text = given.encode() if isinstance(given, str) else given
     environment = clean_environment(gateway.environment)
     done = run_forked("intern", "chat", "ada", *args, env=environment, given=text)
-    return Done(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-def lines(done: Done) -> list[dict[str, Any]]:
+def lines(done: CommandResult) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.out.splitlines()]
 
 
-def test_the_answer_is_all_that_stands_on_standard_output(gateway: ChatStandIn, chat: Chat) -> None:
-    gateway.plays(stream(thought("shell: ls\n"), "Two ", KEEP_ALIVE, "files."))
+def test_the_answer_is_all_that_stands_on_standard_output(
+    gateway: FakeChatGateway, chat: Chat
+) -> None:
+    gateway.script(stream(reasoning("shell: ls\n"), "Two ", KEEP_ALIVE, "files."))
     done = chat("Which files?")
     assert (done.code, done.out, done.err) == (0, "Two files.\n", "")
     sent = gateway.requests[0]
@@ -68,8 +70,8 @@ def test_the_answer_is_all_that_stands_on_standard_output(gateway: ChatStandIn, 
     assert sent["approval_mode"] == "self-drive"
 
 
-def test_a_prompt_is_read_from_standard_input(gateway: ChatStandIn) -> None:
-    gateway.plays(stream("Yes."))
+def test_a_prompt_is_read_from_standard_input(gateway: FakeChatGateway) -> None:
+    gateway.script(stream("Yes."))
     done = piped(gateway, "Line one\nLine two\n", "--session", "notes", "--manual")
     assert (done.code, done.out) == (0, "Yes.\n")
     sent = gateway.requests[0]
@@ -77,8 +79,8 @@ def test_a_prompt_is_read_from_standard_input(gateway: ChatStandIn) -> None:
     assert (sent["session_id"], sent["approval_mode"]) == ("notes", "manual")
 
 
-def test_each_run_without_a_session_has_a_new_one(gateway: ChatStandIn, chat: Chat) -> None:
-    gateway.plays(stream("a"), stream("b"))
+def test_each_run_without_a_session_has_a_new_one(gateway: FakeChatGateway, chat: Chat) -> None:
+    gateway.script(stream("a"), stream("b"))
     chat("x")
     chat("x")
     first, second = (each["session_id"] for each in gateway.requests)
@@ -94,29 +96,29 @@ def test_each_run_without_a_session_has_a_new_one(gateway: ChatStandIn, chat: Ch
     ],
 )
 def test_a_prompt_that_cannot_be_sent_is_refused_here(
-    gateway: ChatStandIn, given: bytes, complaint: str
+    gateway: FakeChatGateway, given: bytes, complaint: str
 ) -> None:
-    assert complaint in piped(gateway, given).refused(1)
+    assert complaint in piped(gateway, given).error_line(1)
     assert gateway.requests == []
 
 
 def test_a_session_that_no_server_takes_is_a_wrong_option(chat: Chat) -> None:
-    assert "1 to 256" in chat("x", "--session", "").refused(2)
+    assert "1 to 256" in chat("x", "--session", "").error_line(2)
 
 
 def test_permissions_are_refused_where_nobody_can_be_asked(
-    gateway: ChatStandIn, chat: Chat
+    gateway: FakeChatGateway, chat: Chat
 ) -> None:
-    gateway.plays(stream(ask=permission()), stream("Then not."))
+    gateway.script(stream(ask=permission()), stream("Then not."))
     assert chat("x").out == "Then not.\n"
-    assert gateway.answers == ["reject_once"]
+    assert gateway.received_answers == ["reject_once"]
 
 
 def test_an_answer_repeats_the_question_and_never_the_prompt(
-    gateway: ChatStandIn, chat: Chat
+    gateway: FakeChatGateway, chat: Chat
 ) -> None:
     asked = permission("call-7")
-    gateway.plays(stream(ask=asked, session_id="s"), stream("ok", session_id="s"))
+    gateway.script(stream(ask=asked, session_id="s"), stream("ok", session_id="s"))
     chat("x", "--session", "s")
     echo, answer = gateway.requests[1]["messages"]
     assert gateway.requests[1]["session_id"] == "s"
@@ -124,19 +126,21 @@ def test_an_answer_repeats_the_question_and_never_the_prompt(
     assert answer == {"role": "tool", "tool_call_id": "call-7", "content": "reject_once"}
 
 
-def test_yes_allows_each_thing_once_and_declines_forms(gateway: ChatStandIn, chat: Chat) -> None:
-    gateway.plays(
+def test_yes_allows_each_thing_once_and_declines_forms(
+    gateway: FakeChatGateway, chat: Chat
+) -> None:
+    gateway.script(
         stream(ask=permission("a")),
         stream(ask=permission("b", options=["allow_always", "reject_always"])),
         stream(ask=form("c", {"name": "x", "type": "string", "required": True})),
         stream("done"),
     )
     assert chat("x", "--yes").code == 0
-    assert gateway.answers == ["allow_once", "cancel", '{"action": "decline"}']
+    assert gateway.received_answers == ["allow_once", "cancel", '{"action": "decline"}']
 
 
-def test_json_has_a_line_for_whatever_happens(gateway: ChatStandIn, chat: Chat) -> None:
-    gateway.plays(stream(thought("hm"), "Hi"))
+def test_json_has_a_line_for_whatever_happens(gateway: FakeChatGateway, chat: Chat) -> None:
+    gateway.script(stream(reasoning("hm"), "Hi"))
     done = chat("x", "--json", "--session", "s")
     assert done.err == ""
     assert lines(done) == [
@@ -147,16 +151,16 @@ def test_json_has_a_line_for_whatever_happens(gateway: ChatStandIn, chat: Chat) 
     ]
 
 
-def test_json_takes_an_answer_from_each_line_of_standard_input(gateway: ChatStandIn) -> None:
+def test_json_takes_an_answer_from_each_line_of_standard_input(gateway: FakeChatGateway) -> None:
     field = {"name": "n", "type": "integer", "required": True}
-    gateway.plays(
+    gateway.script(
         stream(ask=permission("a")),
         stream(ask=form("b", field)),
         stream(ask=permission("c")),
         stream("done"),
     )
     done = piped(gateway, 'allow_always\n{"n": "x"}\n{"n": 3}\n', "x", "--json")
-    assert gateway.answers == [
+    assert gateway.received_answers == [
         "allow_always",
         '{"action": "accept", "content": {"n": 3}}',
         "reject_once",  # no line was left
@@ -170,9 +174,9 @@ def test_json_takes_an_answer_from_each_line_of_standard_input(gateway: ChatStan
     assert (asked["id"], asked["kind"], asked["operation"]) == ("a", "permission", "run: ls")
 
 
-def test_a_failed_run_is_one_line_and_code_1(gateway: ChatStandIn, chat: Chat) -> None:
-    error = failure(502, "stream_severed", "The connection to the intern broke", retryable=True)
-    gateway.plays(stream("Half", error=error))
+def test_a_failed_run_is_one_line_and_code_1(gateway: FakeChatGateway, chat: Chat) -> None:
+    error = error_body(502, "stream_severed", "The connection to the intern broke", retryable=True)
+    gateway.script(stream("Half", error=error))
     done = chat("x")
     assert (done.code, done.out) == (1, "Half\n")
     assert done.err == (
@@ -181,8 +185,8 @@ def test_a_failed_run_is_one_line_and_code_1(gateway: ChatStandIn, chat: Chat) -
     )
 
 
-def test_a_failed_run_is_an_error_in_json(gateway: ChatStandIn, chat: Chat) -> None:
-    gateway.plays(stream(error=failure(502, "turn_failed", "Overloaded.", retryable=True)))
+def test_a_failed_run_is_an_error_in_json(gateway: FakeChatGateway, chat: Chat) -> None:
+    gateway.script(stream(error=error_body(502, "turn_failed", "Overloaded.", retryable=True)))
     done = chat("x", "--json")
     assert done.code == 1
     assert {
@@ -194,21 +198,23 @@ def test_a_failed_run_is_an_error_in_json(gateway: ChatStandIn, chat: Chat) -> N
     } in lines(done)
 
 
-def test_a_busy_intern_is_said_to_be_busy(gateway: ChatStandIn, chat: Chat) -> None:
-    gateway.plays(refusal(409, "busy", "It is at work.", retry_after=5))
-    complaint = chat("x").refused(1)
+def test_a_busy_intern_is_said_to_be_busy(gateway: FakeChatGateway, chat: Chat) -> None:
+    gateway.script(refusal(409, "busy", "It is at work.", retry_after=5))
+    complaint = chat("x").error_line(1)
     assert complaint == "It is at work. `--wait` waits until it is free."
 
 
-def test_wait_comes_again_when_the_server_says(gateway: ChatStandIn, chat: Chat) -> None:
+def test_wait_comes_again_when_the_server_says(gateway: FakeChatGateway, chat: Chat) -> None:
     busy = refusal(409, "busy", retry_after=0)
-    gateway.plays(busy, refusal(429, "rate_limited", retry_after=0), stream("Now."))
+    gateway.script(busy, refusal(429, "rate_limited", retry_after=0), stream("Now."))
     assert chat("x", "--wait").out == "Now.\n"
     assert len(gateway.requests) == 3
 
 
-def test_wait_never_sends_a_prompt_again_that_was_taken(gateway: ChatStandIn, chat: Chat) -> None:
-    gateway.plays(
+def test_wait_never_sends_a_prompt_again_that_was_taken(
+    gateway: FakeChatGateway, chat: Chat
+) -> None:
+    gateway.script(
         stream(ask=permission()), refusal(503, "busy", retry_after=0), stream("Then not.")
     )
     chat("x", "--wait")
@@ -228,7 +234,7 @@ def test_wait_never_sends_a_prompt_again_that_was_taken(gateway: ChatStandIn, ch
         (raw(b'data: {"choices": [{"delta": 3}]}\n\n'), "no chat of an intern"),
         (raw(b"data: \xff\n\n"), "no chat of an intern"),
         (raw(b""), "Nothing was sent again"),
-        (raw(Cut), "Nothing was sent again"),
+        (raw(Disconnect), "Nothing was sent again"),
     ],
     ids=[
         *("not-ready", "unreachable", "bad-request", "timeout", "a-page", "no-json", "no-chunk"),
@@ -236,19 +242,19 @@ def test_wait_never_sends_a_prompt_again_that_was_taken(gateway: ChatStandIn, ch
     ],
 )
 def test_what_goes_wrong_is_one_clear_line(
-    gateway: ChatStandIn, chat: Chat, reply: Any, expected: str
+    gateway: FakeChatGateway, chat: Chat, reply: Any, expected: str
 ) -> None:
-    gateway.plays(reply)
-    assert expected in chat("x").refused(1)
+    gateway.script(reply)
+    assert expected in chat("x").error_line(1)
     assert len(gateway.requests) == 1
 
 
-@pytest.mark.parametrize("end", [Cut, None], ids=["cut", "ended early"])
+@pytest.mark.parametrize("end", [Disconnect, None], ids=["cut", "ended early"])
 def test_a_stream_that_is_cut_keeps_what_came_and_sends_nothing_again(
-    gateway: ChatStandIn, chat: Chat, end: Any
+    gateway: FakeChatGateway, chat: Chat, end: Any
 ) -> None:
     whole = stream("Half", "way").pieces
-    gateway.plays(raw(*whole[:2], *([end] if end else [])))
+    gateway.script(raw(*whole[:2], *([end] if end else [])))
     done = chat("x")
     assert (done.code, done.out) == (1, "Half\n")
     assert "Nothing was sent again" in done.err
@@ -257,9 +263,9 @@ def test_a_stream_that_is_cut_keeps_what_came_and_sends_nothing_again(
 
 
 def test_a_prompt_for_a_session_at_work_is_handed_into_its_run(
-    gateway: ChatStandIn, chat: Chat
+    gateway: FakeChatGateway, chat: Chat
 ) -> None:
-    gateway.plays(steered("s"), steered("s"))
+    gateway.script(steering_accepted("s"), steering_accepted("s"))
     done = chat("x", "--session", "s")
     assert (done.code, done.out) == (0, "")
     assert lines(chat("x", "--session", "s", "--json"))[-1] == {
@@ -268,8 +274,8 @@ def test_a_prompt_for_a_session_at_work_is_handed_into_its_run(
     }
 
 
-def test_ctrl_c_hangs_up_which_stops_the_run(gateway: ChatStandIn) -> None:
-    gateway.plays(stream("Working", Hang))
+def test_ctrl_c_hangs_up_which_stops_the_run(gateway: FakeChatGateway) -> None:
+    gateway.script(stream("Working", Hang))
     with subprocess.Popen(
         [TOLLHOUSE, "intern", "chat", "ada", "x"],
         env=clean_environment(gateway.environment),
@@ -277,7 +283,7 @@ def test_ctrl_c_hangs_up_which_stops_the_run(gateway: ChatStandIn) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - it takes no lock
+        preexec_fn=restore_sigint,  # noqa: PLW1509 - it takes no lock
     ) as process:
         try:
             assert process.stdout is not None
@@ -290,8 +296,8 @@ def test_ctrl_c_hangs_up_which_stops_the_run(gateway: ChatStandIn) -> None:
     assert (process.returncode, err) == (130, "")
 
 
-def test_a_reader_that_has_enough_stops_the_run(gateway: ChatStandIn) -> None:
-    gateway.plays(stream("one\n", *(["more\n"] * 3000), Hang))
+def test_a_reader_that_has_enough_stops_the_run(gateway: FakeChatGateway) -> None:
+    gateway.script(stream("one\n", *(["more\n"] * 3000), Hang))
     process = subprocess.Popen(
         [TOLLHOUSE, "intern", "chat", "ada", "x"],
         env=clean_environment(gateway.environment),
@@ -310,10 +316,10 @@ def test_a_reader_that_has_enough_stops_the_run(gateway: ChatStandIn) -> None:
 
 
 def test_an_unknown_intern_and_a_wrong_key_are_said(
-    gateway: ChatStandIn, runner: CommandRunner
+    gateway: FakeChatGateway, runner: CommandRunner
 ) -> None:
     done = runner.run("intern", "chat", "bob", "x", env=gateway.environment)
-    assert "there is no intern bob here" in done.refused(1)
+    assert "there is no intern bob here" in done.error_line(1)
     wrong = {**gateway.environment, "TOLLHOUSE_API_KEY": "sk-th-v1-wrong"}
     done = runner.run("intern", "chat", "ada", "x", env=wrong)
-    assert "TOLLHOUSE_API_KEY" in done.refused(1)
+    assert "TOLLHOUSE_API_KEY" in done.error_line(1)

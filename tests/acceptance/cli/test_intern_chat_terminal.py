@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.cli.terminal import Terminal
-from tests.chat_stand_in import (
+from tests.fake_chat_gateway import (
     Hang,
-    failure,
+    error_body,
     form,
     permission,
+    reasoning,
     refusal,
     stream,
-    thought,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.chat_stand_in import ChatStandIn
+    from tests.fake_chat_gateway import FakeChatGateway
 
 CTRL_C = b"\x03"
 CTRL_D = b"\x04"
@@ -32,7 +32,7 @@ PLAIN = "\x1b[22m"
 
 
 @pytest.fixture
-def chat(gateway: ChatStandIn) -> Iterator[Callable[..., Terminal]]:
+def chat(gateway: FakeChatGateway) -> Iterator[Callable[..., Terminal]]:
     """Start the command on a terminal of its own."""
     terminals = list[Terminal]()
 
@@ -48,9 +48,9 @@ def chat(gateway: ChatStandIn) -> Iterator[Callable[..., Terminal]]:
 
 
 def test_a_conversation_goes_on_in_one_session(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(stream("Hello."), stream("Bye."))
+    gateway.script(stream("Hello."), stream("Bye."))
     terminal = chat()
     terminal.read_until("ada> ")
     start = terminal.text
@@ -69,21 +69,21 @@ def test_a_conversation_goes_on_in_one_session(
 
 
 def test_what_it_thinks_is_dimmed_and_has_its_own_lines(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(stream("So ", thought("shell: ls"), "two files."))
+    gateway.script(stream("So ", reasoning("shell: ls"), "two files."))
     terminal = chat("x")
     assert terminal.end() == 0
     assert f"So \r\n{DIM}shell: ls{PLAIN}\r\ntwo files.\r\n" in terminal.text
 
 
 def test_a_model_cannot_steer_the_terminal(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(
+    gateway.script(
         stream(
             "a\x1b]0;title\x07b\tc\nd\x9b31m",
-            thought("\x1b[2J"),
+            reasoning("\x1b[2J"),
             ask=permission(operation="ls\x1b[8m; rm"),
         ),
         stream("e\u202ef"),
@@ -111,9 +111,9 @@ def test_a_model_cannot_steer_the_terminal(
     ],
 )
 def test_a_permission_is_asked_with_the_options_that_are_offered(
-    gateway: ChatStandIn, chat: Callable[..., Terminal], typed: str, answer: str
+    gateway: FakeChatGateway, chat: Callable[..., Terminal], typed: str, answer: str
 ) -> None:
-    gateway.plays(stream(ask=permission(operation="delete: notes")), stream("Well."))
+    gateway.script(stream(ask=permission(operation="delete: notes")), stream("Well."))
     terminal = chat("x", "--manual")
     terminal.read_until("ada asks: may I? delete: notes")
     terminal.read_until("1) allow once   2) allow always   3) reject once   4) reject always   c)")
@@ -122,11 +122,11 @@ def test_a_permission_is_asked_with_the_options_that_are_offered(
     terminal.type(f"{typed}\n")
     terminal.read_until("Well.")
     assert terminal.end() == 0
-    assert gateway.answers == [answer]
+    assert gateway.received_answers == [answer]
 
 
 def test_a_form_is_asked_field_by_field(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
     fields = [
         {"name": "city", "type": "string", "required": True},
@@ -135,7 +135,7 @@ def test_a_form_is_asked_field_by_field(
         {"name": "note", "type": "string", "required": False},
         {"name": "train", "type": "boolean", "required": True},
     ]
-    gateway.plays(stream(ask=form("f", *fields, message="Where to?")), stream("Booked."))
+    gateway.script(stream(ask=form("f", *fields, message="Where to?")), stream("Booked."))
     terminal = chat("x")
     terminal.read_until("ada asks: Where to?")
     terminal.read_until("city (string, required): ")
@@ -155,15 +155,15 @@ def test_a_form_is_asked_field_by_field(
     terminal.read_until("Booked.")
     assert terminal.end() == 0
     content = {"city": "Rome", "days": 3, "class": "second", "train": True}
-    assert gateway.answers == [
+    assert gateway.received_answers == [
         json.dumps({"action": "accept", "content": content}),
     ]
 
 
 def test_a_question_cannot_pass_for_another_one(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(
+    gateway.script(
         stream(ask=permission(operation="run: rm\n  1) reject once")),
         stream(ask=form("f", {"name": "a\x1b[2Jb\nc", "type": "string", "required": False})),
         stream("Well."),
@@ -178,20 +178,20 @@ def test_a_question_cannot_pass_for_another_one(
 
 
 def test_the_end_of_the_input_declines_a_form(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(stream(ask=form("f", {"name": "a", "type": "string"})), stream("Fine."))
+    gateway.script(stream(ask=form("f", {"name": "a", "type": "string"})), stream("Fine."))
     terminal = chat("x")
     terminal.read_until("a (string): ")
     terminal.press(CTRL_D)
     terminal.read_until("Fine.")
-    assert gateway.answers == ['{"action": "decline"}']
+    assert gateway.received_answers == ['{"action": "decline"}']
 
 
 def test_an_answer_that_the_server_refuses_is_asked_for_again(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(
+    gateway.script(
         stream(ask=form("f", {"name": "day", "type": "date"})),
         refusal(400, "bad_request", "day: not a date"),
         stream("Thanks."),
@@ -207,10 +207,10 @@ def test_an_answer_that_the_server_refuses_is_asked_for_again(
 
 
 def test_an_answer_that_comes_too_late_is_said_to_be(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
     late = refusal(409, "interaction_not_pending", "It is not pending any more.")
-    gateway.plays(stream(ask=permission()), late)
+    gateway.script(stream(ask=permission()), late)
     terminal = chat("x")
     terminal.read_until("? ")
     terminal.type("y\n")
@@ -219,9 +219,9 @@ def test_an_answer_that_comes_too_late_is_said_to_be(
 
 
 def test_ctrl_c_stops_a_turn_and_the_conversation_goes_on(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(stream("Working", Hang), stream("Again."))
+    gateway.script(stream("Working", Hang), stream("Again."))
     terminal = chat()
     ask(terminal, "work")
     terminal.read_until("Working")
@@ -234,9 +234,9 @@ def test_ctrl_c_stops_a_turn_and_the_conversation_goes_on(
 
 
 def test_after_a_stop_it_waits_until_the_server_has_noticed(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(stream("Working", Hang), refusal(409, "busy", retry_after=0), stream("Again."))
+    gateway.script(stream("Working", Hang), refusal(409, "busy", retry_after=0), stream("Again."))
     terminal = chat()
     ask(terminal, "work")
     terminal.read_until("Working")
@@ -248,23 +248,23 @@ def test_after_a_stop_it_waits_until_the_server_has_noticed(
 
 
 def test_ctrl_c_at_a_question_stops_the_run(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(stream(ask=permission()), stream("Going on", Hang))
+    gateway.script(stream(ask=permission()), stream("Going on", Hang))
     terminal = chat()
     ask(terminal, "work")
     terminal.read_until("c) cancel\r\n")
     interrupt(terminal, lambda: gateway.hung_up.acquire(timeout=5))
     terminal.read_until("Stopped.")
-    assert gateway.answers == ["cancel"]
+    assert gateway.received_answers == ["cancel"]
     assert "Going on" not in terminal.text
     leave(terminal)
 
 
 def test_ctrl_c_where_nothing_runs_leaves(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(stream("Working", Hang))
+    gateway.script(stream("Working", Hang))
     terminal = chat()
     ask(terminal, "work")
     terminal.read_until("Working")
@@ -276,17 +276,19 @@ def test_ctrl_c_where_nothing_runs_leaves(
 
 
 def test_a_turn_that_fails_does_not_end_the_conversation(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    error = failure(502, "turn_failed", "The model is overloaded.", retryable=True)
-    gateway.plays(stream(error=error), refusal(504, "timeout", "Too late."), stream("Well."))
+    error = error_body(502, "turn_failed", "The model is overloaded.", retryable=True)
+    gateway.script(stream(error=error), refusal(504, "timeout", "Too late."), stream("Well."))
     terminal = chat()
     for expected in ("The model is overloaded. The same may work later.", "Too late.", "Well."):
         ask(terminal, "go")
         terminal.read_until(expected)
 
 
-def test_an_empty_line_sends_nothing(gateway: ChatStandIn, chat: Callable[..., Terminal]) -> None:
+def test_an_empty_line_sends_nothing(
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
+) -> None:
     terminal = chat()
     terminal.read_until("ada> ")
     terminal.type("\n  \n")
@@ -294,8 +296,10 @@ def test_an_empty_line_sends_nothing(gateway: ChatStandIn, chat: Callable[..., T
     assert gateway.requests == []
 
 
-def test_what_is_pasted_is_one_prompt(gateway: ChatStandIn, chat: Callable[..., Terminal]) -> None:
-    gateway.plays(stream("Read."))
+def test_what_is_pasted_is_one_prompt(
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
+) -> None:
+    gateway.script(stream("Read."))
     terminal = chat()
     terminal.read_until(MARK_PASTES)
     terminal.read_until("ada> ")
@@ -308,9 +312,9 @@ def test_what_is_pasted_is_one_prompt(gateway: ChatStandIn, chat: Callable[..., 
 
 
 def test_a_line_that_ends_with_a_backslash_goes_on(
-    gateway: ChatStandIn, chat: Callable[..., Terminal]
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
-    gateway.plays(stream("Read."))
+    gateway.script(stream("Read."))
     terminal = chat()
     ask(terminal, "one\\")
     terminal.read_until("... ")
@@ -320,8 +324,8 @@ def test_a_line_that_ends_with_a_backslash_goes_on(
     assert prompts(gateway) == ["one\ntwo"]
 
 
-def test_commands_are_not_sent(gateway: ChatStandIn, chat: Callable[..., Terminal]) -> None:
-    gateway.plays(stream("Hello."), stream("Bye."))
+def test_commands_are_not_sent(gateway: FakeChatGateway, chat: Callable[..., Terminal]) -> None:
+    gateway.script(stream("Hello."), stream("Bye."))
     terminal = chat("--session", "notes")
     ask(terminal, "/help")
     terminal.read_until("begin another session")
@@ -345,7 +349,7 @@ def test_commands_are_not_sent(gateway: ChatStandIn, chat: Callable[..., Termina
     assert second not in {"notes", "session-of-the-server"}
 
 
-def prompts(gateway: ChatStandIn) -> list[str]:
+def prompts(gateway: FakeChatGateway) -> list[str]:
     return [each["messages"][0]["content"] for each in gateway.requests]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.heard_server import chats_of, start_heard_server
+from tests.acceptance.checked_server import chats_of, start_checked_server
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_the_commands_of_the_page_print_what_it_shows(
     served, exported, *rest = commands()
     assert (served[0], exported[0]) == ("tollhouse serve", "export TOLLHOUSE_API_KEY=sk-th-v1-...")
     folder = tmp_path_factory.mktemp("i")  # its path leaves room for those of sockets
-    with start_heard_server(folder) as server:
+    with start_checked_server(folder) as server:
         there = {"TOLLHOUSE_API_KEY": server.api_key, "TOLLHOUSE_DATA_DIR": str(server.data_dir)}
         environment = clean_environment(there)
         environment["PATH"] = f"{TOLLHOUSE.parent}:{environment['PATH']}"

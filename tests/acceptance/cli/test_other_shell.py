@@ -42,4 +42,4 @@ def test_where_no_server_runs_the_mistake_is_told(
     broken: Path, template: Path, runner: CommandRunner
 ) -> None:
     done = runner.run("accounts", "list", "--data-dir", template, "--config", broken)
-    assert str(broken) in done.refused(2)
+    assert str(broken) in done.error_line(2)

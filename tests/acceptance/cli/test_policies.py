@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.cli.policed import Policed
+from tests.acceptance.cli.policy_key import KeyWithPolicy
 from tests.acceptance.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 
 
 @pytest.fixture
-def key(server: ServerProcess, runner: CommandRunner, tmp_path: Path) -> Generator[Policed]:
-    policed = Policed(server, runner, tmp_path)
-    yield policed
-    policed.delete()
+def key(server: ServerProcess, runner: CommandRunner, tmp_path: Path) -> Generator[KeyWithPolicy]:
+    policy_key = KeyWithPolicy(server, runner, tmp_path)
+    yield policy_key
+    policy_key.delete()
 
 
-def test_what_a_policy_blocks_is_refused_with_the_reason(key: Policed) -> None:
+def test_what_a_policy_blocks_is_refused_with_the_reason(key: KeyWithPolicy) -> None:
     key.set_policy("blocked_models: [simulated/e*]")
     refused = key.ask()
     assert refused.status_code == 403
@@ -40,14 +40,14 @@ def test_what_a_policy_blocks_is_refused_with_the_reason(key: Policed) -> None:
     }
 
 
-def test_a_refusal_on_messages_is_in_anthropics_envelope(key: Policed) -> None:
+def test_a_refusal_on_messages_is_in_anthropics_envelope(key: KeyWithPolicy) -> None:
     key.set_policy("allowed_models: []")
     refused = key.ask("/messages").json()
     assert refused["error"]["type"] == "permission_error"
     assert refused["metadata"]["reasons"]
 
 
-def test_what_a_request_may_not_hold_is_refused_by_its_pattern(key: Policed) -> None:
+def test_what_a_request_may_not_hold_is_refused_by_its_pattern(key: KeyWithPolicy) -> None:
     key.set_policy('patterns: ["project*falcon", "@email"]')
     refused = key.ask(messages=[{"role": "user", "content": "The Project is FALCON"}])
     assert refused.status_code == 403
@@ -56,16 +56,16 @@ def test_what_a_request_may_not_hold_is_refused_by_its_pattern(key: Policed) -> 
     assert key.ask().status_code == 200
 
 
-def test_an_empty_file_takes_a_policy_away(key: Policed) -> None:
+def test_an_empty_file_takes_a_policy_away(key: KeyWithPolicy) -> None:
     key.set_policy("data_collection: deny")
-    assert key.shown()["data_collection"] == "deny"
+    assert key.policy()["data_collection"] == "deny"
     assert key.ask().status_code == 403
     key.set_policy("")
     assert key.ask().status_code == 200
 
 
 def test_a_file_that_is_no_policy_is_refused_and_changes_nothing(
-    key: Policed, server: ServerProcess, runner: CommandRunner, tmp_path: Path
+    key: KeyWithPolicy, server: ServerProcess, runner: CommandRunner, tmp_path: Path
 ) -> None:
     key.set_policy("blocked_models: [x]")
     wrong = tmp_path / "wrong.yaml"
@@ -76,8 +76,8 @@ def test_a_file_that_is_no_policy_is_refused_and_changes_nothing(
         ("{", 2, "neither YAML nor JSON"),
     ):
         wrong.write_text(text)
-        assert problem in runner.run(*command).refused(code)
-    assert key.shown()["blocked_models"] == ["x"]
+        assert problem in runner.run(*command).error_line(code)
+    assert key.policy()["blocked_models"] == ["x"]
 
 
 def test_a_file_that_is_not_there_is_named(
@@ -85,4 +85,4 @@ def test_a_file_that_is_not_there_is_named(
 ) -> None:
     command = ("workspaces", "set", "default", "--policy", tmp_path / "none.yaml")
     done = runner.run(*command, "--data-dir", server.data_dir)
-    assert "none.yaml cannot be read" in done.refused(2)
+    assert "none.yaml cannot be read" in done.error_line(2)

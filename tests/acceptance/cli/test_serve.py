@@ -7,7 +7,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.acceptance.cli.command import CommandRunner, Done, tollhouse
+from tests.acceptance.cli.command import CommandResult, CommandRunner, tollhouse
 from tests.acceptance.server_process import (
     TOLLHOUSE,
     ServerProcess,
@@ -102,7 +102,7 @@ def test_keys_and_control_socket_from_start_to_kill_to_start(
 
 
 def test_a_second_server_on_the_folder_names_the_first(server: ServerProcess) -> None:
-    refused = serve("--port", "0", "--data-dir", server.data_dir).refused(2)
+    refused = serve("--port", "0", "--data-dir", server.data_dir).error_line(2)
     assert server.origin in refused
     assert str(server.process.pid) in refused
 
@@ -110,7 +110,7 @@ def test_a_second_server_on_the_folder_names_the_first(server: ServerProcess) ->
 def test_a_port_in_use_is_named_and_nothing_is_made(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        refused = serve("--port", port, "--data-dir", tmp_path / "data").refused(2)
+        refused = serve("--port", port, "--data-dir", tmp_path / "data").error_line(2)
     assert f"127.0.0.1:{port}" in refused
     assert "--port" in refused
     assert not (tmp_path / "data").exists()
@@ -120,9 +120,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, runner: CommandRu
     (tmp_path / "file").write_text("in the way")
     folder = tmp_path / "file" / "data"
     for refused in (
-        serve("--port", "0", "--data-dir", folder).refused(2),
-        runner.run("bootstrap", "--data-dir", folder).refused(2),
-        runner.run("migrate", "--data-dir", folder).refused(2),
+        serve("--port", "0", "--data-dir", folder).error_line(2),
+        runner.run("bootstrap", "--data-dir", folder).error_line(2),
+        runner.run("migrate", "--data-dir", folder).error_line(2),
     ):
         assert str(folder) in refused
     assert (tmp_path / "file").read_text() == "in the way"
@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, runner: CommandRu
 def test_a_broken_config_is_named_and_nothing_is_made(tmp_path: Path) -> None:
     config = tmp_path / "tollhouse.yaml"
     config.write_text("server: {prot: 1}")
-    refused = serve("--config", config, "--data-dir", tmp_path / "data").refused(2)
+    refused = serve("--config", config, "--data-dir", tmp_path / "data").error_line(2)
     assert refused == f"{config}:1: server.prot: there is no such setting; the nearest is 'port'"
     assert not (tmp_path / "data").exists()
 
@@ -148,7 +148,7 @@ def test_what_else_is_wrong_with_the_settings_is_named(
         (["--host", "no such host"], "--host"),
         (["--log-level", "loud"], "--log-level"),
     ]:
-        refused = runner.run("serve", *args, "--data-dir", tmp_path / "data").refused(2)
+        refused = runner.run("serve", *args, "--data-dir", tmp_path / "data").error_line(2)
         assert named in refused
         assert not (tmp_path / "data").exists()
 
@@ -163,7 +163,7 @@ models:
 """
 
 
-def serve(*args: str | Path) -> Done:
+def serve(*args: str | Path) -> CommandResult:
     """Try to start a server that is expected to refuse."""
     return tollhouse("serve", *args)
 

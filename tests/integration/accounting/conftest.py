@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.accounting.books import Books, charge_writer
+from tests.integration.accounting.ledger_reader import LedgerReader, charge_writer
 from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
@@ -54,5 +54,5 @@ async def settler(journal: Journal, writer: ChargeWriter) -> AsyncIterator[Settl
 
 
 @pytest.fixture
-def books(database: Database) -> Books:
-    return Books(database)
+def ledger_reader(database: Database) -> LedgerReader:
+    return LedgerReader(database)

@@ -11,7 +11,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from tests.integration.accounting.books import Books, charge_writer, expected_totals, record_of
+from tests.integration.accounting.ledger_reader import (
+    LedgerReader,
+    charge_writer,
+    expected_totals,
+    record_for,
+)
 from tests.integration.accounting.test_charges import TOO_LARGE, invented
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.ports import ChargeWriter
@@ -130,17 +135,17 @@ async def test_the_ledger_finds_them_clean(
 
 
 async def test_nothing_is_booked_where_the_transaction_fails(
-    acme: Tenant, database: Database, service: AccountingService, books: Books
+    acme: Tenant, database: Database, service: AccountingService, ledger_reader: LedgerReader
 ) -> None:
     async def fail() -> None:
         async with database.writing() as write:
-            await service.book(write, [record_of(acme)])
+            await service.book(write, [record_for(acme)])
             raise LookupError
 
     with pytest.raises(LookupError):
         await fail()
-    assert await books.ids() == []
-    assert await books.rows(postings) == []
+    assert await ledger_reader.ids() == []
+    assert await ledger_reader.rows(postings) == []
 
 
 @pytest.mark.parametrize("fields", [{"account_id": "no-such-account"}, {"charge": TOO_LARGE}])
@@ -148,12 +153,12 @@ async def test_what_no_database_would_take_fails_the_transaction(
     acme: Tenant,
     database: Database,
     service: AccountingService,
-    books: Books,
+    ledger_reader: LedgerReader,
     fields: dict[str, Any],
 ) -> None:
     with pytest.raises((DBAPIError, OverflowError)):
-        await book(database, service, [record_of(acme), record_of(acme, 2, **fields)])
-    assert await books.ids() == []
+        await book(database, service, [record_for(acme), record_for(acme, 2, **fields)])
+    assert await ledger_reader.ids() == []
 
 
 async def test_of_nothing_is_nothing(database: Database, service: AccountingService) -> None:
@@ -166,20 +171,25 @@ async def test_admission_reads_the_accounts_again_that_were_charged(
     told: list[str] = []
     service = AccountingService(clock, ids, stale=told.append)
     async with database.writing() as write:
-        records = [record_of(acme), record_of(acme, 2), record_of(other, 3)]
+        records = [record_for(acme), record_for(acme, 2), record_for(other, 3)]
         await service.book(write, records)
         assert told == []
     assert sorted(told) == sorted([acme.account.id, other.account.id])
     told.clear()
-    await book(database, service, [record_of(acme), record_of(other, 4)])
+    await book(database, service, [record_for(acme), record_for(other, 4)])
     assert told == [other.account.id]
 
 
 async def test_at_once_with_each_other_and_with_the_charge_writer_books_once(
-    acme: Tenant, other: Tenant, database: Database, service: AccountingService, books: Books
+    acme: Tenant,
+    other: Tenant,
+    database: Database,
+    service: AccountingService,
+    ledger_reader: LedgerReader,
 ) -> None:
     records = [
-        record_of((acme, other)[number % 2], number, charge=charge(number)) for number in range(120)
+        record_for((acme, other)[number % 2], number, charge=charge(number))
+        for number in range(120)
     ]
     dice = random.Random(1)
     writers = [charge_writer(database) for _ in range(2)]
@@ -192,4 +202,4 @@ async def test_at_once_with_each_other_and_with_the_charge_writer_books_once(
         await writer.close()
     of_book = [found for found in new if found]
     assert sum(map(len, of_book)) == len(set().union(*of_book))
-    assert await books.totals() == expected_totals(records)
+    assert await ledger_reader.totals() == expected_totals(records)

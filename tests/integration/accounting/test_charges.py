@@ -11,7 +11,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.accounting.books import Books, charge_writer, expected_totals, record_of
+from tests.integration.accounting.ledger_reader import (
+    LedgerReader,
+    charge_writer,
+    expected_totals,
+    record_for,
+)
 from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
@@ -40,29 +45,29 @@ async def settle(settler: Settler, *records: GenerationRecord) -> None:
 
 class TestSettling:
     async def test_books_the_generation_and_its_posting(
-        self, acme: Tenant, settler: Settler, books: Books
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
     ) -> None:
-        booked = record_of(acme, cost_nano=25)
+        booked = record_for(acme, cost_nano=25)
         await settle(settler, booked)
-        assert await books.ids() == [booked.id]
-        assert await books.balances() == {f"customer:{acme.account.id}": -25, "revenue": 25}
+        assert await ledger_reader.ids() == [booked.id]
+        assert await ledger_reader.balances() == {f"customer:{acme.account.id}": -25, "revenue": 25}
 
     async def test_is_visible_to_whoever_waits_for_it(
-        self, acme: Tenant, settler: Settler, books: Books
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
     ) -> None:
         for number in range(20):
-            await settle(settler, record_of(acme, number))
-            assert len(await books.ids()) == number + 1
+            await settle(settler, record_for(acme, number))
+            assert len(await ledger_reader.ids()) == number + 1
 
     async def test_counts_a_generation_to_the_key_that_answers_for_its_own_too(
-        self, acme: Tenant, settler: Settler, books: Books
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
     ) -> None:
         await settle(
             settler,
-            record_of(acme, 1, cost_nano=25, key_hash="intern", payer_hash=acme.key.hash),
-            record_of(acme, 2, cost_nano=3),
+            record_for(acme, 1, cost_nano=25, key_hash="intern", payer_hash=acme.key.hash),
+            record_for(acme, 2, cost_nano=3),
         )
-        totals = await books.totals()
+        totals = await ledger_reader.totals()
         assert {key: sums[0] for key, sums in totals.keys.items()} == {
             "intern": 25,
             acme.key.hash: 28,
@@ -71,78 +76,83 @@ class TestSettling:
             "intern": 1,
             acme.key.hash: 2,
         }
-        assert {row.key_hash: row.usage_nano for row in await books.rows(usage_days)} == {
+        assert {row.key_hash: row.usage_nano for row in await ledger_reader.rows(usage_days)} == {
             "intern": 25,
             acme.key.hash: 3,
         }
-        assert await books.balances() == {f"customer:{acme.account.id}": -28, "revenue": 28}
+        assert await ledger_reader.balances() == {f"customer:{acme.account.id}": -28, "revenue": 28}
 
     async def test_twice_changes_nothing(
-        self, acme: Tenant, settler: Settler, books: Books
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
     ) -> None:
-        booked = record_of(acme, cost_nano=25)
+        booked = record_for(acme, cost_nano=25)
         await settle(settler, booked)
-        before = await books.totals()
+        before = await ledger_reader.totals()
         await settle(settler, booked)
-        assert await books.totals() == before
-        assert len(await books.rows(postings)) == 1
+        assert await ledger_reader.totals() == before
+        assert len(await ledger_reader.rows(postings)) == 1
 
     async def test_twice_in_one_group_changes_nothing(
-        self, acme: Tenant, settler: Settler, books: Books
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
     ) -> None:
-        booked = record_of(acme, cost_nano=25)
+        booked = record_for(acme, cost_nano=25)
         await settle(settler, booked, booked, booked)
-        assert await books.totals() == expected_totals([booked])
+        assert await ledger_reader.totals() == expected_totals([booked])
 
     async def test_by_two_processes_at_once_books_once(
-        self, acme: Tenant, database: Database, books: Books
+        self, acme: Tenant, database: Database, ledger_reader: LedgerReader
     ) -> None:
-        records = [record_of(acme, number, cost_nano=number) for number in range(40)]
+        records = [record_for(acme, number, cost_nano=number) for number in range(40)]
         writers = [charge_writer(database) for _ in range(3)]
         await asyncio.gather(*(writer.write(records) for writer in writers))
         for writer in writers:
             await writer.close()
-        assert await books.totals() == expected_totals(records)
+        assert await ledger_reader.totals() == expected_totals(records)
 
     async def test_of_a_free_reply_makes_no_posting(
-        self, acme: Tenant, settler: Settler, books: Books
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
     ) -> None:
-        await settle(settler, record_of(acme, cost_nano=0))
-        assert await books.rows(postings) == []
-        assert len(await books.ids()) == 1
+        await settle(settler, record_for(acme, cost_nano=0))
+        assert await ledger_reader.rows(postings) == []
+        assert len(await ledger_reader.ids()) == 1
 
     async def test_many_at_once_books_them_all(
-        self, acme: Tenant, other: Tenant, settler: Settler, books: Books
+        self, acme: Tenant, other: Tenant, settler: Settler, ledger_reader: LedgerReader
     ) -> None:
-        records = [record_of((acme, other)[number % 2], number) for number in range(700)]
+        records = [record_for((acme, other)[number % 2], number) for number in range(700)]
         await settle(settler, *records)
-        assert await books.totals() == expected_totals(records)
+        assert await ledger_reader.totals() == expected_totals(records)
 
     async def test_takes_any_text_that_a_client_sends(
-        self, acme: Tenant, settler: Settler, books: Books
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
     ) -> None:
         nasty = "\0 \ud800 \u2028 '; DROP TABLE generations; -- 🙂 \x1b[31m"
         attribution = Attribution(nasty, nasty, nasty, nasty, nasty)
-        await settle(settler, record_of(acme, attribution=attribution))
-        assert len(await books.ids()) == 1
+        await settle(settler, record_for(acme, attribution=attribution))
+        assert len(await ledger_reader.ids()) == 1
 
 
 class TestFailedWrite:
     async def test_books_nothing_and_is_tried_again(
-        self, acme: Tenant, database: Database, settler: Settler, journal: Journal, books: Books
+        self,
+        acme: Tenant,
+        database: Database,
+        settler: Settler,
+        journal: Journal,
+        ledger_reader: LedgerReader,
     ) -> None:
-        records = [record_of(acme, number) for number in range(5)]
+        records = [record_for(acme, number) for number in range(5)]
         async with database.writing() as write:
             await write.execute(sa.text("ALTER TABLE key_days RENAME TO hidden"))
         settling = asyncio.create_task(settle(settler, *records))
         await asyncio.sleep(0.3)
         assert not settling.done()
-        assert await books.ids() == []
+        assert await ledger_reader.ids() == []
         assert len(journal.leftovers().payloads) == 5
         async with database.writing() as write:
             await write.execute(sa.text("ALTER TABLE hidden RENAME TO key_days"))
         await settling
-        assert await books.totals() == expected_totals(records)
+        assert await ledger_reader.totals() == expected_totals(records)
         assert journal.leftovers().payloads == []
 
     @pytest.mark.parametrize(
@@ -154,36 +164,36 @@ class TestFailedWrite:
         self,
         acme: Tenant,
         settler: Settler,
-        books: Books,
+        ledger_reader: LedgerReader,
         spoilt: dict[str, Any],
         tmp_path: Path,
     ) -> None:
-        records = [record_of(acme, number) for number in range(4)]
-        bad = record_of(acme, 9, **spoilt)
+        records = [record_for(acme, number) for number in range(4)]
+        bad = record_for(acme, 9, **spoilt)
         await settle(settler, *records[:2], bad, *records[2:])
-        assert await books.totals() == expected_totals(records)
+        assert await ledger_reader.totals() == expected_totals(records)
         assert bad.id in (tmp_path / "journal" / "unbookable.log").read_text()
 
 
 async def test_closing_waits_for_what_is_pending(
-    acme: Tenant, settler: Settler, books: Books
+    acme: Tenant, settler: Settler, ledger_reader: LedgerReader
 ) -> None:
     for number in range(600):
-        await settler.settle(record_of(acme, number))
+        await settler.settle(record_for(acme, number))
     await settler.close()
-    assert len(await books.ids()) == 600
+    assert len(await ledger_reader.ids()) == 600
 
 
 async def test_what_a_kill_left_in_the_journal_is_booked_once(
-    acme: Tenant, writer: ChargeWriter, journal: Journal, books: Books
+    acme: Tenant, writer: ChargeWriter, journal: Journal, ledger_reader: LedgerReader
 ) -> None:
     """The kill came after the database's commit and before the journal forgot the group."""
-    records = [record_of(acme, number, cost_nano=number) for number in range(20)]
+    records = [record_for(acme, number, cost_nano=number) for number in range(20)]
     for record in records:
         journal.append(msgspec.json.encode(record))
     await writer.write(records[:12])
     assert await Settler(journal, writer).recover() == Recovered(charges=20, damaged=0)
-    assert await books.totals() == expected_totals(records)
+    assert await ledger_reader.totals() == expected_totals(records)
     assert journal.leftovers().payloads == []
 
 
@@ -192,24 +202,24 @@ async def test_a_charge_waits_for_a_transaction_of_the_control_plane_however_lon
     database: Database,
     service: AccountingService,
     settler: Settler,
-    books: Books,
+    ledger_reader: LedgerReader,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tollhouse.accounting.settlement.sqlite.BUSY_TIMEOUT_MS", 1)
     async with database.writing() as write:
         await service.add_credits(write, acme.account.id, PostingKind.GRANT, 10)
-        settling = asyncio.create_task(settle(settler, record_of(acme, cost_nano=3)))
+        settling = asyncio.create_task(settle(settler, record_for(acme, cost_nano=3)))
         await asyncio.sleep(0.1)
         if database.dialect == "sqlite":
             assert not settling.done()
     await settling
-    assert (await books.totals()).accounts == {acme.account.id: (0, 10, 3)}
+    assert (await ledger_reader.totals()).accounts == {acme.account.id: (0, 10, 3)}
 
 
 def invented(tenants: Sequence[Tenant], dice: random.Random) -> list[GenerationRecord]:
     """Return generations over accounts, keys and days, in random order, with duplicates."""
     records = [
-        record_of(
+        record_for(
             tenant := dice.choice(tenants),
             number,
             key_hash=dice.choice([tenant.key.hash, f"{tenant.account.id}-second"]),
@@ -240,7 +250,7 @@ async def test_totals_are_the_sums_of_the_rows(
     database: Database,
     service: AccountingService,
     writer: ChargeWriter,
-    books: Books,
+    ledger_reader: LedgerReader,
     seed: int,
 ) -> None:
     dice = random.Random(seed)
@@ -257,16 +267,16 @@ async def test_totals_are_the_sums_of_the_rows(
             kind = dice.choice([PostingKind.PURCHASE, PostingKind.GRANT])
             await service.add_credits(write, tenant.account.id, kind, amount)
 
-    stored = await books.totals()
-    assert stored == await books.totals_of_rows()
+    stored = await ledger_reader.totals()
+    assert stored == await ledger_reader.totals_of_rows()
 
     model = expected_totals(records)
     assert (stored.keys, stored.days) == (model.keys, model.days)
     for account, (purchased, granted, used) in stored.accounts.items():
         assert purchased + granted == credited[account]
         assert used == model.accounts[account][2]
-        assert (await books.balances())[f"customer:{account}"] == credited[account] - used
-    assert sum((await books.balances()).values()) == 0
+        assert (await ledger_reader.balances())[f"customer:{account}"] == credited[account] - used
+    assert sum((await ledger_reader.balances()).values()) == 0
 
 
 async def test_settling_and_managing_at_once_do_not_get_in_each_others_way(
@@ -275,11 +285,11 @@ async def test_settling_and_managing_at_once_do_not_get_in_each_others_way(
     database: Database,
     service: AccountingService,
     settler: Settler,
-    books: Books,
+    ledger_reader: LedgerReader,
 ) -> None:
     async def settle_some(start: int) -> None:
         for number in range(start, start + 15):
-            await settle(settler, record_of(acme, number, cost_nano=3))
+            await settle(settler, record_for(acme, number, cost_nano=3))
 
     async def credit(tenant: Tenant) -> None:
         for _ in range(15):
@@ -295,7 +305,7 @@ async def test_settling_and_managing_at_once_do_not_get_in_each_others_way(
 
     settling = [settle_some(start) for start in range(0, 150, 15)]
     await asyncio.gather(*settling, credit(acme), credit(acme), credit(other), look(), look())
-    totals = await books.totals()
+    totals = await ledger_reader.totals()
     assert totals.accounts[acme.account.id] == (0, 300, 450)
     assert totals.accounts[other.account.id] == (0, 150, 0)
-    assert totals == await books.totals_of_rows()
+    assert totals == await ledger_reader.totals_of_rows()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.accounting.books import record_of
+from tests.integration.accounting.ledger_reader import record_for
 from tollhouse.accounting.ledger.sample import ACCOUNTS, Sample
 from tollhouse.accounting.ledger.service import MOST_DIFFERENCES, LedgerService
 from tollhouse.accounting.ledger.types import Difference, Scope, Verified
@@ -99,7 +99,7 @@ def invented(tenant: Tenant, number: int, dice: random.Random, **fields: Any) ->
         ),
         **fields,
     }
-    return record_of(tenant, number, **facts)
+    return record_for(tenant, number, **facts)
 
 
 async def live(desk: Desk, tenants: list[Tenant], dice: random.Random, steps: int) -> None:
@@ -164,8 +164,8 @@ class TestPayer:
         self.desk, self.scope = desk, Scope((acme.account.id,))
         await desk.writer.write(
             [
-                record_of(acme, 1, cost_nano=7, key_hash="intern", payer_hash=PAYER),
-                record_of(
+                record_for(acme, 1, cost_nano=7, key_hash="intern", payer_hash=PAYER),
+                record_for(
                     acme,
                     2,
                     key_hash="intern",
@@ -173,7 +173,7 @@ class TestPayer:
                     is_byok=True,
                     charge=charge(0, provider_cost_nano=8),
                 ),
-                record_of(acme, 3, cost_nano=5, key_hash=PAYER),
+                record_for(acme, 3, cost_nano=5, key_hash=PAYER),
             ]
         )
         assert await desk.found() == []
@@ -220,10 +220,10 @@ class TestTampering:
         self.other = other.account.id
         await desk.writer.write(
             [
-                record_of(acme, 1, cost_nano=700, free_limited=True),
-                record_of(acme, 2, cost_nano=0),
-                record_of(acme, 3, is_byok=True, charge=charge(9, provider_cost_nano=50)),
-                record_of(other, 4, cost_nano=5),
+                record_for(acme, 1, cost_nano=700, free_limited=True),
+                record_for(acme, 2, cost_nano=0),
+                record_for(acme, 3, is_byok=True, charge=charge(9, provider_cost_nano=50)),
+                record_for(other, 4, cost_nano=5),
             ]
         )
         self.purchase = await desk.add(acme, PostingKind.PURCHASE, 10_000)
@@ -499,7 +499,7 @@ async def _execute(database: Database, *statements: str) -> None:
 async def test_a_generation_that_was_charged_twice_is_named(
     acme: Tenant, desk: Desk, database: Database
 ) -> None:
-    await desk.writer.write([record_of(acme, 1, cost_nano=700)])
+    await desk.writer.write([record_for(acme, 1, cost_nano=700)])
     await _execute(
         database,
         "INSERT INTO postings SELECT 'again', account_id, kind, source, destination, "
@@ -514,7 +514,7 @@ async def test_a_generation_that_was_charged_twice_is_named(
 async def test_no_more_differences_are_named_than_anybody_reads(
     acme: Tenant, desk: Desk, database: Database
 ) -> None:
-    await desk.writer.write([record_of(acme, 1, cost_nano=700)])
+    await desk.writer.write([record_for(acme, 1, cost_nano=700)])
     async with database.writing() as write:
         days = ", ".join(f"('{acme.account.id}', 'day {number}', 1)" for number in range(1_005))
         await write.execute(
@@ -557,7 +557,7 @@ class TestSample:
     async def test_looks_at_two_days_alone_of_a_busy_account(
         self, acme: Tenant, desk: Desk, database: Database, clock: FakeClock
     ) -> None:
-        await desk.writer.write([record_of(acme, 1), record_of(acme, 2)])
+        await desk.writer.write([record_for(acme, 1), record_for(acme, 2)])
         async with database.reading() as read:
             calm = await LedgerService(clock, most_requests=2).scope_of(read, acme.account.id)
             busy = await LedgerService(clock, most_requests=1).scope_of(read, acme.account.id)

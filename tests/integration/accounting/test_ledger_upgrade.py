@@ -6,7 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from tests.integration.storage.releases import migrations_before
+from tests.integration.storage.old_migrations import migrations_before
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.ledger.types import Verified
 from tollhouse.storage.database import open_database

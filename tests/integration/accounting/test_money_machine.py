@@ -16,9 +16,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.integration.accounting.books import Books, charge_writer
-from tests.unit.accounting.admission.money_machine import MoneyMachine, System
-from tests.unit.accounting.admission.money_model import KEYS, PAYERS
+from tests.integration.accounting.ledger_reader import LedgerReader, charge_writer
+from tests.unit.accounting.admission.admission_model import KEYS, PAYERS
+from tests.unit.accounting.admission.admission_state_machine import (
+    AdmissionStateMachine,
+    SystemUnderTest,
+)
 from tests.unit.accounting.admission.test_money_machine import (
     claim_of,
     counters_of,
@@ -48,7 +51,11 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from tests.unit.accounting.admission.money_model import Asked, Ended, Model
+    from tests.unit.accounting.admission.admission_model import (
+        AdmissionModel,
+        EndedRequest,
+        ModelRequest,
+    )
     from tollhouse.accounting.admission.types import Admitted
     from tollhouse.accounting.types import KeyLimit
 
@@ -62,7 +69,7 @@ HALF_A_RECORD = b'0a1b2c3d {"id":"gen-'
 class OnDisk:
     """The gateway's money without its HTTP, on a database and a journal of its own."""
 
-    def __init__(self, model: Model, databases: Databases, folder: Path) -> None:
+    def __init__(self, model: AdmissionModel, databases: Databases, folder: Path) -> None:
         self.model = model
         self.databases = databases
         self.url = url = databases.take()
@@ -94,7 +101,7 @@ class OnDisk:
         self.desk = Desk(self.model.rules, standing, self.clock, room=self.settler.room)
         self.settler.observer = self.desk
 
-    def admit(self, id_: str, asked: Asked) -> str | int | None:
+    def admit(self, id_: str, asked: ModelRequest) -> str | int | None:
         claim = claim_of(self.model, id_, asked)
         claim.account_id = self.tenant.account.id
         try:
@@ -103,7 +110,7 @@ class OnDisk:
             return reason_of(error)
         return admitted.spendable_nano
 
-    def settle(self, ended: Ended, arrived: datetime) -> None:
+    def settle(self, ended: EndedRequest, arrived: datetime) -> None:
         self._run(self.settler.settle(record_of(ended, arrived, self.tenant.account.id)))
 
     def release(self, id_: str) -> None:
@@ -158,7 +165,7 @@ class OnDisk:
             return reason_of(error)
         return None
 
-    def charge(self, batch: str, ended: Ended, arrived: datetime, by: int) -> None:
+    def charge(self, batch: str, ended: EndedRequest, arrived: datetime, by: int) -> None:
         record = record_of(ended, arrived, self.tenant.account.id)
 
         async def charge() -> None:
@@ -195,10 +202,10 @@ class OnDisk:
 
     async def _audit(self) -> None:
         await self.settler.settled()
-        books = Books(self.database)
-        assert await books.ids() == sorted(each.id for each in self.model.ended)
-        assert await books.totals() == await books.totals_of_rows()
-        balances = await books.balances()
+        ledger_reader = LedgerReader(self.database)
+        assert await ledger_reader.ids() == sorted(each.id for each in self.model.ended)
+        assert await ledger_reader.totals() == await ledger_reader.totals_of_rows()
+        balances = await ledger_reader.balances()
         assert sum(balances.values()) == 0, "debits and credits"
         held = balances.get(f"customer:{self.tenant.account.id}", 0)
         assert held == self.model.balance
@@ -252,11 +259,11 @@ def databases(request: pytest.FixtureRequest, sqlite_template: Path, tmp_path: P
     return SqliteFiles(sqlite_template, tmp_path)
 
 
-def machine_on(databases: Databases, tmp_path: Path) -> type[MoneyMachine]:
+def machine_on(databases: Databases, tmp_path: Path) -> type[AdmissionStateMachine]:
     numbers = count()
 
-    class OnDiskMachine(MoneyMachine):
-        def open(self, model: Model) -> System:
+    class OnDiskMachine(AdmissionStateMachine):
+        def open(self, model: AdmissionModel) -> SystemUnderTest:
             return OnDisk(model, databases, tmp_path / f"journal-{next(numbers)}")
 
     return OnDiskMachine

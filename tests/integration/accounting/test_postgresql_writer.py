@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.accounting.books import Books, expected_totals, record_of
+from tests.integration.accounting.ledger_reader import LedgerReader, expected_totals, record_for
 from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
 from tollhouse.storage import postgresql
 from tollhouse.storage.database import Database, open_database
@@ -54,25 +54,25 @@ async def test_a_connection_that_is_lost_between_groups_is_opened_again(
     acme: Tenant,
     writer: PostgresqlChargeWriter,
     aside: Connection,
-    books: Books,
+    ledger_reader: LedgerReader,
 ) -> None:
-    records = [record_of(acme, number) for number in range(3)]
+    records = [record_for(acme, number) for number in range(3)]
     for record in records:
         await writer.write([record])
         assert len(await aside.fetch(END_WRITERS)) == 1
-    assert await books.totals() == expected_totals(records)
+    assert await ledger_reader.totals() == expected_totals(records)
 
 
 async def test_a_connection_that_is_lost_in_the_middle_of_a_group_is_opened_again(
     acme: Tenant,
     writer: PostgresqlChargeWriter,
     aside: Connection,
-    books: Books,
+    ledger_reader: LedgerReader,
 ) -> None:
-    await writer.write([record_of(acme, 1)])
+    await writer.write([record_for(acme, 1)])
     async with aside.transaction():
         await aside.execute("LOCK TABLE key_days IN EXCLUSIVE MODE")
-        writing = asyncio.create_task(writer.write([record_of(acme, 2)]))
+        writing = asyncio.create_task(writer.write([record_for(acme, 2)]))
         waits = (
             "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'key_days'::regclass"
         )
@@ -80,13 +80,15 @@ async def test_a_connection_that_is_lost_in_the_middle_of_a_group_is_opened_agai
             await asyncio.sleep(0.01)
         assert len(await aside.fetch(END_WRITERS)) == 1
     await writing
-    assert await books.totals() == expected_totals([record_of(acme, 1), record_of(acme, 2)])
+    assert await ledger_reader.totals() == expected_totals(
+        [record_for(acme, 1), record_for(acme, 2)]
+    )
 
 
 async def test_a_server_that_cannot_be_reached_fails_the_group(acme: Tenant) -> None:
     nowhere = PostgresqlChargeWriter(sa.make_url("postgresql+asyncpg://u@127.0.0.1:1/d"))
     with pytest.raises(DatabaseUnreachable):
-        await nowhere.write([record_of(acme)])
+        await nowhere.write([record_for(acme)])
     await nowhere.close()
 
 

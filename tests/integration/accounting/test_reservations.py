@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from tests.integration.accounting.books import Books, record_of
+from tests.integration.accounting.ledger_reader import LedgerReader, record_for
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.standing import BooksStanding
 from tollhouse.accounting.types import KeyLimit, PostingKind, Reset
@@ -96,14 +96,14 @@ def bank(database: Database, clock: FakeClock, ids: SequentialIds) -> Bank:
     return Bank(database, clock, ids)
 
 
-async def amounts(books: Books) -> dict[str, int]:
+async def amounts(ledger_reader: LedgerReader) -> dict[str, int]:
     """Return what is reserved, by the reservations' ids."""
-    return {row.id: row.amount_nano for row in await books.rows(reservations)}
+    return {row.id: row.amount_nano for row in await ledger_reader.rows(reservations)}
 
 
 class TestReserving:
     async def test_takes_what_is_left_of_the_balance_and_no_more(
-        self, acme: Tenant, bank: Bank, books: Books
+        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
     ) -> None:
         await bank.credit(acme, 10)
         await bank.reserve(acme, 7)
@@ -111,7 +111,7 @@ class TestReserving:
         assert error.metadata["reason"] == "batch_exceeds_credits"
         assert error.metadata["limit_source"] == "service_credits"
         await bank.reserve(acme, 3, "batch-2")
-        assert await amounts(books) == {"batch-1": 7, "batch-2": 3}
+        assert await amounts(ledger_reader) == {"batch-1": 7, "batch-2": 3}
 
     async def test_takes_what_is_left_of_the_payers_limit_and_no_more(
         self, acme: Tenant, bank: Bank
@@ -152,7 +152,7 @@ class TestReserving:
     ) -> None:
         await bank.credit(acme, 100)
         await bank.limit(acme, KeyLimit(10))
-        await writer.write([record_of(acme, cost_nano=2)])
+        await writer.write([record_for(acme, cost_nano=2)])
         await bank.reserve(acme, 5)
         error = await bank.refused(acme, 4)
         assert error.metadata["reason"] == "batch_exceeds_key_limit"
@@ -165,7 +165,7 @@ class TestReserving:
     ) -> None:
         await bank.credit(acme, 100)
         await bank.limit(acme, KeyLimit(10, Reset.DAILY))
-        await writer.write([record_of(acme, cost_nano=10, created_at=clock.now())])
+        await writer.write([record_for(acme, cost_nano=10, created_at=clock.now())])
         await bank.refused(acme, 1)
         clock.advance(86_400)
         await bank.reserve(acme, 10)
@@ -193,7 +193,7 @@ class TestReserving:
     ) -> None:
         await bank.limit(acme, KeyLimit(0))
         await bank.reserve(acme, 0)
-        await writer.write([record_of(acme, cost_nano=1)])
+        await writer.write([record_for(acme, cost_nano=1)])
         error = await bank.refused(acme, 0)
         assert error.metadata["reason"] == "negative_balance"
 
@@ -203,15 +203,17 @@ class TestReserving:
         with pytest.raises(Invalid, match="than can be counted"):
             await bank.reserve(acme, 1, "batch-2")
 
-    async def test_twice_with_one_id_is_a_bug(self, acme: Tenant, bank: Bank, books: Books) -> None:
+    async def test_twice_with_one_id_is_a_bug(
+        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
+    ) -> None:
         await bank.credit(acme, 10)
         await bank.reserve(acme, 1)
         with pytest.raises(IntegrityError):
             await bank.reserve(acme, 2)
-        assert await amounts(books) == {"batch-1": 1}
+        assert await amounts(ledger_reader) == {"batch-1": 1}
 
     async def test_at_once_lets_those_pass_that_the_balance_pays(
-        self, acme: Tenant, bank: Bank, books: Books
+        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
     ) -> None:
         await bank.credit(acme, 70)
         await bank.limit(acme, KeyLimit(70))
@@ -219,10 +221,10 @@ class TestReserving:
         results = await asyncio.gather(*tries, return_exceptions=True)
         assert sum(isinstance(each, PaymentRequired) for each in results) == 13
         assert sum(each is None for each in results) == 7
-        assert sum((await amounts(books)).values()) == 70
+        assert sum((await amounts(ledger_reader)).values()) == 70
 
     async def test_at_once_with_other_keys_shares_the_balance(
-        self, acme: Tenant, bank: Bank, books: Books
+        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
     ) -> None:
         await bank.credit(acme, 55)
         tries = [
@@ -231,25 +233,27 @@ class TestReserving:
         ]
         results = await asyncio.gather(*tries, return_exceptions=True)
         assert sum(each is None for each in results) == 5
-        assert sum((await amounts(books)).values()) == 50
+        assert sum((await amounts(ledger_reader)).values()) == 50
 
 
 class TestLowering:
     async def test_gives_back_that_much_down_to_nothing(
-        self, acme: Tenant, bank: Bank, books: Books
+        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
     ) -> None:
         await bank.credit(acme, 10)
         await bank.reserve(acme, 10)
         for by, left in ((0, 10), (4, 6), (5, 1), (5, 0), (1, 0)):
             await bank.lower(by)
-            assert await amounts(books) == {"batch-1": left}
+            assert await amounts(ledger_reader) == {"batch-1": left}
         await bank.reserve(acme, 10, "batch-2")
 
-    async def test_at_once_loses_nothing(self, acme: Tenant, bank: Bank, books: Books) -> None:
+    async def test_at_once_loses_nothing(
+        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
+    ) -> None:
         await bank.credit(acme, 1_000)
         await bank.reserve(acme, 1_000)
         await asyncio.gather(*(bank.lower(number) for number in range(20)))
-        assert await amounts(books) == {"batch-1": 1_000 - sum(range(20))}
+        assert await amounts(ledger_reader) == {"batch-1": 1_000 - sum(range(20))}
 
     async def test_tells_who_remembers_the_account(self, acme: Tenant, bank: Bank) -> None:
         await bank.credit(acme, 10)
@@ -259,7 +263,7 @@ class TestLowering:
         assert bank.told == [acme.account.id] * 3
 
     async def test_and_ending_one_that_has_ended_do_nothing(
-        self, acme: Tenant, bank: Bank, books: Books
+        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
     ) -> None:
         await bank.credit(acme, 10)
         await bank.reserve(acme, 10)
@@ -268,7 +272,7 @@ class TestLowering:
         for _ in range(2):
             await bank.end()
             await bank.lower(1)
-        assert await amounts(books) == {"batch-2": 0}
+        assert await amounts(ledger_reader) == {"batch-2": 0}
         assert bank.told == [acme.account.id]
 
 
@@ -303,7 +307,7 @@ class TestCovering:
         self, acme: Tenant, bank: Bank, writer: ChargeWriter
     ) -> None:
         assert await bank.covers(acme)
-        await writer.write([record_of(acme, cost_nano=5)])
+        await writer.write([record_for(acme, cost_nano=5)])
         assert not await bank.covers(acme)
         await bank.credit(acme, 5)
         assert await bank.covers(acme)
@@ -311,7 +315,7 @@ class TestCovering:
     async def test_is_no_question_where_the_account_pays_afterwards(
         self, acme: Tenant, bank: Bank, writer: ChargeWriter
     ) -> None:
-        await writer.write([record_of(acme, cost_nano=5)])
+        await writer.write([record_for(acme, cost_nano=5)])
         for account_type in AccountType:
             await bank.pays(acme, account_type)
             assert await bank.covers(acme) is not account_type.needs_credits

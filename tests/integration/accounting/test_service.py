@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.accounting.books import Books, record_of
+from tests.integration.accounting.ledger_reader import LedgerReader, record_for
 from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.types import (
@@ -103,29 +103,29 @@ class TestCredits:
         self, acme: Tenant, desk: Desk, writer: ChargeWriter
     ) -> None:
         await desk.add(acme, 100)
-        await writer.write([record_of(acme, cost_nano=30)])
+        await writer.write([record_for(acme, cost_nano=30)])
         found = await desk.credits(acme)
         assert (found.used_nano, found.balance_nano) == (30, 70)
 
     async def test_may_be_used_before_any_came_in(
         self, acme: Tenant, desk: Desk, writer: ChargeWriter
     ) -> None:
-        await writer.write([record_of(acme, cost_nano=30)])
+        await writer.write([record_for(acme, cost_nano=30)])
         await desk.add(acme, 100)
         assert (await desk.credits(acme)).balance_nano == 70
 
     async def test_added_at_once_are_all_counted(
-        self, acme: Tenant, desk: Desk, books: Books
+        self, acme: Tenant, desk: Desk, ledger_reader: LedgerReader
     ) -> None:
         await asyncio.gather(*(desk.add(acme, number) for number in range(1, 11)))
         assert (await desk.credits(acme)).purchased_nano == 55
-        assert await books.totals() == await books.totals_of_rows()
+        assert await ledger_reader.totals() == await ledger_reader.totals_of_rows()
 
     async def test_are_stored_as_a_posting_with_both_sides(
-        self, acme: Tenant, desk: Desk, books: Books
+        self, acme: Tenant, desk: Desk, ledger_reader: LedgerReader
     ) -> None:
         made = await desk.add(acme, 5)
-        (row,) = await books.rows(postings)
+        (row,) = await ledger_reader.rows(postings)
         assert (row.id, row.source, row.destination, row.amount_nano, row.note) == (
             made.id,
             "purchases",
@@ -173,17 +173,19 @@ class TestIdempotencyKey:
 
 
 class TestRefunds:
-    async def test_take_purchases_back(self, acme: Tenant, desk: Desk, books: Books) -> None:
+    async def test_take_purchases_back(
+        self, acme: Tenant, desk: Desk, ledger_reader: LedgerReader
+    ) -> None:
         await desk.add(acme, 10)
         made = await desk.add(acme, 4, PostingKind.REFUND)
         assert (made.source, made.destination) == (f"customer:{acme.account.id}", "purchases")
         held = await desk.credits(acme)
         assert held == Credits(purchased_nano=10, refunded_nano=4)
-        assert (await books.balances())[made.source] == held.balance_nano == 6
+        assert (await ledger_reader.balances())[made.source] == held.balance_nano == 6
 
     async def test_may_leave_a_debt(self, acme: Tenant, desk: Desk, writer: ChargeWriter) -> None:
         await desk.add(acme, 10)
-        await writer.write([record_of(acme, cost_nano=8)])
+        await writer.write([record_for(acme, cost_nano=8)])
         await desk.add(acme, 10, PostingKind.REFUND)
         assert (await desk.credits(acme)).balance_nano == -8
 
@@ -212,17 +214,22 @@ class TestRefunds:
 
 
 class TestAdjustments:
-    async def test_give_and_take(self, acme: Tenant, desk: Desk, books: Books) -> None:
+    async def test_give_and_take(
+        self, acme: Tenant, desk: Desk, ledger_reader: LedgerReader
+    ) -> None:
         await desk.add(acme, 7, PostingKind.ADJUSTMENT)
         await desk.add(acme, -10, PostingKind.ADJUSTMENT)
         assert await desk.credits(acme) == Credits(adjusted_nano=-3)
-        assert await books.balances() == {f"customer:{acme.account.id}": -3, "adjustments": 3}
+        assert await ledger_reader.balances() == {
+            f"customer:{acme.account.id}": -3,
+            "adjustments": 3,
+        }
 
     async def test_that_name_a_generation_of_unknown_cost_settle_it(
         self, acme: Tenant, other: Tenant, desk: Desk, writer: ChargeWriter
     ) -> None:
         unknown = charge(0, state=CostState.UNKNOWN, provider_cost_nano=None)
-        ours, theirs = record_of(acme, 1, charge=unknown), record_of(other, 2, charge=unknown)
+        ours, theirs = record_for(acme, 1, charge=unknown), record_for(other, 2, charge=unknown)
         await writer.write([ours, theirs])
         await desk.add(acme, -20, PostingKind.ADJUSTMENT, generation_id=ours.id)
         assert await desk.unknown() == [theirs.id]
@@ -231,7 +238,7 @@ class TestAdjustments:
     async def test_may_name_a_generation_any_number_of_times(
         self, acme: Tenant, desk: Desk, writer: ChargeWriter
     ) -> None:
-        record = record_of(acme, cost_nano=5)
+        record = record_for(acme, cost_nano=5)
         await writer.write([record])
         await desk.add(acme, 5, PostingKind.ADJUSTMENT, generation_id=record.id)
         await desk.add(acme, -5, PostingKind.ADJUSTMENT, generation_id=record.id)
@@ -240,8 +247,8 @@ class TestAdjustments:
     async def test_name_no_generation_of_another_account(
         self, acme: Tenant, other: Tenant, desk: Desk, writer: ChargeWriter
     ) -> None:
-        await writer.write([record_of(other, 1)])
-        for wanted in (record_of(other, 1).id, "gen-nothing"):
+        await writer.write([record_for(other, 1)])
+        for wanted in (record_for(other, 1).id, "gen-nothing"):
             with pytest.raises(Invalid, match="no such generation in this account"):
                 await desk.add(acme, 5, PostingKind.ADJUSTMENT, generation_id=wanted)
 
@@ -304,7 +311,7 @@ class TestKeyUsage:
             "last month": datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC),
         }
         for number, at in enumerate(days.values()):
-            await writer.write([record_of(acme, number, cost_nano=10**number, created_at=at)])
+            await writer.write([record_for(acme, number, cost_nano=10**number, created_at=at)])
         usage = await desk.usage(acme.key.hash)
         assert (usage.daily, usage.weekly) == (Spend(1), Spend(11))
         assert (usage.monthly, usage.total) == (Spend(111), Spend(1111))
@@ -313,7 +320,7 @@ class TestKeyUsage:
         self, acme: Tenant, desk: Desk, writer: ChargeWriter, clock: FakeClock
     ) -> None:
         clock.set(datetime(2026, 3, 31, 23, 59, tzinfo=UTC))
-        await writer.write([record_of(acme, cost_nano=5, created_at=clock.now())])
+        await writer.write([record_for(acme, cost_nano=5, created_at=clock.now())])
         clock.advance(60)
         usage = await desk.usage(acme.key.hash)
         assert (usage.daily, usage.weekly, usage.monthly) == (Spend(), Spend(5), Spend())
@@ -322,16 +329,16 @@ class TestKeyUsage:
         self, acme: Tenant, desk: Desk, writer: ChargeWriter, clock: FakeClock
     ) -> None:
         late, early = clock.now(), clock.now() - timedelta(hours=3)
-        await writer.write([record_of(acme, 1, created_at=late)])
-        await writer.write([record_of(acme, 2, created_at=early)])
+        await writer.write([record_for(acme, 1, created_at=late)])
+        await writer.write([record_for(acme, 2, created_at=early)])
         assert (await desk.usage(acme.key.hash)).last_used_at == late
 
     async def test_counts_own_provider_keys_apart(
         self, acme: Tenant, desk: Desk, writer: ChargeWriter
     ) -> None:
         own = charge(0, provider_cost_nano=9)
-        await writer.write([record_of(acme, 1, is_byok=True, charge=own)])
-        await writer.write([record_of(acme, 2, cost_nano=4)])
+        await writer.write([record_for(acme, 1, is_byok=True, charge=own)])
+        await writer.write([record_for(acme, 2, cost_nano=4)])
         assert (await desk.usage(acme.key.hash)).total == Spend(4, 9)
 
 
@@ -365,7 +372,7 @@ class TestGenerations:
     async def test_are_read_back_as_they_were_booked(
         self, acme: Tenant, desk: Desk, writer: ChargeWriter, facts: dict[str, Any]
     ) -> None:
-        booked = record_of(acme, **facts)
+        booked = record_for(acme, **facts)
         await writer.write([booked])
         found = await desk.generation(acme, booked.id)
         assert found == replace(booked, charge=replace(booked.charge, cost=None))
@@ -373,7 +380,7 @@ class TestGenerations:
     async def test_of_others_do_not_exist(
         self, acme: Tenant, other: Tenant, desk: Desk, writer: ChargeWriter
     ) -> None:
-        booked = record_of(other)
+        booked = record_for(other)
         await writer.write([booked])
         with pytest.raises(NotFound):
             await desk.generation(acme, booked.id)
@@ -381,7 +388,7 @@ class TestGenerations:
     async def test_of_another_workspace_do_not_exist_for_an_api_key(
         self, acme: Tenant, desk: Desk, writer: ChargeWriter
     ) -> None:
-        booked = record_of(acme, workspace_id="elsewhere")
+        booked = record_for(acme, workspace_id="elsewhere")
         await writer.write([booked])
         with pytest.raises(NotFound):
             await desk.generation(acme, booked.id)
@@ -397,10 +404,10 @@ class TestGenerations:
     ) -> None:
         unknown = charge(0, state=CostState.UNKNOWN, provider_cost_nano=None)
         group = [
-            record_of(tenant, number, charge=unknown, created_at=clock.now() + timedelta(number))
+            record_for(tenant, number, charge=unknown, created_at=clock.now() + timedelta(number))
             for number, tenant in enumerate([acme, other, acme])
         ]
-        await writer.write([*group, record_of(acme, 9)])
+        await writer.write([*group, record_for(acme, 9)])
         async with database.reading() as read:
             everyones = await service.unknown_costs(read, None)
             own = await service.unknown_costs(read, acme.account.id)
@@ -419,11 +426,11 @@ async def test_free_requests_of_today_are_counted(
     today, yesterday = clock.now(), clock.now() - timedelta(days=1)
     await writer.write(
         [
-            record_of(acme, 1, free_limited=True, created_at=today),
-            record_of(acme, 2, free_limited=True, created_at=today),
-            record_of(acme, 3, model="acme/large", created_at=today),
-            record_of(acme, 4, free_limited=True, created_at=yesterday),
-            record_of(other, 5, free_limited=True, created_at=today),
+            record_for(acme, 1, free_limited=True, created_at=today),
+            record_for(acme, 2, free_limited=True, created_at=today),
+            record_for(acme, 3, model="acme/large", created_at=today),
+            record_for(acme, 4, free_limited=True, created_at=yesterday),
+            record_for(other, 5, free_limited=True, created_at=today),
         ]
     )
     async with database.reading() as read:

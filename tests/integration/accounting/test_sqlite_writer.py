@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.accounting.books import Books, record_of
+from tests.integration.accounting.ledger_reader import LedgerReader, record_for
 from tollhouse.accounting.ports import Unbookable
 from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
 from tollhouse.storage.database import Database, open_database
@@ -45,14 +45,14 @@ def execute(path: Path, statement: str) -> None:
 
 
 async def test_an_error_that_has_ended_the_transaction_is_told_as_it_is(
-    acme: Tenant, writer: SqliteChargeWriter, books: Books, path: Path
+    acme: Tenant, writer: SqliteChargeWriter, ledger_reader: LedgerReader, path: Path
 ) -> None:
     execute(path, END_THE_TRANSACTION)
     with pytest.raises(Unbookable, match="the transaction is over"):
-        await writer.write([record_of(acme)])
+        await writer.write([record_for(acme)])
     execute(path, "DROP TRIGGER ends")
-    await writer.write([record_of(acme)])
-    assert await books.ids() == [record_of(acme).id]
+    await writer.write([record_for(acme)])
+    assert await ledger_reader.ids() == [record_for(acme).id]
 
 
 async def test_a_writer_that_wrote_nothing_can_be_closed(path: Path) -> None:

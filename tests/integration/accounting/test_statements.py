@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.accounting.books import record_of
+from tests.integration.accounting.ledger_reader import record_for
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.ledger.types import Activity, ActivityQuery, Statement, StatementQuery
 from tollhouse.accounting.ports import ChargeWriter
@@ -88,12 +88,12 @@ async def week(acme: Tenant, other: Tenant, desk: Desk) -> list[str]:
     await desk.add(other, PostingKind.GRANT, 7, MONDAY)
     await desk.writer.write(
         [
-            record_of(acme, 1, cost_nano=10, created_at=MONDAY + HOUR),
-            record_of(acme, 2, cost_nano=20, created_at=MONDAY + 8 * HOUR),
-            record_of(acme, 3, cost_nano=40, model="acme/small", created_at=MONDAY + 2 * HOUR),
-            record_of(acme, 4, cost_nano=80, created_at=MONDAY + DAY + HOUR),
-            record_of(acme, 5, cost_nano=0, created_at=MONDAY + DAY + HOUR),
-            record_of(other, 6, cost_nano=999, created_at=MONDAY + HOUR),
+            record_for(acme, 1, cost_nano=10, created_at=MONDAY + HOUR),
+            record_for(acme, 2, cost_nano=20, created_at=MONDAY + 8 * HOUR),
+            record_for(acme, 3, cost_nano=40, model="acme/small", created_at=MONDAY + 2 * HOUR),
+            record_for(acme, 4, cost_nano=80, created_at=MONDAY + DAY + HOUR),
+            record_for(acme, 5, cost_nano=0, created_at=MONDAY + DAY + HOUR),
+            record_for(other, 6, cost_nano=999, created_at=MONDAY + HOUR),
         ]
     )
     return made
@@ -140,7 +140,7 @@ class TestStatement:
         assert [line.movement.change_nano for line in found.lines] == [
             *(1_000, -10, -40, -20, 50, -200, -80, -5)
         ]
-        assert [line.movement.generation_id for line in found.lines][1] == record_of(acme, 1).id
+        assert [line.movement.generation_id for line in found.lines][1] == record_for(acme, 1).id
         assert found.lines[2].movement.model == "acme/small"
         assert found.closing_nano == await desk.balance(acme)
         assert len(week) == 4
@@ -202,7 +202,7 @@ class TestStatement:
             kind = dice.choice([PostingKind.PURCHASE, PostingKind.GRANT, PostingKind.ADJUSTMENT])
             await desk.add(acme, kind, dice.randrange(1, 10**15), at)
             cost = dice.randrange(10**15)
-            await desk.writer.write([record_of(acme, number, cost_nano=cost, created_at=at)])
+            await desk.writer.write([record_for(acme, number, cost_nano=cost, created_at=at)])
         cut = MONDAY + dice.randrange(200) * HOUR
         for detail in (False, True):
             before = await desk.statement(acme, until=cut, detail=detail)
@@ -220,12 +220,12 @@ class TestActivity:
         cost = charge(10, usage=usage, provider_cost_nano=70)
         await desk.writer.write(
             [
-                record_of(acme, 1, charge=cost, created_at=MONDAY),
-                record_of(acme, 2, charge=cost, created_at=MONDAY + HOUR, key_hash="second"),
-                record_of(acme, 3, charge=cost, created_at=MONDAY, workspace_id="elsewhere"),
-                record_of(acme, 4, charge=cost, created_at=MONDAY, provider=None),
-                record_of(acme, 5, charge=cost, created_at=MONDAY + DAY, is_byok=True),
-                record_of(other, 6, charge=cost, created_at=MONDAY),
+                record_for(acme, 1, charge=cost, created_at=MONDAY),
+                record_for(acme, 2, charge=cost, created_at=MONDAY + HOUR, key_hash="second"),
+                record_for(acme, 3, charge=cost, created_at=MONDAY, workspace_id="elsewhere"),
+                record_for(acme, 4, charge=cost, created_at=MONDAY, provider=None),
+                record_for(acme, 5, charge=cost, created_at=MONDAY + DAY, is_byok=True),
+                record_for(other, 6, charge=cost, created_at=MONDAY),
             ]
         )
 

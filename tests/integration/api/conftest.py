@@ -88,7 +88,7 @@ def accounting(clock: FakeClock, ids: SequentialIds, stale: list[str]) -> Accoun
     return AccountingService(clock, ids, stale=stale.append)
 
 
-class Current:
+class LateBound:
     """Whatever the test at hand calls by a name: its database, its clock, its services."""
 
     def __init__(self) -> None:
@@ -99,28 +99,30 @@ class Current:
 
 
 @dataclass(frozen=True, slots=True)
-class Plane:
+class ControlPlane:
     """A control plane that is used test after test: its routes take longer to make than a test."""
 
     app: FastAPI
-    parts: dict[str, Current]
+    parts: dict[str, LateBound]
 
 
 @pytest.fixture(scope="session")
-def plane() -> Plane:
-    parts = {name: Current() for name in ("accounting", "identity", "database", "clock", "ledger")}
+def plane() -> ControlPlane:
+    parts = {
+        name: LateBound() for name in ("accounting", "identity", "database", "clock", "ledger")
+    }
     identity: Any = parts["identity"]
     database: Any = parts["database"]
     app = control_app(
         identity_endpoints.router(identity, database),
         accounting_endpoints.router(**parts, settled=_nothing_pends),
     )
-    return Plane(app, parts)
+    return ControlPlane(app, parts)
 
 
 @pytest.fixture
 async def connect(
-    plane: Plane,
+    plane: ControlPlane,
     database: Database,
     clock: FakeClock,
     authenticator: Authenticator,

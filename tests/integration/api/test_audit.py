@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.api.conftest import Acme, Plane
+from tests.integration.api.conftest import Acme, ControlPlane
 from tollhouse.audit.chain import Verifier, exported
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import Action, Row
@@ -76,7 +76,7 @@ async def test_a_changed_key_is_told_with_who_changed_it_and_what(
 
 
 async def test_each_change_grows_the_chain_and_the_chain_holds(
-    acme: Acme, record: Record, plane: Plane
+    acme: Acme, record: Record, plane: ControlPlane
 ) -> None:
     named = {
         "{account_id}": acme.account_id,

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.api.conftest import Acme, Plane
+from tests.integration.api.conftest import Acme, ControlPlane
 from tollhouse.storage.database import Database
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -33,7 +33,7 @@ async def test_a_write_to_a_locked_database_is_a_503(acme: Acme) -> None:
 
 
 @pytest.mark.usefixtures("locked")
-async def test_no_operation_on_a_locked_database_is_a_500(acme: Acme, plane: Plane) -> None:
+async def test_no_operation_on_a_locked_database_is_a_500(acme: Acme, plane: ControlPlane) -> None:
     seen = set[int]()
     for path, operations in plane.app.openapi()["paths"].items():
         for method in operations:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.integration.batches.desk import BatchDesk
+from tests.integration.batches.batch_fixture import BatchFixture
 from tollhouse.storage.database import Database
 from tollhouse.testing.builders import add_tenant
 from tollhouse.testing.clock import FakeClock
@@ -10,9 +10,9 @@ from tollhouse.testing.ids import SequentialIds
 
 
 @pytest.fixture
-async def desk(database: Database, clock: FakeClock, ids: SequentialIds) -> BatchDesk:
+async def batches(database: Database, clock: FakeClock, ids: SequentialIds) -> BatchFixture:
     """An account with 1,000 credits, and all that changes its batches."""
     tenant = await add_tenant(database, clock=clock, ids=ids)
-    desk = BatchDesk(database, tenant, clock, ids)
-    await desk.grant(1_000)
-    return desk
+    batches = BatchFixture(database, tenant, clock, ids)
+    await batches.grant(1_000)
+    return batches

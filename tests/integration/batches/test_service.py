@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.batches.desk import BatchDesk
+from tests.integration.batches.batch_fixture import BatchFixture
 from tollhouse.accounting.types import KeyLimit
 from tollhouse.batches import repository
 from tollhouse.batches.ingest.intake import IntakeLimits
@@ -59,17 +59,17 @@ async def pieces(sent: dict[str, Any] | bytes) -> AsyncIterator[bytes]:
 class Office:
     """The service, as one tenant's key sees it."""
 
-    def __init__(self, desk: BatchDesk) -> None:
-        self.desk = desk
+    def __init__(self, batches: BatchFixture) -> None:
+        self.batches = batches
         self.settled = 0
 
         async def settled() -> None:
             self.settled += 1
 
         market = Market(Catalog(models()), lambda _: {Dialect.CHAT, Dialect.EMBEDDINGS})
-        receiver = Receiver(desk.blobs, IntakeLimits())
-        self.service = BatchService(desk.context, receiver, market, settled=settled)
-        self.subject: Subject = subject_of(desk.tenant.key)
+        receiver = Receiver(batches.blobs, IntakeLimits())
+        self.service = BatchService(batches.context, receiver, market, settled=settled)
+        self.subject: Subject = subject_of(batches.tenant.key)
 
     async def submit(
         self,
@@ -77,19 +77,19 @@ class Office:
         key: str | None = None,
         subject: Subject | None = None,
     ) -> Batch:
-        sender = Sender(subject or self.subject, self.desk.attribution, key)
+        sender = Sender(subject or self.subject, self.batches.attribution, key)
         return await self.service.submit(sender, pieces(body() if sent is None else sent))
 
     async def get(self, batch_id: str, subject: Subject | None = None) -> Batch:
-        async with self.desk.database.reading() as read:
+        async with self.batches.database.reading() as read:
             return await self.service.get(read, subject or self.subject, batch_id)
 
     async def cancel(self, batch_id: str, subject: Subject | None = None) -> Batch:
-        async with self.desk.database.writing() as write:
+        async with self.batches.database.writing() as write:
             return await self.service.cancel(write, subject or self.subject, batch_id)
 
     async def listed(self, subject: Subject | None = None, after: str | None = None) -> list[str]:
-        async with self.desk.database.reading() as read:
+        async with self.batches.database.reading() as read:
             found, _ = await self.service.page(
                 read, subject or self.subject, BatchFilter(), after, 100
             )
@@ -100,57 +100,59 @@ class Office:
 
     async def boot(self, intern_id: str) -> Subject:
         """Give an intern its key, with another text at each boot."""
-        desk = self.desk
-        keys = InternKeys(desk.clock, desk.ids, Authenticator(desk.database, desk.clock, None))
-        account, workspace = desk.tenant.account.id, desk.tenant.workspace.id
+        batches = self.batches
+        keys = InternKeys(
+            batches.clock, batches.ids, Authenticator(batches.database, batches.clock, None)
+        )
+        account, workspace = batches.tenant.account.id, batches.tenant.workspace.id
         wanted = NewKey(f"intern {intern_id}", kind=KeyKind.INTERN, intern_id=intern_id)
-        async with desk.database.writing() as write:
+        async with batches.database.writing() as write:
             issued = await keys.issue(write, account, workspace, wanted)
         return subject_of(issued.key)
 
     async def delete_key(self, key_hash: str) -> None:
         """Delete a key, as a manager may."""
-        desk = self.desk
-        authenticator = Authenticator(desk.database, desk.clock, None)
-        async with desk.database.writing() as write:
-            identity = IdentityService(desk.clock, desk.ids, authenticator)
+        batches = self.batches
+        authenticator = Authenticator(batches.database, batches.clock, None)
+        async with batches.database.writing() as write:
+            identity = IdentityService(batches.clock, batches.ids, authenticator)
             await identity.delete_key(write, OPERATOR, key_hash)
 
     async def nothing_is_left(self) -> bool:
-        async with self.desk.database.writing() as write:
-            uploads = await repository.give_up_uploads(write, self.desk.clock.now())
+        async with self.batches.database.writing() as write:
+            uploads = await repository.give_up_uploads(write, self.batches.clock.now())
         return not (
             uploads
-            or self.desk.blobs.blobs
-            or await self.desk.reserved_nano()
+            or self.batches.blobs.blobs
+            or await self.batches.reserved_nano()
             or await self.count()
         )
 
 
 @pytest.fixture
-def office(desk: BatchDesk) -> Office:
-    return Office(desk)
+def office(batches: BatchFixture) -> Office:
+    return Office(batches)
 
 
 async def test_a_batch_is_durable_once_it_is_submitted(office: Office) -> None:
     made = await office.submit()
     assert await office.get(made.id) == made
     assert (made.status, made.total) == (Status.VALIDATING, 3)
-    assert made.expires_at - made.created_at == office.desk.rules.window
-    leased = await office.desk.lease()
+    assert made.expires_at - made.created_at == office.batches.rules.window
+    leased = await office.batches.lease()
     assert leased.lease.chunk.lines == 3
 
 
 async def test_workers_hear_of_a_batch(office: Office) -> None:
     made = await office.submit()
-    assert made.id in await office.desk.doorbell.rung(0)
+    assert made.id in await office.batches.doorbell.rung(0)
 
 
 async def test_what_a_batch_may_cost_is_reserved_once_the_books_are_up_to_date(
     office: Office,
 ) -> None:
     await office.submit()
-    assert await office.desk.reserved_nano() > 3 * 10 * 2_000
+    assert await office.batches.reserved_nano() > 3 * 10 * 2_000
     assert office.settled == 1
 
 
@@ -158,10 +160,10 @@ async def test_who_answers_for_its_key_then_is_noted_and_reserved_of(office: Off
     office.subject = replace(office.subject, payer_hash="payer")
     made = await office.submit()
     assert (await office.get(made.id)).payer_hash == "payer"
-    desk = office.desk
-    async with desk.database.reading() as read:
-        reserved = (await desk.accounting.key_standing(read, "payer")).reserved_nano
-    assert reserved == await desk.reserved_nano()
+    batches = office.batches
+    async with batches.database.reading() as read:
+        reserved = (await batches.accounting.key_standing(read, "payer")).reserved_nano
+    assert reserved == await batches.reserved_nano()
 
 
 @pytest.mark.parametrize(
@@ -203,17 +205,19 @@ async def test_a_batch_that_may_cost_more_than_there_is_is_refused(office: Offic
 
 
 async def test_a_key_without_enough_left_of_its_limit_is_refused(office: Office) -> None:
-    tenant = office.desk.tenant
-    async with office.desk.database.writing() as write:
+    tenant = office.batches.tenant
+    async with office.batches.database.writing() as write:
         limit = KeyLimit(limit_nano=10)
-        await office.desk.accounting.set_key_limit(write, tenant.account.id, tenant.key.hash, limit)
+        await office.batches.accounting.set_key_limit(
+            write, tenant.account.id, tenant.key.hash, limit
+        )
     with pytest.raises(PaymentRequired) as refused:
         await office.submit()
     assert refused.value.metadata["limit_source"] == "service_key_limit"
 
 
 async def test_a_store_without_room_refuses_and_keeps_nothing(office: Office) -> None:
-    office.desk.blobs.failures[0] = BlobsFull("full")
+    office.batches.blobs.failures[0] = BlobsFull("full")
     with pytest.raises(BatchesUnavailable):
         await office.submit()
     assert await office.nothing_is_left()
@@ -225,14 +229,14 @@ async def test_a_sender_that_goes_away_leaves_nothing(office: Office) -> None:
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        await office.service.submit(Sender(office.subject, office.desk.attribution), broken())
+        await office.service.submit(Sender(office.subject, office.batches.attribution), broken())
     assert await office.nothing_is_left()
 
 
 async def test_a_batch_whose_commit_was_not_seen_to_succeed_keeps_its_items(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database, transactions = office.desk.database, 0
+    database, transactions = office.batches.database, 0
     whole = database.writing
 
     @asynccontextmanager
@@ -248,34 +252,34 @@ async def test_a_batch_whose_commit_was_not_seen_to_succeed_keeps_its_items(
     monkeypatch.setattr(database, "writing", with_a_lost_answer)
     with pytest.raises(ConnectionError):
         await office.submit()
-    leased = await office.desk.lease()
-    assert len(await office.desk.books.input_of(leased)) == 3
+    leased = await office.batches.lease()
+    assert len(await office.batches.books.input_of(leased)) == 3
 
 
 async def test_an_account_has_so_many_batches_open(office: Office) -> None:
-    office.desk.with_rules(most_open=2)
-    limited = Office(office.desk)
+    office.batches.with_rules(most_open=2)
+    limited = Office(office.batches)
     for _ in range(2):
         await limited.submit()
     with pytest.raises(RateLimited, match="open-batches"):
         await limited.submit()
-    await office.desk.run()
+    await office.batches.answer_all()
     await limited.submit()
 
 
 async def test_many_submits_at_once_do_not_pass_the_limit(office: Office) -> None:
-    office.desk.with_rules(most_open=3)
-    limited = Office(office.desk)
+    office.batches.with_rules(most_open=3)
+    limited = Office(office.batches)
     results = await asyncio.gather(*(limited.submit() for _ in range(8)), return_exceptions=True)
     made = [each for each in results if isinstance(each, Batch)]
     assert len(made) == 3
     assert sum(isinstance(each, RateLimited) for each in results) == 5
-    assert len({key.split("/")[1] for key in office.desk.blobs.blobs}) == 3
+    assert len({key.split("/")[1] for key in office.batches.blobs.blobs}) == 3
 
 
 async def test_the_same_again_under_the_same_key_is_the_same_batch(office: Office) -> None:
     made = await office.submit(key="nightly")
-    await office.desk.run()
+    await office.batches.answer_all()
     assert await office.submit(key="nightly") == made
     assert await office.count() == 1
 
@@ -290,7 +294,7 @@ async def test_something_else_under_the_same_key_is_refused(office: Office) -> N
 async def test_the_same_many_times_at_once_is_one_batch(office: Office) -> None:
     made = await asyncio.gather(*(office.submit(key="nightly") for _ in range(6)))
     assert len({each.id for each in made}) == await office.count() == 1
-    assert len(office.desk.blobs.blobs) == 1
+    assert len(office.batches.blobs.blobs) == 1
 
 
 async def test_another_workspaces_batch_is_unknown(office: Office) -> None:
@@ -301,15 +305,15 @@ async def test_another_workspaces_batch_is_unknown(office: Office) -> None:
 
 async def test_a_cancellation_is_told_to_workers_and_can_be_repeated(office: Office) -> None:
     made = await office.submit()
-    await office.desk.doorbell.rung(0)
+    await office.batches.doorbell.rung(0)
     assert (await office.cancel(made.id)).status is Status.CANCELLING
-    assert made.id in await office.desk.doorbell.rung(0)
+    assert made.id in await office.batches.doorbell.rung(0)
     assert (await office.cancel(made.id)).status is Status.CANCELLING
 
 
 async def test_what_has_ended_cannot_be_cancelled(office: Office) -> None:
     made = await office.submit()
-    await office.desk.run()
+    await office.batches.answer_all()
     with pytest.raises(Conflict, match="completed"):
         await office.cancel(made.id)
 
@@ -318,48 +322,48 @@ async def test_what_is_running_cannot_be_deleted(office: Office) -> None:
     made = await office.submit()
     with pytest.raises(Conflict, match="validating"):
         await office.service.delete(office.subject, made.id)
-    assert office.desk.blobs.blobs
+    assert office.batches.blobs.blobs
 
 
 async def test_what_is_deleted_is_gone_and_its_charges_stay(office: Office) -> None:
     made = await office.submit()
-    await office.desk.run()
+    await office.batches.answer_all()
     await office.service.delete(office.subject, made.id)
-    assert not office.desk.blobs.blobs
+    assert not office.batches.blobs.blobs
     with pytest.raises(Gone):
         await office.get(made.id)
     with pytest.raises(NotFound):
         await office.service.delete(office.subject, made.id)
-    assert (await office.desk.credits()).used_nano == 3_000
+    assert (await office.batches.credits()).used_nano == 3_000
 
 
 async def test_what_cannot_be_removed_now_is_removed_later(office: Office) -> None:
     made = await office.submit()
-    await office.desk.run()
-    office.desk.blobs.failing_deletion = BlobsFull("away")
+    await office.batches.answer_all()
+    office.batches.blobs.failing_deletion = BlobsFull("away")
     with pytest.raises(BatchesUnavailable):
         await office.service.delete(office.subject, made.id)
     with pytest.raises(Gone):
         await office.get(made.id)
-    office.desk.blobs.failing_deletion = None
-    await office.desk.sweeper.sweep()
-    assert not office.desk.blobs.blobs
+    office.batches.blobs.failing_deletion = None
+    await office.batches.sweeper.sweep()
+    assert not office.batches.blobs.blobs
 
 
 async def test_results_whose_charge_is_not_covered_are_withheld_until_it_is(
     office: Office,
 ) -> None:
     made = await office.submit()
-    await office.desk.run(cost_nano=900_000_000_000)
+    await office.batches.answer_all(cost_nano=900_000_000_000)
     ended = await office.get(made.id)
-    async with office.desk.database.reading() as read:
+    async with office.batches.database.reading() as read:
         assert await office.service.is_withheld(read, ended)
-    await office.desk.grant(5_000)
-    async with office.desk.database.writing() as write:
+    await office.batches.grant(5_000)
+    async with office.batches.database.writing() as write:
         assert not await office.service.is_withheld(write, ended)
         await office.service.release(write, ended)
-    await office.desk.charge(9_000_000_000_000)
-    async with office.desk.database.reading() as read:
+    await office.batches.charge(9_000_000_000_000)
+    async with office.batches.database.reading() as read:
         assert not await office.service.is_withheld(read, await office.get(made.id))
 
 
@@ -370,8 +374,8 @@ async def test_a_page_after_an_unknown_batch_is_refused(office: Office) -> None:
 
 async def test_what_is_past_its_retention_is_gone_and_not_listed(office: Office) -> None:
     made = await office.submit()
-    await office.desk.run()
-    office.desk.clock.advance(office.desk.rules.retention.total_seconds())
+    await office.batches.answer_all()
+    office.batches.clock.advance(office.batches.rules.retention.total_seconds())
     with pytest.raises(Gone):
         await office.get(made.id)
     assert await office.count() == 0
@@ -407,7 +411,7 @@ async def test_to_an_interns_key_every_other_batch_is_unknown(office: Office) ->
 async def test_an_interns_key_cancels_and_deletes_its_own_batch(office: Office) -> None:
     ada = await office.boot("ada")
     ended = await office.submit(subject=ada)
-    await office.desk.run()
+    await office.batches.answer_all()
     await office.service.delete(ada, ended.id)
     assert await office.listed() == []
     made = await office.submit(subject=ada)

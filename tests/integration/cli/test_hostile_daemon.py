@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.interns.daemon.way import ATTACH, PYTHON
+from tests.integration.interns.daemon.tcp_proxy import ATTACH_ARGUMENTS, PYTHON
 from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.interns import connection, replies
 from tollhouse.cli.interns import files as files_module
@@ -417,7 +417,7 @@ async def attached(server: RawServer) -> tuple[int | None, str]:
     """Run a client between pipes; return its exit code and what it says."""
     environment = {"ORIGIN": server.url.rstrip("/"), "TOKEN": TOKEN, "GIVE_UP": "0.3"}
     process = await asyncio.create_subprocess_exec(
-        *(PYTHON, *ATTACH),
+        *(PYTHON, *ATTACH_ARGUMENTS),
         env={**os.environ, **environment},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

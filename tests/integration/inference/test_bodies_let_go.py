@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.api.asgi_client import Client, scope
-from tests.unit.inference.fakes import SUBJECT, World, steps
+from tests.unit.inference.fakes import SUBJECT, PipelineFixture, steps
 from tollhouse.api.front import Front, Routes
 from tollhouse.api.hot_routes import Inference, LargeBodies
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
@@ -79,19 +79,19 @@ class _Gateway:
             on_disconnect="cancel",
         )
         # Two endpoints: what the first one's failure holds must go, too.
-        world = World([provider, provider])  # type: ignore[list-item]
+        fixture = PipelineFixture([provider, provider])  # type: ignore[list-item]
         settings = ServerSettings()
         hot = {
             PATH[3:]: Inference(
                 FORMATS[PATH[3:]],
-                world.pipeline,
-                world.clock,
+                fixture.pipeline,
+                fixture.clock,
                 settings,
                 LargeBodies.of(settings, Steps()),
             )
         }
         routes = Routes(hot=hot, control=None, system=None)  # type: ignore[arg-type]
-        self._front: App = Front(routes, _Authenticator(), settings, world.clock, world.metrics)  # type: ignore[arg-type]
+        self._front: App = Front(routes, _Authenticator(), settings, fixture.clock, fixture.metrics)  # type: ignore[arg-type]
 
     async def ask(self, *, stream: bool) -> int:
         """Send a request; return its status."""

@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.interns.agency import Agency, hired
-from tests.integration.interns.machine import Machine, working_machine
+from tests.integration.interns.intern_fixture import InternFixture, make_intern_fixture
+from tests.integration.interns.machine import Machine, running_machine
 from tollhouse.storage.database import Database
 from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
 
 
 @pytest.fixture
-async def agency(
+async def interns(
     database: Database, clock: FakeClock, ids: SequentialIds, tmp_path: Path
-) -> Agency:
-    return await hired(database, clock, ids, tmp_path)
+) -> InternFixture:
+    return await make_intern_fixture(database, clock, ids, tmp_path)
 
 
 @pytest.fixture
-async def machine(agency: Agency, tmp_path: Path) -> AsyncIterator[Machine]:
-    async with working_machine(agency, tmp_path) as machine:
+async def machine(interns: InternFixture, tmp_path: Path) -> AsyncIterator[Machine]:
+    async with running_machine(interns, tmp_path) as machine:
         yield machine

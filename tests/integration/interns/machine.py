@@ -11,8 +11,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.interns.made_up_daemon import MadeUpDaemon
-from tests.waiting import PATIENCE
+from tests.integration.interns.fake_daemon import FakeDaemon
+from tests.waiting import WAIT_SECONDS
 from tollhouse.identity.types import KeyFilter, KeyKind
 from tollhouse.interns.archives import Archives
 from tollhouse.interns.doors import Doors
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-    from tests.integration.interns.agency import Agency
+    from tests.integration.interns.intern_fixture import InternFixture
     from tollhouse.identity.types import ApiKey
     from tollhouse.interns.types import Intern
     from tollhouse.kernel.secret import Secret
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 AWAY = 120.0
 LIMITS = SandboxLimits(1 << 30, 64, 1.0, 1 << 30, 64, 1_000_000)
-PACES = Paces(boot_seconds=5, suspend_seconds=5, destroy_seconds=5, stop_seconds=0.1)
+TIMEOUTS = Paces(boot_seconds=5, suspend_seconds=5, destroy_seconds=5, stop_seconds=0.1)
 
 
-class MadeUpSandbox:
+class FakeSandbox:
     """Answers on the socket that it was given."""
 
     limits_enforced: frozenset[str] = frozenset()
     disk_full = False
 
-    def __init__(self, launch: Launch, daemon: MadeUpDaemon) -> None:
+    def __init__(self, launch: Launch, daemon: FakeDaemon) -> None:
         self.launch = launch
         self.daemon = daemon
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -97,7 +97,7 @@ class MadeUpSandbox:
         await writer.drain()
 
 
-class MadeUpRuntime:
+class FakeRuntime:
     """Starts made-up sandboxes."""
 
     name = "made_up"
@@ -106,9 +106,9 @@ class MadeUpRuntime:
         self.missing: str | None = None
         self.broken: str | None = None
         self.healthy = True
-        self.daemon = MadeUpDaemon()
+        self.daemon = FakeDaemon()
         """What prompts and answers are sent to, whichever intern they are for."""
-        self.started: list[MadeUpSandbox] = []
+        self.started: list[FakeSandbox] = []
         self.held: asyncio.Event | None = None
         """Where it is set, a start waits for it."""
 
@@ -119,12 +119,12 @@ class MadeUpRuntime:
         del limits
         return frozenset()
 
-    async def start(self, launch: Launch) -> MadeUpSandbox:
+    async def start(self, launch: Launch) -> FakeSandbox:
         if self.held is not None:
             await self.held.wait()
         if self.broken is not None:
             raise RuntimeFailed(self.broken)
-        sandbox = MadeUpSandbox(launch, self.daemon)
+        sandbox = FakeSandbox(launch, self.daemon)
         await sandbox.begin(healthy=self.healthy)
         self.started.append(sandbox)
         return sandbox
@@ -134,11 +134,11 @@ class MadeUpRuntime:
             each.end("its server was killed")
 
     @property
-    def running(self) -> list[MadeUpSandbox]:
+    def running(self) -> list[FakeSandbox]:
         return [each for each in self.started if not each.ended.done()]
 
 
-class MadeUpEgress:
+class FakeEgress:
     """Remembers which ways out there are."""
 
     def __init__(self, folder: Path) -> None:
@@ -162,35 +162,35 @@ class MadeUpEgress:
 class Machine:
     """A server on a machine; a new one may begin where a killed one was."""
 
-    def __init__(self, agency: Agency, folder: Path) -> None:
-        self.agency = agency
-        self.runtime = MadeUpRuntime()
+    def __init__(self, interns: InternFixture, folder: Path) -> None:
+        self.interns = interns
+        self.runtime = FakeRuntime()
         self.blobs = MemoryBlobs()
         self.folder = folder
-        self.paces = PACES
+        self.timeouts = TIMEOUTS
         self.boots_at_once = 4
-        self.logs = Logs(folder / "logs", agency.clock)
+        self.logs = Logs(folder / "logs", interns.clock)
         self._begin()
 
     def _begin(self) -> None:
-        self.egress = MadeUpEgress(self.folder)
-        self.doors = Doors()
+        self.egress = FakeEgress(self.folder)
+        self.port_forwarder = Doors()
         egress: Any = self.egress
-        ids = self.agency.context.ids
-        archives = Archives(self.blobs, ids, self.agency.clock)
-        self.sandboxes = Sandboxes(self.folder / "run", egress, self.doors)
+        ids = self.interns.context.ids
+        archives = Archives(self.blobs, ids, self.interns.clock)
+        self.sandboxes = Sandboxes(self.folder / "run", egress, self.port_forwarder)
         tools = Tools(
             runtime=self.runtime,
             limits=LIMITS,
             egress=egress,
-            doors=self.doors,
+            doors=self.port_forwarder,
             sandboxes=self.sandboxes,
             workspaces=Workspaces(self.folder, archives, machine_name(self.folder, ids), 200_000),
             logs=self.logs,
-            paces=self.paces,
+            paces=self.timeouts,
         )
         self.workspaces = tools.workspaces
-        context = self.agency.context
+        context = self.interns.context
         self.reconciler = Reconciler(
             context,
             tools,
@@ -207,9 +207,9 @@ class Machine:
 
     async def stop(self) -> None:
         """Stop it; fails rather than wait for ever, since no timer runs for a test that is over."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             await self.reconciler.stop(0.1)
-            await self.doors.stop()
+            await self.port_forwarder.stop()
 
     async def kill(self) -> None:
         """End this server as `kill -9` does, and begin another in its place."""
@@ -220,21 +220,21 @@ class Machine:
         for task in tasks:
             if task is not None:
                 task.cancel()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             ended = (task for task in tasks if task is not None)
             await asyncio.gather(*ended, return_exceptions=True)
-        await self.doors.stop()
+        await self.port_forwarder.stop()
         await self.runtime.sweep()
         self._begin()
         await self.start()
 
     # What tests ask and wait for
 
-    async def ask(
+    async def request(
         self, operation: Operation, intern: Intern, *, acknowledged: bool = False
     ) -> None:
-        caller = self.agency.caller
-        async with asyncio.timeout(PATIENCE):
+        caller = self.interns.caller
+        async with asyncio.timeout(WAIT_SECONDS):
             match operation:
                 case Operation.PROVISION:
                     await self.service.provision(caller, intern.id)
@@ -246,15 +246,15 @@ class Machine:
                     raise AssertionError(operation)
 
     async def until(self, intern: Intern, is_there: Callable[[Intern], bool]) -> Intern:
-        return await self.agency.until(intern, is_there)
+        return await self.interns.until(intern, is_there)
 
     async def until_gone(self, intern: Intern) -> None:
         """Wait until an intern is not there any more, but not for ever."""
-        async with asyncio.timeout(PATIENCE):
-            while await self.agency.find(intern.id) is not None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while await self.interns.find(intern.id) is not None:
                 await asyncio.sleep(0.005)
 
-    def files(self) -> list[str]:
+    def workspace_names(self) -> list[str]:
         """Return the names of all workspaces, those that were put aside or retired too."""
         return [path.name for path in self.folder.glob("files/*")]
 
@@ -264,33 +264,33 @@ class Machine:
     async def until_state(self, intern: Intern, state: State) -> Intern:
         return await self.until(intern, lambda found: found.state == state)
 
-    async def running(self, name: str = "ada") -> Intern:
+    async def running_intern(self, name: str = "ada") -> Intern:
         """Return an intern that runs."""
-        intern = await self.agency.make(name, provision=True)
+        intern = await self.interns.create(name, provision=True)
         return await self.until_status(intern, Status.RUNNING)
 
-    async def keys(self) -> list[str]:
+    async def active_key_hashes(self) -> list[str]:
         """Return the hashes of those keys of interns that let somebody in."""
-        return [each.hash for each in await self.kept_keys() if each.secret_hash is not None]
+        return [each.hash for each in await self.stored_keys() if each.secret_hash is not None]
 
-    async def kept_keys(self) -> list[ApiKey]:
+    async def stored_keys(self) -> list[ApiKey]:
         """Return all keys of interns, as a manager sees them."""
-        agency = self.agency
-        account = agency.caller.account_id
+        interns = self.interns
+        account = interns.caller.account_id
         wanted = KeyFilter(account, None, include_disabled=True, unexpired_at=None)
-        async with agency.database.reading() as read:
-            page = await agency.office.identity.keys(read, wanted, Window(0, 100))
+        async with interns.database.reading() as read:
+            page = await interns.vault.identity.keys(read, wanted, Window(0, 100))
         return [each for each in page.items if each.kind is KeyKind.INTERN]
 
-    async def opens(self, text: Secret) -> bool:
+    async def accepts_key(self, text: Secret) -> bool:
         """Tell whether a key's text lets anybody in."""
         try:
-            await self.agency.office.authenticator.authenticate(text.reveal())
+            await self.interns.vault.authenticator.authenticate(text.reveal())
         except Unauthenticated:
             return False
         return True
 
-    def text(self, intern: Intern) -> Secret:
+    def key_text(self, intern: Intern) -> Secret:
         """Return the text of a running intern's key, which its proxy has."""
         found = self.egress.open_for[intern.id].key
         assert found is not None
@@ -298,10 +298,10 @@ class Machine:
 
 
 @asynccontextmanager
-async def working_machine(agency: Agency, folder: Path) -> AsyncGenerator[Machine]:
+async def running_machine(interns: InternFixture, folder: Path) -> AsyncGenerator[Machine]:
     """A server that runs an agency's interns; the workspace has a default model."""
-    await agency.set_default_model("simulated/agent")
-    machine = Machine(agency, folder)
+    await interns.set_default_model("simulated/agent")
+    machine = Machine(interns, folder)
     await machine.start()
     try:
         yield machine

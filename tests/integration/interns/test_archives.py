@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from tests.integration.interns.agency import Agency
+from tests.integration.interns.intern_fixture import InternFixture
 from tollhouse.interns.archives import ArchiveDamaged, Archives
 from tollhouse.interns.types import Intern
 from tollhouse.storage.blobs.port import BlobsUnavailable
@@ -17,13 +17,13 @@ def blobs() -> MemoryBlobs:
 
 
 @pytest.fixture
-def archives(agency: Agency, blobs: MemoryBlobs) -> Archives:
-    return Archives(blobs, agency.context.ids, agency.clock)
+def archives(interns: InternFixture, blobs: MemoryBlobs) -> Archives:
+    return Archives(blobs, interns.context.ids, interns.clock)
 
 
 @pytest.fixture
-async def intern(agency: Agency) -> Intern:
-    return await agency.make("ada")
+async def intern(interns: InternFixture) -> Intern:
+    return await interns.create("ada")
 
 
 async def content(*pieces: bytes) -> AsyncIterator[bytes]:
@@ -52,12 +52,12 @@ def known(*interns: str) -> Callable[[], Awaitable[set[str]]]:
 
 
 async def test_what_was_stored_is_listed_and_read_back(
-    archives: Archives, intern: Intern, agency: Agency
+    archives: Archives, intern: Intern, interns: InternFixture
 ) -> None:
     await archives.store(intern, content(b"a" * _PIECE, b"b"))
     (found,) = await archives.list()
     assert (found.manifest.intern_id, found.manifest.name) == (intern.id, "ada")
-    assert found.manifest.workspace_id == agency.caller.workspace_id
+    assert found.manifest.workspace_id == interns.caller.workspace_id
     assert (found.manifest.pieces, found.manifest.bytes) == (2, _PIECE + 1)
     assert await only(archives) == b"a" * _PIECE + b"b"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.integration.interns.parlour import PROMPT, parlour
+from tests.integration.interns.chat_server import PROMPT, serve_chat
 from tollhouse.interns.chat.relay import Paces
 from tollhouse.interns.types import Status
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 
 
 async def test_an_intern_is_talked_to_while_it_runs(machine: Machine) -> None:
-    async with parlour(machine, Paces()) as room:
-        assert (await room.told()).content == "Hi"
-        await machine.service.suspend(machine.agency.caller, room.intern.id)
-        reply = await room.send()
+    async with serve_chat(machine, Paces()) as chat:
+        assert (await chat.stream()).content == "Hi"
+        await machine.service.suspend(machine.interns.caller, chat.intern.id)
+        reply = await chat.send()
         assert reply.json()["error"]["metadata"] == {
             "reason": "intern_not_ready",
             "retryable": True,
         }
-        await machine.service.provision(machine.agency.caller, room.intern.id)
-        await machine.until_status(room.intern, Status.RUNNING)
-        assert (await room.told()).content == "Hi"
-    (first, sent), (second, sent_again) = room.daemon.token_hashes
+        await machine.service.provision(machine.interns.caller, chat.intern.id)
+        await machine.until_status(chat.intern, Status.RUNNING)
+        assert (await chat.stream()).content == "Hi"
+    (first, sent), (second, sent_again) = chat.daemon.token_hashes
     assert (first, second) == (sent, sent_again)
     assert first != second
 
 
 async def test_another_workspaces_intern_is_not_found(machine: Machine) -> None:
-    async with parlour(machine, Paces()) as room:
-        elsewhere = await machine.agency.office.workspace("elsewhere")
-        foreign = await machine.agency.make("bob", caller=elsewhere)
+    async with serve_chat(machine, Paces()) as chat:
+        elsewhere = await machine.interns.vault.workspace("elsewhere")
+        foreign = await machine.interns.create("bob", caller=elsewhere)
         path = f"/v1/interns/{foreign.id}/chat/completions"
-        reply = await room.http.post(path, json=PROMPT)
+        reply = await chat.http.post(path, json=PROMPT)
         assert reply.status_code == 404
         assert reply.json()["error"]["metadata"] == {"reason": "not_found", "retryable": False}

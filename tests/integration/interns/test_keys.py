@@ -19,77 +19,77 @@ if TYPE_CHECKING:
 
 
 async def test_its_key_is_its_own_and_known_to_the_proxy_alone(machine: Machine) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     assert intern.run is not None
-    assert await machine.keys() == [intern.run.key_hash]
+    assert await machine.active_key_hashes() == [intern.run.key_hash]
     assert machine.egress.open_for[intern.id].who.intern_id == intern.id
     settings = str(machine.runtime.running[0].launch.settings)
-    assert machine.text(intern).reveal() not in settings
+    assert machine.key_text(intern).reveal() not in settings
 
 
 async def test_it_runs_again_with_another_token_and_another_text_of_its_key(
     machine: Machine,
 ) -> None:
-    intern = await machine.running()
-    text = machine.text(intern)
-    assert await machine.opens(text)
-    await machine.ask(Operation.SUSPEND, intern)
-    assert not await machine.opens(text)
-    await machine.ask(Operation.PROVISION, intern)
+    intern = await machine.running_intern()
+    text = machine.key_text(intern)
+    assert await machine.accepts_key(text)
+    await machine.request(Operation.SUSPEND, intern)
+    assert not await machine.accepts_key(text)
+    await machine.request(Operation.PROVISION, intern)
     again = await machine.until_state(intern, RUNS)
     assert intern.run is not None
     assert again.run is not None
     assert again.run.token_hash != intern.run.token_hash
     assert again.run.key_hash == intern.run.key_hash
-    assert not await machine.opens(text)
-    assert await machine.opens(machine.text(intern))
+    assert not await machine.accepts_key(text)
+    assert await machine.accepts_key(machine.key_text(intern))
 
 
 async def test_it_has_one_key_however_often_it_boots(machine: Machine) -> None:
-    intern = await machine.running()
-    [first] = await machine.kept_keys()
+    intern = await machine.running_intern()
+    [first] = await machine.stored_keys()
     for _ in range(2):
-        await machine.ask(Operation.SUSPEND, intern)
-        assert [key.hash for key in await machine.kept_keys()] == [first.hash]
-        await machine.ask(Operation.PROVISION, intern)
+        await machine.request(Operation.SUSPEND, intern)
+        assert [key.hash for key in await machine.stored_keys()] == [first.hash]
+        await machine.request(Operation.PROVISION, intern)
         await machine.until_state(intern, RUNS)
-    assert [key.hash for key in await machine.kept_keys()] == [first.hash]
+    assert [key.hash for key in await machine.stored_keys()] == [first.hash]
 
 
 async def test_a_key_that_a_manager_disabled_stays_so_at_the_next_boot(machine: Machine) -> None:
-    intern = await machine.running()
-    [key] = await machine.kept_keys()
-    agency = machine.agency
-    async with agency.database.writing() as write:
-        await agency.office.identity.change_key(write, OPERATOR, key.hash, disabled=True)
-    await machine.ask(Operation.SUSPEND, intern)
-    await machine.ask(Operation.PROVISION, intern)
+    intern = await machine.running_intern()
+    [key] = await machine.stored_keys()
+    interns = machine.interns
+    async with interns.database.writing() as write:
+        await interns.vault.identity.change_key(write, OPERATOR, key.hash, disabled=True)
+    await machine.request(Operation.SUSPEND, intern)
+    await machine.request(Operation.PROVISION, intern)
     await machine.until_state(intern, RUNS)
-    assert not await machine.opens(machine.text(intern))
+    assert not await machine.accepts_key(machine.key_text(intern))
 
 
 async def test_a_key_that_a_manager_deleted_is_made_anew_at_the_next_boot(machine: Machine) -> None:
-    intern = await machine.running()
-    [key] = await machine.kept_keys()
-    agency = machine.agency
-    async with agency.database.writing() as write:
-        await agency.office.identity.delete_key(write, OPERATOR, key.hash)
-    assert not await machine.opens(machine.text(intern))
-    await machine.ask(Operation.SUSPEND, intern)
-    await machine.ask(Operation.PROVISION, intern)
+    intern = await machine.running_intern()
+    [key] = await machine.stored_keys()
+    interns = machine.interns
+    async with interns.database.writing() as write:
+        await interns.vault.identity.delete_key(write, OPERATOR, key.hash)
+    assert not await machine.accepts_key(machine.key_text(intern))
+    await machine.request(Operation.SUSPEND, intern)
+    await machine.request(Operation.PROVISION, intern)
     await machine.until_state(intern, RUNS)
-    assert await machine.opens(machine.text(intern))
-    [made] = await machine.kept_keys()
+    assert await machine.accepts_key(machine.key_text(intern))
+    [made] = await machine.stored_keys()
     assert made.hash != key.hash
 
 
 async def test_its_key_is_not_what_keeps_its_workspace(machine: Machine) -> None:
-    intern = await machine.running()
-    await machine.ask(Operation.SUSPEND, intern)
-    agency = machine.agency
-    identity, account = agency.office.identity, agency.caller.account_id
+    intern = await machine.running_intern()
+    await machine.request(Operation.SUSPEND, intern)
+    interns = machine.interns
+    identity, account = interns.vault.identity, interns.caller.account_id
     with pytest.raises(Invalid, match="still has interns"):
-        async with agency.database.writing() as write:
+        async with interns.database.writing() as write:
             await identity.delete_workspace(
                 write, OPERATOR, account, intern.workspace_id, default_confirmed=True
             )
@@ -97,22 +97,22 @@ async def test_its_key_is_not_what_keeps_its_workspace(machine: Machine) -> None
 
 async def payer_of(machine: Machine, intern: Intern) -> str | None:
     """Return who answers for what the intern's key is used for."""
-    text = machine.text(intern)
-    return (await machine.agency.office.authenticator.authenticate(text.reveal())).payer_hash
+    text = machine.key_text(intern)
+    return (await machine.interns.vault.authenticator.authenticate(text.reveal())).payer_hash
 
 
 async def test_who_had_it_run_answers_for_it(machine: Machine) -> None:
-    intern = await machine.running()
-    assert await payer_of(machine, intern) == machine.agency.caller.key_hash
+    intern = await machine.running_intern()
+    assert await payer_of(machine, intern) == machine.interns.caller.key_hash
 
 
 async def test_who_has_it_run_again_answers_for_it_then(machine: Machine) -> None:
-    intern = await machine.running()
-    await machine.ask(Operation.SUSPEND, intern)
-    agency = machine.agency
-    async with agency.database.writing() as write:
-        made = await agency.office.identity.create_key(
-            write, OPERATOR, agency.caller.account_id, NewKey("other")
+    intern = await machine.running_intern()
+    await machine.request(Operation.SUSPEND, intern)
+    interns = machine.interns
+    async with interns.database.writing() as write:
+        made = await interns.vault.identity.create_key(
+            write, OPERATOR, interns.caller.account_id, NewKey("other")
         )
     await machine.service.provision(subject_of(made.key), intern.id)
     await machine.until_state(intern, RUNS)
@@ -120,19 +120,19 @@ async def test_who_has_it_run_again_answers_for_it_then(machine: Machine) -> Non
 
 
 async def test_an_intern_that_has_itself_run_does_not_answer_for_itself(machine: Machine) -> None:
-    intern = await machine.running()
-    own = await machine.agency.office.authenticator.authenticate(machine.text(intern).reveal())
-    await machine.ask(Operation.SUSPEND, intern)
+    intern = await machine.running_intern()
+    own = await machine.interns.vault.authenticator.authenticate(machine.key_text(intern).reveal())
+    await machine.request(Operation.SUSPEND, intern)
     await machine.service.provision(own, intern.id)
     await machine.until_state(intern, RUNS)
-    assert await payer_of(machine, intern) == machine.agency.caller.key_hash
+    assert await payer_of(machine, intern) == machine.interns.caller.key_hash
 
 
 async def test_who_answers_for_it_stays_after_a_kill_and_a_restart(machine: Machine) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     await machine.kill()
     await machine.until_state(intern, RUNS)
-    assert await payer_of(machine, intern) == machine.agency.caller.key_hash
+    assert await payer_of(machine, intern) == machine.interns.caller.key_hash
     machine.runtime.running[0].end("a bug")
     await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNS)
-    assert await payer_of(machine, intern) == machine.agency.caller.key_hash
+    assert await payer_of(machine, intern) == machine.interns.caller.key_hash

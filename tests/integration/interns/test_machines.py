@@ -32,7 +32,7 @@ async def other(machine: Machine, tmp_path: Path) -> AsyncIterator[Machine]:
     """Another server on the same database, with files of its own."""
     folder = tmp_path / "other"
     folder.mkdir()
-    other = Machine(machine.agency, folder)
+    other = Machine(machine.interns, folder)
     await other.start()
     yield other
     await other.stop()
@@ -41,16 +41,16 @@ async def other(machine: Machine, tmp_path: Path) -> AsyncIterator[Machine]:
 async def passes(machine: Machine, seconds: float, step: float = 10) -> None:
     """Let time pass for a machine that says all the time that it is there."""
     for _ in range(int(seconds / step)):
-        machine.agency.clock.advance(step)
+        machine.interns.clock.advance(step)
         await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
 
 
 async def placed(machine: Machine, state: State, *, where: str = "gone") -> Intern:
     """Return an intern whose files are on another machine, put into a state."""
-    intern = await machine.agency.make()
-    async with machine.agency.database.writing() as write:
+    intern = await machine.interns.create()
+    async with machine.interns.database.writing() as write:
         await repository.change(write, intern.id, machine=where)
-    return await machine.agency.put_into(intern, state)
+    return await machine.interns.set_state(intern, state)
 
 
 @pytest.mark.parametrize("state", [RUNS, QUEUED, BOOTING, STOPPING], ids=str)
@@ -67,22 +67,22 @@ async def test_the_key_of_what_ran_on_a_machine_that_is_away_is_revoked(
     machine: Machine, other: Machine
 ) -> None:
     intern = await placed(machine, STOPPED, where=other.workspaces.machine)
-    await machine.ask(Operation.PROVISION, intern)
+    await machine.request(Operation.PROVISION, intern)
     await machine.until_state(intern, RUNS)
     await other.stop()
-    assert await machine.keys() != []
+    assert await machine.active_key_hashes() != []
     await passes(machine, AWAY + 10)
     assert (await machine.until_state(intern, FAILED)).run is None
-    assert await machine.keys() == []
+    assert await machine.active_key_hashes() == []
 
 
 async def test_nobody_is_judged_before_as_much_time_has_passed_here(machine: Machine) -> None:
     intern = await placed(machine, RUNS)
     await passes(machine, AWAY - 10)
-    async with machine.agency.database.reading() as read:
-        now = machine.agency.clock.now()
+    async with machine.interns.database.reading() as read:
+        now = machine.interns.clock.now()
         assert list(await repository.stranded(read, {}, now)) == [intern.id]
-    assert (await machine.agency.get(intern.id)).state == RUNS
+    assert (await machine.interns.get(intern.id)).state == RUNS
 
 
 async def test_a_machine_whose_clock_is_wrong_is_there_while_its_word_changes(
@@ -90,20 +90,20 @@ async def test_a_machine_whose_clock_is_wrong_is_there_while_its_word_changes(
 ) -> None:
     intern = await placed(machine, RUNS, where="slow")
     for _ in range(20):
-        behind = machine.agency.clock.now() - timedelta(hours=1)
-        async with machine.agency.database.writing() as write:
+        behind = machine.interns.clock.now() - timedelta(hours=1)
+        async with machine.interns.database.writing() as write:
             await repository.stay(write, "slow", behind)
         await passes(machine, 10)
-        await machine.reconciler._give_up_stranded(machine.agency.clock.now())  # noqa: SLF001
-    assert (await machine.agency.get(intern.id)).state == RUNS
+        await machine.reconciler._give_up_stranded(machine.interns.clock.now())  # noqa: SLF001
+    assert (await machine.interns.get(intern.id)).state == RUNS
 
 
 async def test_a_machine_whose_clock_is_ahead_is_away_once_its_word_stays_the_same(
     machine: Machine,
 ) -> None:
     intern = await placed(machine, RUNS, where="fast")
-    async with machine.agency.database.writing() as write:
-        ahead = machine.agency.clock.now() + timedelta(hours=1)
+    async with machine.interns.database.writing() as write:
+        ahead = machine.interns.clock.now() + timedelta(hours=1)
         await repository.stay(write, "fast", ahead)
     await passes(machine, AWAY + 10)
     await machine.until_state(intern, FAILED)
@@ -113,7 +113,7 @@ async def test_a_machine_that_speaks_at_the_last_moment_keeps_its_interns(
     machine: Machine,
 ) -> None:
     intern = await placed(machine, RUNS, where="back")
-    clock, database = machine.agency.clock, machine.agency.database
+    clock, database = machine.interns.clock, machine.interns.database
     said = clock.now()
     async with database.writing() as write:
         await repository.stay(write, "back", said + timedelta(seconds=1))
@@ -135,7 +135,7 @@ async def test_who_cannot_say_that_it_is_there_judges_nobody(
         with pytest.raises(OSError):  # noqa: PT011 - the one above
             await passes(machine, 10)
     presence = machine.reconciler._presence  # noqa: SLF001
-    assert presence.silent(machine.agency.clock.monotonic()) is None
+    assert presence.silent(machine.interns.clock.monotonic()) is None
 
 
 async def test_after_a_failure_of_its_own_a_server_gives_others_their_time(
@@ -143,38 +143,38 @@ async def test_after_a_failure_of_its_own_a_server_gives_others_their_time(
 ) -> None:
     intern = await placed(machine, RUNS)
     await passes(machine, AWAY - 10)
-    machine.agency.clock.advance(AWAY)
+    machine.interns.clock.advance(AWAY)
     await passes(machine, AWAY - 10)
-    assert (await machine.agency.get(intern.id)).state == RUNS
+    assert (await machine.interns.get(intern.id)).state == RUNS
 
 
 async def test_what_runs_on_another_machine_goes_on(machine: Machine, other: Machine) -> None:
-    intern = await other.agency.make(provision=True)
+    intern = await other.interns.create(provision=True)
     await machine.until_state(intern, RUNS)
     for _ in range(20):
         for each in (machine, other):
             await passes(each, 10)
-    assert (await machine.agency.get(intern.id)).state == RUNS
+    assert (await machine.interns.get(intern.id)).state == RUNS
 
 
 async def test_a_deletion_ends_though_the_machine_is_away(machine: Machine) -> None:
     intern = await placed(machine, STOPPED)
     await passes(machine, AWAY)
-    await machine.ask(Operation.DELETE, intern)
+    await machine.request(Operation.DELETE, intern)
     failed = await machine.until_state(intern, DESTROY_FAILED)
     assert "workspace_archive_failed" in str(failed.last_failure_message)
-    await machine.ask(Operation.DELETE, intern, acknowledged=True)
+    await machine.request(Operation.DELETE, intern, acknowledged=True)
     await machine.until_gone(intern)
 
 
 async def test_nothing_else_is_asked_of_a_machine_that_is_away(machine: Machine) -> None:
     stopped = await placed(machine, STOPPED)
     with pytest.raises(ServiceUnreachable, match="The machine that has the intern's files"):
-        await machine.ask(Operation.PROVISION, stopped)
-    running = await machine.agency.put_into(stopped, RUNS)
+        await machine.request(Operation.PROVISION, stopped)
+    running = await machine.interns.set_state(stopped, RUNS)
     with pytest.raises(ServiceUnreachable, match="The machine that has the intern's files"):
-        await machine.ask(Operation.SUSPEND, running)
-    assert (await machine.agency.get(stopped.id)).state == RUNS
+        await machine.request(Operation.SUSPEND, running)
+    assert (await machine.interns.get(stopped.id)).state == RUNS
 
 
 async def test_every_server_takes_what_is_asked_of_a_machine_that_is_there(
@@ -182,17 +182,17 @@ async def test_every_server_takes_what_is_asked_of_a_machine_that_is_there(
 ) -> None:
     there = other.workspaces.machine
     intern = await placed(machine, STOPPED, where=there)
-    await machine.ask(Operation.PROVISION, intern)
+    await machine.request(Operation.PROVISION, intern)
     assert (await other.until_state(intern, RUNS)).machine == there
     assert len(other.runtime.running) == 1
-    await machine.ask(Operation.SUSPEND, intern)
+    await machine.request(Operation.SUSPEND, intern)
 
 
 async def test_a_machine_that_has_left_is_asked_nothing(machine: Machine, other: Machine) -> None:
     intern = await placed(machine, STOPPED, where=other.workspaces.machine)
     await other.stop()
     with pytest.raises(ServiceUnreachable):
-        await machine.ask(Operation.PROVISION, intern)
+        await machine.request(Operation.PROVISION, intern)
 
 
 async def test_a_machine_that_comes_back_has_its_interns_provisioned_again(
@@ -203,7 +203,7 @@ async def test_a_machine_that_comes_back_has_its_interns_provisioned_again(
     await passes(machine, AWAY + 30)
     await machine.until_state(intern, FAILED)
     await other.kill()
-    await other.ask(Operation.PROVISION, intern)
+    await other.request(Operation.PROVISION, intern)
     await other.until_state(intern, RUNS)
     assert len(other.runtime.running) == 1
 
@@ -212,7 +212,7 @@ async def test_a_machine_that_comes_back_takes_down_what_has_failed_meanwhile(
     machine: Machine, other: Machine
 ) -> None:
     intern = await placed(machine, STOPPED, where=other.workspaces.machine)
-    await machine.ask(Operation.PROVISION, intern)
+    await machine.request(Operation.PROVISION, intern)
     await machine.until_state(intern, RUNS)
     await passes(machine, AWAY + 40)
     await machine.until_state(intern, FAILED)
@@ -224,20 +224,20 @@ async def test_a_daemon_on_another_machine_is_told_by_that_one_alone(
     machine: Machine, other: Machine
 ) -> None:
     intern = await placed(machine, STOPPED, where=other.workspaces.machine)
-    await machine.ask(Operation.PROVISION, intern)
+    await machine.request(Operation.PROVISION, intern)
     await machine.until_state(intern, RUNS)
     with pytest.raises(Conflict) as caught:
-        await machine.service.daemon(machine.agency.caller, intern.id, "http://gateway")
+        await machine.service.daemon(machine.interns.caller, intern.id, "http://gateway")
     assert caught.value.metadata == {"reason": "intern_unreachable", "retryable": True}
-    assert await other.service.daemon(machine.agency.caller, intern.id, "http://gateway")
+    assert await other.service.daemon(machine.interns.caller, intern.id, "http://gateway")
 
 
 async def test_a_command_without_a_server_asks_servers_elsewhere(machine: Machine) -> None:
-    agency = machine.agency
-    service = InternService(agency.context, Nobody(agency.clock), machine.logs)
-    intern = await agency.make()
-    await service.provision(agency.caller, intern.id)
+    interns = machine.interns
+    service = InternService(interns.context, Nobody(interns.clock), machine.logs)
+    intern = await interns.create()
+    await service.provision(interns.caller, intern.id)
     await machine.until_state(intern, RUNS)
     await machine.stop()
     with pytest.raises(ServiceUnreachable, match="No server runs"):
-        await service.provision(agency.caller, (await agency.make("bob")).id)
+        await service.provision(interns.caller, (await interns.create("bob")).id)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.waiting import happened, until
+from tests.waiting import until, wait_for_event
 from tollhouse.interns import repository
 from tollhouse.interns.health import is_healthy
 from tollhouse.interns.lifecycle import BEGUN, FAILED, QUEUED, RUNS, STOPPED
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 async def test_a_sandbox_that_ends_by_itself_is_started_anew(machine: Machine) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     machine.runtime.running[0].end("a bug")
     await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNS)
     assert len(machine.runtime.running) == 1
-    assert len(await machine.keys()) == 1
+    assert len(await machine.active_key_hashes()) == 1
 
 
 async def test_one_that_ends_again_and_again_has_failed(machine: Machine) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     for restarts in range(MOST_RESTARTS + 1):
         await machine.until(
             intern, lambda found, at=restarts: found.restarts == at and found.state == RUNS
@@ -37,16 +37,16 @@ async def test_one_that_ends_again_and_again_has_failed(machine: Machine) -> Non
     failed = await machine.until_state(intern, FAILED)
     assert failed.last_failure_message == "its sandbox ended: a bug"
     assert machine.runtime.running == []
-    assert await machine.keys() == []
+    assert await machine.active_key_hashes() == []
 
 
 async def test_one_that_ran_well_in_between_is_started_anew_each_time(machine: Machine) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     ended = 0
     for _ in range(MOST_RESTARTS + 2):
         await until(lambda at=ended: len(machine.runtime.started) > at)
         await machine.until_state(intern, RUNS)
-        machine.agency.clock.advance(600)
+        machine.interns.clock.advance(600)
         ended = len(machine.runtime.started)
         machine.runtime.running[0].end("a bug")
     await until(lambda: len(machine.runtime.started) > ended)
@@ -54,21 +54,21 @@ async def test_one_that_ran_well_in_between_is_started_anew_each_time(machine: M
 
 
 async def test_whose_lease_is_lost_is_taken_down(machine: Machine) -> None:
-    intern = await machine.running()
-    agency = machine.agency
-    agency.clock.advance(31)
-    other = await agency.lease(await agency.get(intern.id), machine.workspaces.machine)
+    intern = await machine.running_intern()
+    interns = machine.interns
+    interns.clock.advance(31)
+    other = await interns.lease(await interns.get(intern.id), machine.workspaces.machine)
     assert other is not None
     await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
     await until(lambda: machine.sandboxes.get(intern.id) is None)
     assert machine.runtime.running == []
-    assert (await agency.get(intern.id)).state == RUNS
+    assert (await interns.get(intern.id)).state == RUNS
 
 
 async def test_what_is_taken_down_is_taken_down_though_its_caller_goes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     sandbox = machine.runtime.running[0]
     begun, may_end = asyncio.Event(), asyncio.Event()
 
@@ -80,7 +80,7 @@ async def test_what_is_taken_down_is_taken_down_though_its_caller_goes(
 
     monkeypatch.setattr(sandbox, "stop", slow)
     taking = asyncio.create_task(machine.sandboxes.take_down(intern.id, 5))
-    await happened(begun)
+    await wait_for_event(begun)
     taking.cancel()
     await asyncio.gather(taking, return_exceptions=True)
     assert machine.sandboxes.get(intern.id) is not None
@@ -90,17 +90,17 @@ async def test_what_is_taken_down_is_taken_down_though_its_caller_goes(
 
 
 async def test_what_others_have_given_up_is_taken_down(machine: Machine) -> None:
-    intern = await machine.running()
-    await machine.agency.put_into(intern, FAILED)
-    machine.agency.news.ring(intern.id)
+    intern = await machine.running_intern()
+    await machine.interns.set_state(intern, FAILED)
+    machine.interns.notifications.ring(intern.id)
     await until(lambda: not machine.runtime.running)
 
 
 async def test_nothing_is_said_to_run_that_a_killed_server_ran(machine: Machine) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     machine.runtime.held = asyncio.Event()
     await machine.kill()
-    booting = await machine.agency.get(intern.id)
+    booting = await machine.interns.get(intern.id)
     assert booting.state in {QUEUED, BEGUN}
     machine.runtime.held.set()
     await machine.until_state(intern, RUNS)
@@ -109,15 +109,15 @@ async def test_nothing_is_said_to_run_that_a_killed_server_ran(machine: Machine)
 async def test_a_server_that_stops_takes_them_down_and_the_next_has_them_run(
     machine: Machine,
 ) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     await machine.stop()
     assert machine.runtime.running == []
-    assert (await machine.agency.get(intern.id)).state == QUEUED
+    assert (await machine.interns.get(intern.id)).state == QUEUED
     await machine.kill()
     again = await machine.until_state(intern, RUNS)
     assert again.restarts == 0
     assert len(machine.runtime.running) == 1
-    assert len(await machine.keys()) == 1
+    assert len(await machine.active_key_hashes()) == 1
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4])
@@ -135,24 +135,24 @@ async def test_a_boot_goes_on_after_a_kill_at_any_step(
             1: (machine.workspaces, "prepare"),
             2: (machine.egress, "open"),
             3: (machine.runtime, "start"),
-            4: (machine.doors, "open"),
+            4: (machine.port_forwarder, "open"),
         }
         patch.setattr(*hold[step], never)
-        intern = await machine.agency.make(provision=True)
-        await happened(at_step)
-        assert (await machine.agency.get(intern.id)).step == step
+        intern = await machine.interns.create(provision=True)
+        await wait_for_event(at_step)
+        assert (await machine.interns.get(intern.id)).step == step
         patch.undo()
         await machine.kill()
     await machine.until_state(intern, RUNS)
     assert len(machine.runtime.running) == 1
-    assert len(await machine.keys()) == 1
+    assert len(await machine.active_key_hashes()) == 1
     assert list(machine.egress.open_for) == [intern.id]
 
 
 async def test_a_suspension_goes_on_after_a_kill(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     begun = asyncio.Event()
 
     async def never(*_: object, **__: object) -> str:
@@ -161,19 +161,19 @@ async def test_a_suspension_goes_on_after_a_kill(
         return ""
 
     monkeypatch.setattr(machine.workspaces, "digest", never)
-    asking = asyncio.create_task(machine.ask(Operation.SUSPEND, intern))
-    await happened(begun)
+    asking = asyncio.create_task(machine.request(Operation.SUSPEND, intern))
+    await wait_for_event(begun)
     asking.cancel()
     await machine.kill()
     await machine.until_state(intern, STOPPED)
     assert machine.runtime.running == []
-    assert await machine.keys() == []
+    assert await machine.active_key_hashes() == []
 
 
 async def test_a_removal_goes_on_after_a_kill(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     begun = asyncio.Event()
 
     async def never(*_: object) -> None:
@@ -181,29 +181,29 @@ async def test_a_removal_goes_on_after_a_kill(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(machine.workspaces, "archive", never)
-    await machine.ask(Operation.DELETE, intern)
-    await happened(begun)
+    await machine.request(Operation.DELETE, intern)
+    await wait_for_event(begun)
     await machine.kill()
     await machine.until_gone(intern)
-    assert await machine.keys() == []
+    assert await machine.active_key_hashes() == []
 
 
 async def test_files_of_what_is_gone_are_removed_at_the_next_start(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
 
     async def never(*_: object) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(machine.workspaces, "remove", never)
-    await machine.ask(Operation.DELETE, intern)
+    await machine.request(Operation.DELETE, intern)
     await machine.until_gone(intern)
-    assert machine.files()
+    assert machine.workspace_names()
     assert machine.logs.tail(intern.id, 1)
     await machine.kill()
     assert not machine.logs.tail(intern.id, 1)
-    await until(lambda: not machine.files())
+    await until(lambda: not machine.workspace_names())
 
 
 async def test_sockets_of_a_killed_server_are_removed(machine: Machine) -> None:
@@ -216,7 +216,7 @@ async def test_sockets_of_a_killed_server_are_removed(machine: Machine) -> None:
 async def test_a_server_that_stops_says_of_nobody_that_it_runs_while_it_takes_them_down(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     sandbox = machine.runtime.running[0]
     stopping, may_end = asyncio.Event(), asyncio.Event()
 
@@ -228,14 +228,14 @@ async def test_a_server_that_stops_says_of_nobody_that_it_runs_while_it_takes_th
 
     monkeypatch.setattr(sandbox, "stop", slow)
     ending = asyncio.create_task(machine.reconciler.stop(0.1))
-    await happened(stopping)
-    assert (await machine.agency.get(intern.id)).state == QUEUED
+    await wait_for_event(stopping)
+    assert (await machine.interns.get(intern.id)).state == QUEUED
     may_end.set()
     await ending
 
 
 async def test_logs_of_what_is_gone_are_removed_at_the_next_start(machine: Machine) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     for name in (f"{intern.id}.log.1", "gone.log", "gone.log.1"):
         (machine.folder / "logs" / name).touch()
     await machine.kill()
@@ -244,25 +244,25 @@ async def test_logs_of_what_is_gone_are_removed_at_the_next_start(machine: Machi
 
 
 async def test_a_stopping_server_accepts_nothing(machine: Machine) -> None:
-    intern = await machine.agency.make()
+    intern = await machine.interns.create()
     await machine.stop()
     with pytest.raises(Exception, match="Nobody runs interns at the moment"):
-        await machine.ask(Operation.PROVISION, intern)
+        await machine.request(Operation.PROVISION, intern)
 
 
 async def test_daemons_are_asked_over_their_own_socket(machine: Machine) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     running = machine.sandboxes.get(intern.id)
     assert running is not None
     assert running.listener is not None
     assert await is_healthy(running.listener, Secret("any"))
     assert not await is_healthy(machine.folder / "nowhere.sock", Secret("any"))
-    async with machine.agency.database.reading() as read:
+    async with machine.interns.database.reading() as read:
         assert await repository.ids(read) == {intern.id}
 
 
 async def test_what_became_of_an_intern_is_told(machine: Machine) -> None:
-    intern = await machine.running()
+    intern = await machine.running_intern()
     machine.runtime.running[0].end("a bug")
     await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNS)
     told = [line.text for line in machine.service.log(intern, 100)]

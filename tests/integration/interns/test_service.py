@@ -17,7 +17,7 @@ from tollhouse.kernel.errors import Bug, Conflict, NotFound, TollhouseError, Una
 from tollhouse.kernel.secret import Secret
 
 if TYPE_CHECKING:
-    from tests.integration.interns.agency import Agency
+    from tests.integration.interns.intern_fixture import InternFixture
     from tollhouse.vault.types import Vault
 
 STOPPING = State(Status.RUNNING, Desired.STOPPED)
@@ -27,75 +27,77 @@ def reason(error: pytest.ExceptionInfo[Conflict]) -> object:
     return error.value.metadata["reason"]
 
 
-async def test_a_new_intern_waits_to_be_provisioned(agency: Agency) -> None:
-    intern = await agency.make(description="counts", instructions="be kind")
+async def test_a_new_intern_waits_to_be_provisioned(interns: InternFixture) -> None:
+    intern = await interns.create(description="counts", instructions="be kind")
     assert intern.state == State(Status.QUEUED, Desired.IDLE)
     assert (intern.description, intern.instructions, intern.model) == ("counts", "be kind", None)
     assert intern.vault_id is not None
-    assert await agency.waiting() == []
+    assert await interns.claimable() == []
 
 
-async def test_one_that_is_to_run_at_once_waits_for_the_reconciler(agency: Agency) -> None:
-    intern = await agency.make(provision=True)
+async def test_one_that_is_to_run_at_once_waits_for_the_reconciler(interns: InternFixture) -> None:
+    intern = await interns.create(provision=True)
     assert intern.state == State(Status.QUEUED, Desired.RUNNING)
-    assert await agency.waiting() == [intern.id]
+    assert await interns.claimable() == [intern.id]
 
 
-async def test_a_boot_is_expected_of_what_is_to_run_and_of_nothing_else(agency: Agency) -> None:
-    await agency.make("bob")
-    assert agency.crew.boots_expected == 0
-    await agency.make("ada", provision=True)
-    assert agency.crew.boots_expected == 1
+async def test_a_boot_is_expected_of_what_is_to_run_and_of_nothing_else(
+    interns: InternFixture,
+) -> None:
+    await interns.create("bob")
+    assert interns.reconciler.boots_expected == 0
+    await interns.create("ada", provision=True)
+    assert interns.reconciler.boots_expected == 1
 
 
-async def test_the_same_request_makes_one_intern(agency: Agency) -> None:
-    wish = Wish(agency.caller, NewIntern("ada"), None)
-    first, second = await agency.service.create(wish), await agency.service.create(wish)
+async def test_the_same_request_makes_one_intern(interns: InternFixture) -> None:
+    wish = Wish(interns.caller, NewIntern("ada"), None)
+    first, second = await interns.service.create(wish), await interns.service.create(wish)
     assert (first.is_new, second.is_new) == (True, False)
     assert first.intern == second.intern
 
 
-async def test_the_same_request_at_once_makes_one_intern(agency: Agency) -> None:
-    wish = Wish(agency.caller, NewIntern("ada"), "key")
-    made = await asyncio.gather(*(agency.service.create(wish) for _ in range(8)))
+async def test_the_same_request_at_once_makes_one_intern(interns: InternFixture) -> None:
+    wish = Wish(interns.caller, NewIntern("ada"), "key")
+    made = await asyncio.gather(*(interns.service.create(wish) for _ in range(8)))
     assert len({each.intern.id for each in made}) == 1
     assert sorted(each.is_new for each in made) == [False] * 7 + [True]
 
 
-async def test_of_two_requests_for_one_name_at_once_one_wins(agency: Agency) -> None:
-    wishes = [Wish(agency.caller, NewIntern("ada", text), None) for text in ("one", "two")]
+async def test_of_two_requests_for_one_name_at_once_one_wins(interns: InternFixture) -> None:
+    wishes = [Wish(interns.caller, NewIntern("ada", text), None) for text in ("one", "two")]
     made = await asyncio.gather(
-        *(agency.service.create(each) for each in wishes), return_exceptions=True
+        *(interns.service.create(each) for each in wishes), return_exceptions=True
     )
     refused = [each for each in made if isinstance(each, Conflict)]
     assert len(refused) == 1
     assert refused[0].metadata == {"reason": "name_taken", "retryable": False}
 
 
-async def test_a_key_means_one_request(agency: Agency) -> None:
-    await agency.make("ada", key="key")
+async def test_a_key_means_one_request(interns: InternFixture) -> None:
+    await interns.create("ada", key="key")
     with pytest.raises(Conflict) as caught:
-        await agency.make("bob", key="key")
+        await interns.create("bob", key="key")
     assert reason(caught) == "idempotency_key_reused"
 
 
 async def test_a_creation_whose_vault_could_not_be_made_goes_on_with_the_next_try(
-    agency: Agency, monkeypatch: pytest.MonkeyPatch
+    interns: InternFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unavailable(*_: object) -> None:
         message = "not now"
         raise Unavailable(message)
 
     with monkeypatch.context() as patch:
-        patch.setattr(agency.office.service, "new_vault", unavailable)
+        patch.setattr(interns.vault.service, "new_vault", unavailable)
         with pytest.raises(ServiceUnreachable) as caught:
-            await agency.make(provision=True)
+            await interns.create(provision=True)
     assert (caught.value.kind, caught.value.message) == (
         "upstream",
         "The intern's vault cannot be made now; send the same request again.",
     )
-    created = await agency.service.create(
-        Wish(agency.caller, NewIntern("ada", provision=True), None)
+    created = await interns.service.create(
+        Wish(interns.caller, NewIntern("ada", provision=True), None)
     )
     assert created.is_new
     assert created.intern.vault_id is not None
@@ -107,152 +109,154 @@ def never_opens(*_: object) -> Unavailable:
 
 
 async def test_a_creation_that_only_an_operator_can_help_says_so(
-    agency: Agency, monkeypatch: pytest.MonkeyPatch
+    interns: InternFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unavailable(*args: object) -> None:
         raise never_opens(*args)
 
-    monkeypatch.setattr(agency.office.service, "new_vault", unavailable)
+    monkeypatch.setattr(interns.vault.service, "new_vault", unavailable)
     with pytest.raises(Misconfigured) as caught:
-        await agency.make()
+        await interns.create()
     assert caught.value.kind == "bug"
     assert caught.value.metadata == {"reason": "configuration_error", "retryable": False}
 
 
 async def test_a_lender_that_is_deleted_meanwhile_leaves_nothing_half_made(
-    agency: Agency, monkeypatch: pytest.MonkeyPatch
+    interns: InternFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lender = await agency.make("lender")
-    new_vault = agency.office.service.new_vault
+    lender = await interns.create("lender")
+    new_vault = interns.vault.service.new_vault
 
     async def slow(*args: Any) -> Vault:
-        async with agency.database.writing() as write:
-            await agency.office.service.forget_subject(write, lender.id, "operator")
+        async with interns.database.writing() as write:
+            await interns.vault.service.forget_subject(write, lender.id, "operator")
         return await new_vault(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(agency.office.service, "new_vault", slow)
+        patch.setattr(interns.vault.service, "new_vault", slow)
         with pytest.raises(Conflict) as caught:
-            await agency.make("borrower", vault_id=lender.vault_id)
+            await interns.create("borrower", vault_id=lender.vault_id)
     assert reason(caught) == "vault_not_attachable"
-    assert (await agency.make("borrower")).attached_vault_id is None
+    assert (await interns.create("borrower")).attached_vault_id is None
 
 
 async def test_an_intern_that_is_deleted_before_it_has_a_vault_is_not_said_to_be_made(
-    agency: Agency, monkeypatch: pytest.MonkeyPatch
+    interns: InternFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new_vault = agency.office.service.new_vault
+    new_vault = interns.vault.service.new_vault
 
     async def slow(*args: Any) -> Vault:
-        async with agency.database.writing() as write:
+        async with interns.database.writing() as write:
             for intern_id in await repository.ids(write):
                 await repository.drop_unfinished(write, intern_id)
         return await new_vault(*args)
 
-    monkeypatch.setattr(agency.office.service, "new_vault", slow)
+    monkeypatch.setattr(interns.vault.service, "new_vault", slow)
     with pytest.raises(InternBusy) as caught:
-        await agency.make()
+        await interns.create()
     assert caught.value.metadata == {"reason": "intern_busy", "retryable": True}
 
 
 async def test_the_same_request_is_the_same_intern_whatever_it_is_called_by_now(
-    agency: Agency,
+    interns: InternFixture,
 ) -> None:
-    wish = Wish(agency.caller, NewIntern("ada"), None)
-    first = (await agency.service.create(wish)).intern
-    async with agency.database.writing() as write:
-        await agency.service.change(write, agency.caller, first.id, {"name": "bob"})
-    again = await agency.service.create(wish)
+    wish = Wish(interns.caller, NewIntern("ada"), None)
+    first = (await interns.service.create(wish)).intern
+    async with interns.database.writing() as write:
+        await interns.service.change(write, interns.caller, first.id, {"name": "bob"})
+    again = await interns.service.create(wish)
     assert (again.intern.id, again.intern.name, again.is_new) == (first.id, "bob", False)
-    other = await agency.service.create(replace(wish, idempotency_key="another"))
+    other = await interns.service.create(replace(wish, idempotency_key="another"))
     assert (other.intern.name, other.is_new) == ("ada", True)
 
 
-async def test_a_name_is_free_in_another_workspace_and_for_somebody_else(agency: Agency) -> None:
-    await agency.make()
-    elsewhere = await agency.office.workspace("elsewhere")
-    await agency.make(caller=elsewhere)
-    await agency.make(caller=replace(agency.caller, creator_user_id="bob"))
+async def test_a_name_is_free_in_another_workspace_and_for_somebody_else(
+    interns: InternFixture,
+) -> None:
+    await interns.create()
+    elsewhere = await interns.vault.workspace("elsewhere")
+    await interns.create(caller=elsewhere)
+    await interns.create(caller=replace(interns.caller, creator_user_id="bob"))
 
 
-async def test_an_intern_too_many_is_refused(agency: Agency) -> None:
+async def test_an_intern_too_many_is_refused(interns: InternFixture) -> None:
     for name in ("aa", "bb", "cc", "dd", "ee"):
-        await agency.make(name)
+        await interns.create(name)
     with pytest.raises(Conflict) as caught:
-        await agency.make("ff")
+        await interns.create("ff")
     assert reason(caught) == "intern_limit_reached"
 
 
-async def test_numbers_are_given_again(agency: Agency) -> None:
-    made = [await agency.make(name) for name in ("aa", "bb", "cc")]
+async def test_numbers_are_given_again(interns: InternFixture) -> None:
+    made = [await interns.create(name) for name in ("aa", "bb", "cc")]
     assert [each.number for each in made] == [1, 2, 3]
     for gone in made[:2]:
-        await agency.put_into(gone, State(Status.DESTROYING, Desired.ABSENT))
-        held = await agency.lease(gone)
+        await interns.set_state(gone, State(Status.DESTROYING, Desired.ABSENT))
+        held = await interns.lease(gone)
         assert held is not None
-        async with agency.database.writing() as write:
+        async with interns.database.writing() as write:
             assert await repository.remove(write, held)
-    assert [(await agency.make(name)).number for name in ("dd", "ee", "ff")] == [1, 2, 4]
+    assert [(await interns.create(name)).number for name in ("dd", "ee", "ff")] == [1, 2, 4]
 
 
-async def test_another_interns_vault_is_borrowed(agency: Agency) -> None:
-    lender = await agency.make("lender")
-    borrower = await agency.make("borrower", vault_id=lender.vault_id)
+async def test_another_interns_vault_is_borrowed(interns: InternFixture) -> None:
+    lender = await interns.create("lender")
+    borrower = await interns.create("borrower", vault_id=lender.vault_id)
     assert borrower.attached_vault_id == lender.vault_id
 
 
-async def test_no_other_vault_is_borrowed(agency: Agency) -> None:
-    elsewhere = await agency.office.workspace("elsewhere")
-    other = await agency.make(caller=elsewhere)
-    shared = (await agency.office.put("token")).vault_id
+async def test_no_other_vault_is_borrowed(interns: InternFixture) -> None:
+    elsewhere = await interns.vault.workspace("elsewhere")
+    other = await interns.create(caller=elsewhere)
+    shared = (await interns.vault.put("token")).vault_id
     for vault_id in (other.vault_id, shared, "99999999-0000-4000-8000-000000000009"):
         with pytest.raises(Conflict) as caught:
-            await agency.make("borrower", vault_id=vault_id)
+            await interns.create("borrower", vault_id=vault_id)
         assert reason(caught) == "vault_not_attachable"
 
 
-async def test_interns_are_listed_newest_first_in_pages(agency: Agency) -> None:
+async def test_interns_are_listed_newest_first_in_pages(interns: InternFixture) -> None:
     made = []
     for name in ("aa", "bb", "cc", "dd"):
-        made.append(await agency.make(name))
-        agency.clock.advance(1)
-    wanted = InternFilter(agency.caller.workspace_id)
-    async with agency.database.reading() as read:
-        first = await agency.service.interns(read, wanted, None, 3)
+        made.append(await interns.create(name))
+        interns.clock.advance(1)
+    wanted = InternFilter(interns.caller.workspace_id)
+    async with interns.database.reading() as read:
+        first = await interns.service.interns(read, wanted, None, 3)
         last = first.interns[-1]
         cursor = Cursor(last.created_at, last.id)
-        second = await agency.service.interns(read, wanted, cursor, 3)
+        second = await interns.service.interns(read, wanted, cursor, 3)
     assert [each.name for each in first.interns] == ["dd", "cc", "bb"]
     assert first.has_more
     assert [each.name for each in second.interns] == ["aa"]
     assert not second.has_more
 
 
-async def test_a_list_holds_what_has_a_status(agency: Agency) -> None:
-    await agency.make("aa")
-    running = await agency.put_into(await agency.make("bb"), RUNS)
-    wanted = InternFilter(agency.caller.workspace_id, frozenset({Status.RUNNING}))
-    async with agency.database.reading() as read:
-        found = await agency.service.interns(read, wanted, None, 10)
+async def test_a_list_holds_what_has_a_status(interns: InternFixture) -> None:
+    await interns.create("aa")
+    running = await interns.set_state(await interns.create("bb"), RUNS)
+    wanted = InternFilter(interns.caller.workspace_id, frozenset({Status.RUNNING}))
+    async with interns.database.reading() as read:
+        found = await interns.service.interns(read, wanted, None, 10)
     assert [each.id for each in found.interns] == [running.id]
 
 
-async def test_another_workspace_has_no_such_intern(agency: Agency) -> None:
-    intern = await agency.make()
-    elsewhere = await agency.office.workspace("elsewhere")
-    async with agency.database.reading() as read:
+async def test_another_workspace_has_no_such_intern(interns: InternFixture) -> None:
+    intern = await interns.create()
+    elsewhere = await interns.vault.workspace("elsewhere")
+    async with interns.database.reading() as read:
         with pytest.raises(NotFound):
-            await agency.service.intern(read, elsewhere, intern.id)
+            await interns.service.intern(read, elsewhere, intern.id)
     with pytest.raises(NotFound):
-        await agency.service.provision(elsewhere, intern.id)
+        await interns.service.provision(elsewhere, intern.id)
 
 
-async def test_what_is_named_changes_and_the_rest_stays(agency: Agency) -> None:
-    intern = await agency.make(description="counts", instructions="be kind")
-    agency.clock.advance(5)
-    async with agency.database.writing() as write:
-        changed = await agency.service.change(
-            write, agency.caller, intern.id, {"description": None, "model": "a/b"}
+async def test_what_is_named_changes_and_the_rest_stays(interns: InternFixture) -> None:
+    intern = await interns.create(description="counts", instructions="be kind")
+    interns.clock.advance(5)
+    async with interns.database.writing() as write:
+        changed = await interns.service.change(
+            write, interns.caller, intern.id, {"description": None, "model": "a/b"}
         )
     assert (changed.name, changed.description, changed.instructions, changed.model) == (
         "ada",
@@ -263,78 +267,78 @@ async def test_what_is_named_changes_and_the_rest_stays(agency: Agency) -> None:
     assert changed.updated_at > intern.updated_at
 
 
-async def test_a_name_that_another_one_has_is_not_taken(agency: Agency) -> None:
-    await agency.make("ada")
-    bob = await agency.make("bob")
-    async with agency.database.writing() as write:
+async def test_a_name_that_another_one_has_is_not_taken(interns: InternFixture) -> None:
+    await interns.create("ada")
+    bob = await interns.create("bob")
+    async with interns.database.writing() as write:
         with pytest.raises(Conflict) as caught:
-            await agency.service.change(write, agency.caller, bob.id, {"name": "ada"})
+            await interns.service.change(write, interns.caller, bob.id, {"name": "ada"})
     assert reason(caught) == "name_taken"
 
 
-async def test_ones_own_name_may_be_sent_again(agency: Agency) -> None:
-    intern = await agency.make()
-    async with agency.database.writing() as write:
-        assert await agency.service.change(write, agency.caller, intern.id, {"name": "ada"})
+async def test_ones_own_name_may_be_sent_again(interns: InternFixture) -> None:
+    intern = await interns.create()
+    async with interns.database.writing() as write:
+        assert await interns.service.change(write, interns.caller, intern.id, {"name": "ada"})
 
 
-async def test_nothing_is_begun_where_nobody_would_do_it(agency: Agency) -> None:
-    intern = await agency.make()
-    agency.crew.reachable = False
+async def test_nothing_is_begun_where_nobody_would_do_it(interns: InternFixture) -> None:
+    intern = await interns.create()
+    interns.reconciler.reachable = False
     with pytest.raises(ServiceUnreachable):
-        await agency.service.provision(agency.caller, intern.id)
-    assert (await agency.get(intern.id)).state == intern.state
+        await interns.service.provision(interns.caller, intern.id)
+    assert (await interns.get(intern.id)).state == intern.state
 
 
-async def test_provisioning_again_forgets_why_it_failed(agency: Agency) -> None:
-    intern = await agency.put_into(await agency.make(), State(Status.FAILED, Desired.IDLE))
-    async with agency.database.writing() as write:
+async def test_provisioning_again_forgets_why_it_failed(interns: InternFixture) -> None:
+    intern = await interns.set_state(await interns.create(), State(Status.FAILED, Desired.IDLE))
+    async with interns.database.writing() as write:
         await repository.change(write, intern.id, last_failure_message="no luck", restarts=3)
-    await agency.service.provision(agency.caller, intern.id)
-    again = await agency.get(intern.id)
+    await interns.service.provision(interns.caller, intern.id)
+    again = await interns.get(intern.id)
     assert (again.last_failure_message, again.restarts) == (None, 0)
 
 
-async def test_suspending_waits_until_it_is_stopped(agency: Agency) -> None:
-    intern = await agency.put_into(await agency.make(), RUNS)
-    suspending = asyncio.create_task(agency.service.suspend(agency.caller, intern.id))
-    await agency.until(intern, lambda found: found.state == STOPPING)
+async def test_suspending_waits_until_it_is_stopped(interns: InternFixture) -> None:
+    intern = await interns.set_state(await interns.create(), RUNS)
+    suspending = asyncio.create_task(interns.service.suspend(interns.caller, intern.id))
+    await interns.until(intern, lambda found: found.state == STOPPING)
     assert not suspending.done()
-    await agency.put_into(intern, STOPPED)
-    agency.news.ring(intern.id)
+    await interns.set_state(intern, STOPPED)
+    interns.notifications.ring(intern.id)
     await suspending
 
 
-async def test_suspending_what_is_stopped_is_done(agency: Agency) -> None:
-    intern = await agency.put_into(await agency.make(), STOPPED)
-    await agency.service.suspend(agency.caller, intern.id)
+async def test_suspending_what_is_stopped_is_done(interns: InternFixture) -> None:
+    intern = await interns.set_state(await interns.create(), STOPPED)
+    await interns.service.suspend(interns.caller, intern.id)
 
 
-async def test_a_suspension_that_fails_says_why(agency: Agency) -> None:
-    intern = await agency.put_into(await agency.make(), STOPPING)
-    suspending = asyncio.create_task(agency.service.suspend(agency.caller, intern.id))
+async def test_a_suspension_that_fails_says_why(interns: InternFixture) -> None:
+    intern = await interns.set_state(await interns.create(), STOPPING)
+    suspending = asyncio.create_task(interns.service.suspend(interns.caller, intern.id))
     await asyncio.sleep(0)
-    async with agency.database.writing() as write:
+    async with interns.database.writing() as write:
         await repository.change(write, intern.id, last_failure_message="the disk is full")
-    await agency.put_into(intern, State(Status.FAILED, Desired.IDLE))
-    agency.news.ring(intern.id)
+    await interns.set_state(intern, State(Status.FAILED, Desired.IDLE))
+    interns.notifications.ring(intern.id)
     with pytest.raises(ServiceUnreachable, match="the disk is full"):
         await suspending
 
 
-async def test_what_goes_on_when_a_suspension_is_not_waited_for(agency: Agency) -> None:
-    intern = await agency.put_into(await agency.make(), RUNS)
-    suspending = asyncio.create_task(agency.service.suspend(agency.caller, intern.id))
-    await agency.until(intern, lambda found: found.state == STOPPING)
+async def test_what_goes_on_when_a_suspension_is_not_waited_for(interns: InternFixture) -> None:
+    intern = await interns.set_state(await interns.create(), RUNS)
+    suspending = asyncio.create_task(interns.service.suspend(interns.caller, intern.id))
+    await interns.until(intern, lambda found: found.state == STOPPING)
     suspending.cancel()
     await asyncio.gather(suspending, return_exceptions=True)
-    assert (await agency.get(intern.id)).state == STOPPING
+    assert (await interns.get(intern.id)).state == STOPPING
 
 
-async def test_what_does_not_run_has_no_daemon(agency: Agency) -> None:
-    intern = await agency.make()
+async def test_what_does_not_run_has_no_daemon(interns: InternFixture) -> None:
+    intern = await interns.create()
     with pytest.raises(InternBusy) as caught:
-        await agency.service.daemon(agency.caller, intern.id, "http://gateway")
+        await interns.service.daemon(interns.caller, intern.id, "http://gateway")
     assert caught.value.metadata == {"reason": "intern_not_running", "retryable": False}
 
 
@@ -351,7 +355,7 @@ async def test_what_does_not_run_has_no_daemon(agency: Agency) -> None:
     ids=["later", "never"],
 )
 async def test_a_token_that_does_not_open_is_a_fault_of_the_server(
-    agency: Agency,
+    interns: InternFixture,
     monkeypatch: pytest.MonkeyPatch,
     metadata: dict[str, object],
     kind: type[TollhouseError],
@@ -360,23 +364,23 @@ async def test_a_token_that_does_not_open_is_a_fault_of_the_server(
     async def unavailable(*_: object) -> None:
         raise Unavailable("its key is gone", metadata=metadata)
 
-    intern = await agency.put_into(await agency.make(), RUNS)
-    async with agency.database.writing() as write:
+    intern = await interns.set_state(await interns.create(), RUNS)
+    async with interns.database.writing() as write:
         facts = Run("a/b", "hash", "x", b"sealed")
         await repository.change(write, intern.id, **repository.run_facts(facts))
-    monkeypatch.setattr(agency.office.service, "open_beside", unavailable)
+    monkeypatch.setattr(interns.vault.service, "open_beside", unavailable)
     with pytest.raises(kind) as caught:
-        await agency.service.daemon(agency.caller, intern.id, "http://gateway")
+        await interns.service.daemon(interns.caller, intern.id, "http://gateway")
     assert (caught.value.kind, caught.value.metadata) == ("bug", told)
 
 
-async def test_a_token_is_shown_to_nobody_who_is_not_on_the_record(agency: Agency) -> None:
-    intern = await agency.put_into(await agency.make(), RUNS)
+async def test_a_token_is_shown_to_nobody_who_is_not_on_the_record(interns: InternFixture) -> None:
+    intern = await interns.set_state(await interns.create(), RUNS)
     assert intern.vault_id is not None
-    sealed = await agency.office.service.seal_beside(
+    sealed = await interns.vault.service.seal_beside(
         intern.vault_id, "daemon-token", Secret("token-of-daemon")
     )
-    async with agency.database.writing() as write:
+    async with interns.database.writing() as write:
         await repository.change(
             write,
             intern.id,
@@ -386,11 +390,11 @@ async def test_a_token_is_shown_to_nobody_who_is_not_on_the_record(agency: Agenc
             run_token_hash="x",
             run_sealed_token=sealed,
         )
-    found = await agency.service.daemon(agency.caller, intern.id, "http://gateway:8080")
+    found = await interns.service.daemon(interns.caller, intern.id, "http://gateway:8080")
     assert (found.origin, found.token.reveal()) == ("http://gateway:8080", "token-of-daemon")
-    entry = (await agency.office.record())[-1].entry
+    entry = (await interns.vault.audit_rows())[-1].entry
     assert (entry.action, entry.actor, entry.intern_id) == (
         Action.DAEMON_REVEALED,
-        agency.caller.key_hash,
+        interns.caller.key_hash,
         intern.id,
     )

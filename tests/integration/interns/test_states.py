@@ -11,7 +11,7 @@ from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import JOURNEYS, MOVES, NEXT, RUNS, STATES, movable
 
 if TYPE_CHECKING:
-    from tests.integration.interns.agency import Agency
+    from tests.integration.interns.intern_fixture import InternFixture
     from tollhouse.interns.types import Operation, State
 
 ORDERED = sorted(STATES, key=str)
@@ -20,16 +20,16 @@ TARGETS = sorted(set().union(*NEXT.values()), key=str)
 
 @pytest.mark.parametrize("operation", list(MOVES))
 async def test_an_operation_moves_what_the_table_lets_it(
-    agency: Agency, operation: Operation
+    interns: InternFixture, operation: Operation
 ) -> None:
-    intern = await agency.make()
+    intern = await interns.create()
     moved: set[State] = set()
     for state in ORDERED:
-        await agency.put_into(intern, state)
-        async with agency.database.writing() as write:
+        await interns.set_state(intern, state)
+        async with interns.database.writing() as write:
             found = await repository.move(write, intern.id, operation, MOVES[operation])
         if found is None:
-            assert (await agency.get(intern.id)).state == state
+            assert (await interns.get(intern.id)).state == state
         else:
             assert found.state == MOVES[operation]
             moved.add(state)
@@ -37,72 +37,76 @@ async def test_an_operation_moves_what_the_table_lets_it(
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda state: f"{state.status}-{state.desired}")
-async def test_an_arrival_follows_what_the_table_says(agency: Agency, target: State) -> None:
-    intern = await agency.make()
-    held = await agency.lease(intern)
+async def test_an_arrival_follows_what_the_table_says(
+    interns: InternFixture, target: State
+) -> None:
+    intern = await interns.create()
+    held = await interns.lease(intern)
     assert held is not None
     arrived: set[State] = set()
     for state in ORDERED:
-        await agency.put_into(intern, state)
-        async with agency.database.writing() as write:
-            if await repository.arrive(write, held, target, agency.clock.now()) is not None:
+        await interns.set_state(intern, state)
+        async with interns.database.writing() as write:
+            if await repository.arrive(write, held, target, interns.clock.now()) is not None:
                 arrived.add(state)
     assert arrived == {state for state, following in NEXT.items() if target in following}
 
 
-async def test_all_that_is_under_way_or_runs_waits_for_somebody(agency: Agency) -> None:
-    intern = await agency.make()
+async def test_all_that_is_under_way_or_runs_waits_for_somebody(interns: InternFixture) -> None:
+    intern = await interns.create()
     waiting: set[State] = set()
     for state in ORDERED:
-        await agency.put_into(intern, state)
-        if await agency.waiting() == [intern.id]:
+        await interns.set_state(intern, state)
+        if await interns.claimable() == [intern.id]:
             waiting.add(state)
     assert waiting == {*JOURNEYS, RUNS}
 
 
-async def test_what_somebody_holds_nobody_else_gets(agency: Agency) -> None:
-    intern = await agency.make(provision=True)
-    first = await agency.lease(intern)
+async def test_what_somebody_holds_nobody_else_gets(interns: InternFixture) -> None:
+    intern = await interns.create(provision=True)
+    first = await interns.lease(intern)
     assert first is not None
-    assert await agency.lease(intern) is None
-    assert await agency.waiting() == []
+    assert await interns.lease(intern) is None
+    assert await interns.claimable() == []
 
 
-async def test_a_lease_that_ran_out_goes_to_the_next_and_is_worth_nothing(agency: Agency) -> None:
-    intern = await agency.make(provision=True)
-    first = await agency.lease(intern)
+async def test_a_lease_that_ran_out_goes_to_the_next_and_is_worth_nothing(
+    interns: InternFixture,
+) -> None:
+    intern = await interns.create(provision=True)
+    first = await interns.lease(intern)
     assert first is not None
-    agency.clock.advance(31)
-    assert await agency.waiting() == [intern.id]
-    second = await agency.lease(intern)
+    interns.clock.advance(31)
+    assert await interns.claimable() == [intern.id]
+    second = await interns.lease(intern)
     assert second is not None
     assert second.token > first.token
-    async with agency.database.writing() as write:
+    async with interns.database.writing() as write:
         assert await repository.note(write, first, step=None) is None
-        assert await repository.extend(write, [first, second], agency.clock.now()) == {intern.id}
+        assert await repository.extend(write, [first, second], interns.clock.now()) == {intern.id}
         assert not await repository.remove(write, first)
 
 
 async def test_all_leases_are_kept_however_many_there_are(
-    agency: Agency, monkeypatch: pytest.MonkeyPatch
+    interns: InternFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repository, "_AT_ONCE", 2)
-    interns = [await agency.make(name=f"intern-{number}", provision=True) for number in range(5)]
-    held = [lease for each in interns if (lease := await agency.lease(each))]
-    until = agency.clock.now() + timedelta(hours=1)
-    async with agency.database.writing() as write:
-        assert await repository.extend(write, held, until) == {each.id for each in interns}
-    agency.clock.advance(31)
-    assert await agency.waiting() == []
+    created = [await interns.create(name=f"intern-{number}", provision=True) for number in range(5)]
+    held = [lease for each in created if (lease := await interns.lease(each))]
+    until = interns.clock.now() + timedelta(hours=1)
+    async with interns.database.writing() as write:
+        assert await repository.extend(write, held, until) == {each.id for each in created}
+    interns.clock.advance(31)
+    assert await interns.claimable() == []
 
 
-async def test_an_intern_stays_on_the_machine_that_has_its_files(agency: Agency) -> None:
-    intern = await agency.make(provision=True)
-    held = await agency.lease(intern, "here")
+async def test_an_intern_stays_on_the_machine_that_has_its_files(interns: InternFixture) -> None:
+    intern = await interns.create(provision=True)
+    held = await interns.lease(intern, "here")
     assert held is not None
     assert held.intern.machine == "here"
-    async with agency.database.writing() as write:
+    async with interns.database.writing() as write:
         await repository.let_go(write, held)
-    assert await agency.waiting("there") == []
-    assert await agency.lease(intern, "there") is None
-    assert await agency.waiting("here") == [intern.id]
+    assert await interns.claimable("there") == []
+    assert await interns.lease(intern, "there") is None
+    assert await interns.claimable("here") == [intern.id]

@@ -43,10 +43,10 @@ async def test_a_database_that_does_not_know_the_machine_has_nothing_removed(
     machine: Machine, strange: Path
 ) -> None:
     await machine.blobs.put("interns/strange/attempt/00000", b"under way")
-    async with machine.agency.database.writing() as write:
+    async with machine.interns.database.writing() as write:
         await write.execute(sa.delete(intern_machines))
     await machine.kill()
-    await machine.running()
+    await machine.running_intern()
     assert (strange / "note").read_text() == "kept"
     assert machine.logs.tail("strange", 1)
     assert list(machine.blobs.blobs) == ["interns/strange/attempt/00000"]
@@ -57,21 +57,21 @@ async def test_what_nobody_has_is_kept_aside_for_a_week(machine: Machine, strang
     await machine.kill()
     assert notes_of(machine, strange.name) == []
     assert aside(machine) == ["kept"]
-    machine.agency.clock.advance(6 * DAY)
+    machine.interns.clock.advance(6 * DAY)
     await machine.kill()
-    await machine.running()
+    await machine.running_intern()
     assert aside(machine) == ["kept"]
-    machine.agency.clock.advance(DAY)
+    machine.interns.clock.advance(DAY)
     await machine.kill()
     await until(lambda: not aside(machine))
 
 
 async def test_a_workspace_comes_back_with_its_intern(machine: Machine) -> None:
-    intern = await machine.agency.make()
+    intern = await machine.interns.create()
     path = machine.workspaces.path(intern.id)
     path.mkdir(parents=True)
     (path / "note").write_text("kept")
-    machine.workspaces.put_aside([], machine.agency.clock.now())
+    machine.workspaces.put_aside([], machine.interns.clock.now())
     assert not path.exists()
     await machine.kill()
     assert (path / "note").read_text() == "kept"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.interns.walking import until_walking, walks
-from tests.starting import SlowStart, is_gone
-from tests.waiting import happened
+from tests.integration.interns.job_processes import running_jobs, wait_for_jobs
+from tests.slow_start import SlowStart, is_gone
+from tests.waiting import wait_for_event
 from tollhouse.interns.archive import pack
 from tollhouse.interns.size import measure
 from tollhouse.interns.walks import walker as walker_module
@@ -76,7 +76,7 @@ async def test_a_walk_finds_what_this_process_would(workspace: Path, walker: Wal
 
 async def test_a_walk_that_is_over_has_no_process(workspace: Path, walker: Walker) -> None:
     await walker.digest(workspace, nobody)
-    assert walks() == []
+    assert running_jobs() == []
 
 
 async def test_a_walk_that_nobody_waits_for_is_killed(
@@ -84,11 +84,11 @@ async def test_a_walk_that_nobody_waits_for_is_killed(
 ) -> None:
     digests_by("import time; time.sleep(600)")
     walking = asyncio.create_task(walker.digest(workspace, nobody))
-    await until_walking()
+    await wait_for_jobs()
     walking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await walking
-    assert walks() == []
+    assert running_jobs() == []
 
 
 async def test_a_walk_that_is_cancelled_while_it_starts_has_no_process(
@@ -96,7 +96,7 @@ async def test_a_walk_that_is_cancelled_while_it_starts_has_no_process(
 ) -> None:
     slow = SlowStart(monkeypatch)
     walking = asyncio.create_task(walker.digest(large, nobody))
-    await happened(slow.begun)
+    await wait_for_event(slow.begun)
     walking.cancel()
     slow.may_go_on.set()
     with pytest.raises(asyncio.CancelledError):
@@ -107,11 +107,11 @@ async def test_a_walk_that_is_cancelled_while_it_starts_has_no_process(
 async def test_a_walk_past_its_deadline_is_killed(large: Path, walker: Walker) -> None:
     packing = walker.pack(large, nobody)
     await anext(packing)
-    (process,) = walks()
+    (process,) = running_jobs()
     os.kill(process, signal.SIGSTOP)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(all_of(packing), 0.05)
-    assert walks() == []
+    assert running_jobs() == []
 
 
 async def test_an_archive_that_nobody_draws_any_more_ends_its_walk(
@@ -119,15 +119,15 @@ async def test_an_archive_that_nobody_draws_any_more_ends_its_walk(
 ) -> None:
     packing = walker.pack(large, nobody)
     await anext(packing)
-    assert len(walks()) == 1
+    assert len(running_jobs()) == 1
     await packing.aclose()
-    assert walks() == []
+    assert running_jobs() == []
 
 
 async def test_a_walk_that_was_killed_has_no_end(large: Path, walker: Walker) -> None:
     packing = walker.pack(large, nobody)
     await anext(packing)
-    os.kill(walks()[0], signal.SIGKILL)
+    os.kill(running_jobs()[0], signal.SIGKILL)
     with pytest.raises(WalkBroken):
         await all_of(packing)
 
@@ -137,15 +137,15 @@ async def test_only_so_many_walk_at_a_time(large: Path) -> None:
     packing = [walker.pack(large, nobody) for _ in range(4)]
     drawing = [asyncio.create_task(anext(each)) for each in packing]
     done, waiting = await asyncio.wait(drawing[:2])
-    assert (len(done), waiting, len(walks())) == (2, set(), 2)
+    assert (len(done), waiting, len(running_jobs())) == (2, set(), 2)
     await packing[0].aclose()
     await drawing[2]
-    assert len(walks()) == 2
+    assert len(running_jobs()) == 2
     drawing[3].cancel()
     await asyncio.gather(drawing[3], return_exceptions=True)
     for each in packing[1:]:
         await each.aclose()
-    assert walks() == []
+    assert running_jobs() == []
 
 
 async def test_who_waits_for_a_turn_goes_on(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ async def test_who_waits_for_a_turn_goes_on(large: Path, monkeypatch: pytest.Mon
     alive = asyncio.Event()
     second = walker.pack(large, alive.set)
     waiting = asyncio.create_task(anext(second))
-    await happened(alive)
+    await wait_for_event(alive)
     assert not waiting.done()
     await first.aclose()
     await waiting
@@ -237,7 +237,7 @@ async def test_one_that_changes_all_the_time_has_a_digest_or_an_error(
             continue
     going_on.set()
     await changing
-    assert walks() == []
+    assert running_jobs() == []
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ async def test_a_walk_knows_nothing_of_the_server(
     monkeypatch.setenv("TOLLHOUSE_SECRET", "do not pass on")
     packing = walker.pack(large, nobody)
     await anext(packing)
-    (process,) = walks()
+    (process,) = running_jobs()
     assert b"do not pass on" not in environment_of(process)
     assert os.getsid(process) == process
     assert opened_by(process) <= 6  # the standard ones, two folders and the file that it reads

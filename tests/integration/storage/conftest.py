@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.integration.storage.s3_stand_in import ACCESS_KEY_ID, BUCKET, S3StandIn, start_s3
+from tests.integration.storage.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
 from tollhouse.kernel.ids import RandomIds
 from tollhouse.kernel.secret import Secret
 from tollhouse.storage.blobs.local import LocalBlobs
@@ -33,14 +33,14 @@ def real_place(url: str) -> S3Place:
 
 
 @pytest.fixture
-async def s3() -> AsyncIterator[S3StandIn]:
+async def s3() -> AsyncIterator[FakeS3]:
     """A stand-in of the store."""
-    async with start_s3() as store:
+    async with run_fake_s3() as store:
         yield store
 
 
 @pytest.fixture
-def s3_blobs(s3: S3StandIn) -> S3Blobs:
+def s3_blobs(s3: FakeS3) -> S3Blobs:
     """Blobs in the stand-in."""
     return S3Blobs(place_at(s3.endpoint), RandomIds())
 
@@ -62,5 +62,5 @@ async def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield store
         await store.delete(await store.list(""))
     else:
-        async with start_s3() as stand_in:
+        async with run_fake_s3() as stand_in:
             yield S3Blobs(place_at(stand_in.endpoint), RandomIds())

@@ -17,7 +17,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from tests.integration.storage.releases import migrations_before
+from tests.integration.storage.old_migrations import migrations_before
 from tollhouse.kernel.start import StartError
 from tollhouse.storage.database import Database, open_database
 from tollhouse.storage.migrate_child import upgrade_in_child

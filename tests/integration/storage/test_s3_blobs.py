@@ -8,29 +8,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.storage.conftest import place_at
-from tests.integration.storage.s3_stand_in import (
-    break_the_connection,
-    cut_the_body,
-    lose_the_answer,
-    refuse,
-    say_slow_down,
-    work_and_say_slow_down,
+from tests.integration.storage.fake_s3 import (
+    deny,
+    disconnect,
+    lose_response,
+    slow_down,
+    truncate_body,
+    work_then_slow_down,
 )
 from tollhouse.kernel.ids import RandomIds
 from tollhouse.storage.blobs.port import PIECE, BlobExists, BlobMissing, BlobsUnavailable
 from tollhouse.storage.blobs.s3 import S3Blobs
 
 if TYPE_CHECKING:
-    from tests.integration.storage.s3_stand_in import Fault, S3StandIn
+    from tests.integration.storage.fake_s3 import FakeS3, Fault
 
 KEY = "batches/7f3a/input/00003.jsonl.zst"
 
 
-@pytest.mark.parametrize(
-    "fault", [break_the_connection, say_slow_down, lose_the_answer, work_and_say_slow_down]
-)
+@pytest.mark.parametrize("fault", [disconnect, slow_down, lose_response, work_then_slow_down])
 async def test_a_put_that_is_sent_again_knows_its_own_blob(
-    s3: S3StandIn, s3_blobs: S3Blobs, fault: Fault
+    s3: FakeS3, s3_blobs: S3Blobs, fault: Fault
 ) -> None:
     s3.faults.append(fault)
     await s3_blobs.put(KEY, b"1")
@@ -40,7 +38,7 @@ async def test_a_put_that_is_sent_again_knows_its_own_blob(
 
 
 async def test_a_blob_that_went_away_after_a_lost_race_was_another_ones(
-    s3: S3StandIn, s3_blobs: S3Blobs
+    s3: FakeS3, s3_blobs: S3Blobs
 ) -> None:
     await s3_blobs.put(KEY, b"1")
 
@@ -54,22 +52,20 @@ async def test_a_blob_that_went_away_after_a_lost_race_was_another_ones(
         await s3_blobs.put(KEY, b"2")
 
 
-@pytest.mark.parametrize("fault", [break_the_connection, say_slow_down, cut_the_body])
-async def test_what_is_read_survives_a_fault(
-    s3: S3StandIn, s3_blobs: S3Blobs, fault: Fault
-) -> None:
+@pytest.mark.parametrize("fault", [disconnect, slow_down, truncate_body])
+async def test_what_is_read_survives_a_fault(s3: FakeS3, s3_blobs: S3Blobs, fault: Fault) -> None:
     data = bytes(range(256)) * (PIECE // 64)
     await s3_blobs.put(KEY, data)
     s3.faults.append(fault)
     assert await s3_blobs.get(KEY) == data
 
 
-async def test_a_large_blob_goes_up_in_one_request(s3: S3StandIn, s3_blobs: S3Blobs) -> None:
+async def test_a_large_blob_goes_up_in_one_request(s3: FakeS3, s3_blobs: S3Blobs) -> None:
     await s3_blobs.put(KEY, bytes(20 * PIECE))
     assert [request.method for request in s3.seen] == ["PUT"]
 
 
-async def test_a_list_is_read_to_its_last_page(s3: S3StandIn, s3_blobs: S3Blobs) -> None:
+async def test_a_list_is_read_to_its_last_page(s3: FakeS3, s3_blobs: S3Blobs) -> None:
     s3.page = 2
     keys = [f"a/{number}" for number in range(7)]
     await asyncio.gather(*(s3_blobs.put(key, b"1") for key in keys))
@@ -78,7 +74,7 @@ async def test_a_list_is_read_to_its_last_page(s3: S3StandIn, s3_blobs: S3Blobs)
     assert await s3_blobs.list("a") == []
 
 
-async def test_other_prefixes_are_out_of_reach(s3: S3StandIn, s3_blobs: S3Blobs) -> None:
+async def test_other_prefixes_are_out_of_reach(s3: FakeS3, s3_blobs: S3Blobs) -> None:
     neighbour = S3Blobs(place_at(s3.endpoint), RandomIds())
     await neighbour.put("a/1", b"1")
     await s3_blobs.delete_all("a")
@@ -102,12 +98,12 @@ async def assert_unavailable(blobs: S3Blobs, reason: str) -> None:
         assert "stand-in-secret" not in end.reason
 
 
-async def test_a_bucket_that_is_missing_is_no_missing_blob(s3: S3StandIn) -> None:
+async def test_a_bucket_that_is_missing_is_no_missing_blob(s3: FakeS3) -> None:
     blobs = S3Blobs(place_at(s3.endpoint, bucket="another"), RandomIds())
     await assert_unavailable(blobs, "404")
 
 
-async def test_a_store_that_refuses_us_is_unavailable(s3: S3StandIn) -> None:
+async def test_a_store_that_refuses_us_is_unavailable(s3: FakeS3) -> None:
     blobs = S3Blobs(place_at(s3.endpoint, user="stranger"), RandomIds())
     await assert_unavailable(blobs, "403")
 
@@ -116,20 +112,20 @@ async def test_a_store_that_is_away_is_unavailable() -> None:
     await assert_unavailable(S3Blobs(place_at("http://127.0.0.1:1"), RandomIds()), "retries")
 
 
-async def test_a_put_that_is_refused_leaves_nothing(s3: S3StandIn, s3_blobs: S3Blobs) -> None:
-    s3.faults.append(refuse)
+async def test_a_put_that_is_refused_leaves_nothing(s3: FakeS3, s3_blobs: S3Blobs) -> None:
+    s3.faults.append(deny)
     with pytest.raises(BlobsUnavailable):
         await s3_blobs.put(KEY, b"1")
     with pytest.raises(BlobMissing):
         await s3_blobs.get(KEY)
 
 
-async def test_the_probe_leaves_nothing(s3: S3StandIn, s3_blobs: S3Blobs) -> None:
+async def test_the_probe_leaves_nothing(s3: FakeS3, s3_blobs: S3Blobs) -> None:
     await s3_blobs.probe()
     assert s3.objects == {}
 
 
-async def test_the_probe_finds_a_store_that_overwrites(s3: S3StandIn, s3_blobs: S3Blobs) -> None:
+async def test_the_probe_finds_a_store_that_overwrites(s3: FakeS3, s3_blobs: S3Blobs) -> None:
     s3.ignores_conditions = True
     with pytest.raises(BlobsUnavailable) as refused:
         await s3_blobs.probe()
@@ -138,7 +134,7 @@ async def test_the_probe_finds_a_store_that_overwrites(s3: S3StandIn, s3_blobs: 
 
 
 async def test_what_is_configured_goes_before_the_environment(
-    s3: S3StandIn, monkeypatch: pytest.MonkeyPatch
+    s3: FakeS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {
         "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.integration.vault.office import Office
+from tests.integration.vault.vault_fixture import VaultFixture
 from tollhouse.storage.database import Database
 from tollhouse.testing.builders import add_tenant
 from tollhouse.testing.clock import FakeClock
@@ -10,8 +10,8 @@ from tollhouse.testing.ids import SequentialIds
 
 
 @pytest.fixture
-async def office(database: Database, clock: FakeClock, ids: SequentialIds) -> Office:
+async def vault(database: Database, clock: FakeClock, ids: SequentialIds) -> VaultFixture:
     """A tenant whose account is in the programme."""
-    office = Office(database, await add_tenant(database, clock=clock, ids=ids), clock, ids)
-    await office.join()
-    return office
+    vault = VaultFixture(database, await add_tenant(database, clock=clock, ids=ids), clock, ids)
+    await vault.enable_programme()
+    return vault

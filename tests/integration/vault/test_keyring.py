@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.integration.vault.office import Office
+from tests.integration.vault.vault_fixture import VaultFixture
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.vault.envelope import Unopenable, new_key
 from tollhouse.vault.keys.base import KeysUnavailable, WrongKey
@@ -42,68 +42,68 @@ class Counting(SymmetricKeys):
 AWAY = KeysUnavailable("the key program ended with exit code 7 for unwrap")
 
 
-async def test_a_data_key_is_opened_once(office: Office) -> None:
-    stored = await office.put("token")
-    keys = Counting([office.kek])
-    office.restart(keys)
+async def test_a_data_key_is_opened_once(vault: VaultFixture) -> None:
+    stored = await vault.put("token")
+    keys = Counting([vault.kek])
+    vault.restart_with(keys)
     for _ in range(3):
-        await office.value(stored)
-        await office.put("other")
+        await vault.value(stored)
+        await vault.put("other")
     assert keys.calls == 1
 
 
 @pytest.mark.parametrize("error", [AWAY, Unopenable()], ids=["away", "wrong"])
 async def test_a_key_that_does_not_open_is_unavailable_and_tried_again(
-    office: Office, error: Exception
+    vault: VaultFixture, error: Exception
 ) -> None:
-    stored = await office.put("token", "hunter2")
-    failing = Failing(office.kek, error)
-    office.restart(failing)
+    stored = await vault.put("token", "hunter2")
+    failing = Failing(vault.kek, error)
+    vault.restart_with(failing)
     for _ in range(2):
         with pytest.raises(Unavailable) as refused:
-            await office.value(stored)
+            await vault.value(stored)
         assert "exit code" not in str(refused.value)
     assert failing.calls == 2
-    office.restart(SymmetricKeys([office.kek]))
-    assert await office.value(stored) == "hunter2"
+    vault.restart_with(SymmetricKeys([vault.kek]))
+    assert await vault.value(stored) == "hunter2"
 
 
-async def test_no_vault_is_made_without_a_key(office: Office) -> None:
-    office.restart(Failing(office.kek, AWAY))
+async def test_no_vault_is_made_without_a_key(vault: VaultFixture) -> None:
+    vault.restart_with(Failing(vault.kek, AWAY))
     with pytest.raises(Unavailable):
-        await office.put("token")
-    office.restart(SymmetricKeys([office.kek]))
-    assert await office.names() == []
+        await vault.put("token")
+    vault.restart_with(SymmetricKeys([vault.kek]))
+    assert await vault.names() == []
 
 
-async def test_a_start_with_keys_that_do_not_open_is_refused(office: Office) -> None:
-    await office.put("token")
+async def test_a_start_with_keys_that_do_not_open_is_refused(vault: VaultFixture) -> None:
+    await vault.put("token")
     with pytest.raises(WrongKey):
-        async with office.database.reading() as read:
-            await check_keys(read, Failing(office.kek, Unopenable()))
+        async with vault.database.reading() as read:
+            await check_keys(read, Failing(vault.kek, Unopenable()))
 
 
-async def test_a_start_goes_on_where_the_keys_are_away_for_now(office: Office) -> None:
-    await office.put("token")
-    async with office.database.reading() as read:
-        await check_keys(read, Failing(office.kek, AWAY))
+async def test_a_start_goes_on_where_the_keys_are_away_for_now(vault: VaultFixture) -> None:
+    await vault.put("token")
+    async with vault.database.reading() as read:
+        await check_keys(read, Failing(vault.kek, AWAY))
 
 
-async def test_a_value_whose_vault_is_gone_does_not_open(office: Office) -> None:
-    intern = await office.intern()
-    stored = await office.put("token", intern=intern)
-    await office.dismiss(intern)
+async def test_a_value_whose_vault_is_gone_does_not_open(vault: VaultFixture) -> None:
+    intern = await vault.intern()
+    stored = await vault.put("token", intern=intern)
+    await vault.delete_intern(intern)
     with pytest.raises(Unavailable):
-        await office.value(stored)
+        await vault.value(stored)
 
 
 async def test_rotation_stops_where_a_key_does_not_open_and_forgets_nothing(
-    office: Office,
+    vault: VaultFixture,
 ) -> None:
-    await office.put("token", "kept")
-    office.restart(SymmetricKeys([new_key()]))
+    await vault.put("token", "kept")
+    vault.restart_with(SymmetricKeys([new_key()]))
     with pytest.raises(Unopenable):
-        await office.upkeep.rotate("somebody")
-    office.restart(SymmetricKeys([office.kek]))
-    async with office.database.reading() as read:
-        await check_keys(read, office.keys)
+        await vault.upkeep.rotate("somebody")
+    vault.restart_with(SymmetricKeys([vault.kek]))
+    async with vault.database.reading() as read:
+        await check_keys(read, vault.keys)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.vault.office import HOSTS, Intern, Office
+from tests.integration.vault.vault_fixture import HOSTS, Intern, VaultFixture
 from tollhouse.audit.types import Action
 from tollhouse.kernel.errors import NotFound, Unavailable
 from tollhouse.vault.releases import Releases, Withheld
@@ -24,12 +24,12 @@ HOST = HOSTS[0]
 
 
 @pytest.fixture
-def releases(office: Office) -> Releases:
-    return Releases(office.context, office.service, office.resolutions)
+def releases(vault: VaultFixture) -> Releases:
+    return Releases(vault.context, vault.service, vault.resolutions)
 
 
-def recipient(office: Office, intern: Intern | None = None) -> Recipient:
-    caller = office.caller
+def recipient(vault: VaultFixture, intern: Intern | None = None) -> Recipient:
+    caller = vault.caller
     intern_id = None if intern is None else intern.id
     return Recipient(caller.account_id, caller.workspace_id, intern_id, caller.key_hash)
 
@@ -41,42 +41,44 @@ async def released(
     return {each.secret.name: each.value.reveal() for each in found}
 
 
-async def entries(office: Office) -> list[Entry]:
-    rows = await office.record()
+async def entries(vault: VaultFixture) -> list[Entry]:
+    rows = await vault.audit_rows()
     return [row.entry for row in rows if row.entry.action is Action.SECRET_RELEASED]
 
 
-async def test_an_intern_receives_what_its_names_mean(office: Office, releases: Releases) -> None:
-    intern = await office.intern()
-    await office.put("shared", "of the workspace")
-    await office.put("token", "of the workspace")
-    await office.put("token", "its own", intern=intern)
-    found = await released(releases, recipient(office, intern), "token", "shared")
+async def test_an_intern_receives_what_its_names_mean(
+    vault: VaultFixture, releases: Releases
+) -> None:
+    intern = await vault.intern()
+    await vault.put("shared", "of the workspace")
+    await vault.put("token", "of the workspace")
+    await vault.put("token", "its own", intern=intern)
+    found = await released(releases, recipient(vault, intern), "token", "shared")
     assert found == {"token": "its own", "shared": "of the workspace"}
 
 
 async def test_a_program_receives_the_workspaces_secrets_alone(
-    office: Office, releases: Releases
+    vault: VaultFixture, releases: Releases
 ) -> None:
-    intern = await office.intern()
-    await office.put("token", "its own", intern=intern)
-    await office.put("shared", "of the workspace")
-    assert await released(releases, recipient(office), "shared") == {"shared": "of the workspace"}
+    intern = await vault.intern()
+    await vault.put("token", "its own", intern=intern)
+    await vault.put("shared", "of the workspace")
+    assert await released(releases, recipient(vault), "shared") == {"shared": "of the workspace"}
     with pytest.raises(Withheld) as withheld:
-        await released(releases, recipient(office), "token")
+        await released(releases, recipient(vault), "token")
     assert withheld.value.verdict is Verdict.UNKNOWN_NAME
 
 
-async def test_each_release_is_a_row_of_the_record(office: Office, releases: Releases) -> None:
-    intern = await office.intern()
-    await office.put("token", intern=intern)
-    stored = await office.put("token", intern=intern)
-    await released(releases, recipient(office, intern), "token")
-    (entry,) = await entries(office)
+async def test_each_release_is_a_row_of_the_record(vault: VaultFixture, releases: Releases) -> None:
+    intern = await vault.intern()
+    await vault.put("token", intern=intern)
+    stored = await vault.put("token", intern=intern)
+    await released(releases, recipient(vault, intern), "token")
+    (entry,) = await entries(vault)
     assert (entry.name, entry.version, entry.vault_id) == ("token", 2, stored.vault_id)
     assert (entry.intern_id, entry.hosts, entry.verdict) == (intern.id, (HOST,), "done")
-    assert entry.actor == office.caller.key_hash
-    assert await office.fault() is None
+    assert entry.actor == vault.caller.key_hash
+    assert await vault.audit_fault() is None
 
 
 @pytest.mark.parametrize(
@@ -85,130 +87,130 @@ async def test_each_release_is_a_row_of_the_record(office: Office, releases: Rel
     ids=["other host", "unknown name"],
 )
 async def test_what_is_withheld_is_a_row_too(
-    office: Office, releases: Releases, name: str, host: str, verdict: Verdict
+    vault: VaultFixture, releases: Releases, name: str, host: str, verdict: Verdict
 ) -> None:
-    await office.put("token")
-    await office.put("fine", hosts=(HOST, "other.example"))
+    await vault.put("token")
+    await vault.put("fine", hosts=(HOST, "other.example"))
     with pytest.raises(Withheld) as withheld:
-        await released(releases, recipient(office), "fine", name, host=host)
+        await released(releases, recipient(vault), "fine", name, host=host)
     assert withheld.value.verdict is verdict
-    assert [(e.name, e.verdict, e.hosts) for e in await entries(office)] == [
+    assert [(e.name, e.verdict, e.hosts) for e in await entries(vault)] == [
         (name, verdict.value, (host,))
     ]
 
 
 async def test_nothing_is_released_that_cannot_be_recorded(
-    office: Office, releases: Releases, monkeypatch: pytest.MonkeyPatch
+    vault: VaultFixture, releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await office.put("token")
+    await vault.put("token")
 
     async def fails(*_: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(office.audit, "record", fails)
+    monkeypatch.setattr(vault.audit, "record", fails)
     with pytest.raises(Unavailable):
-        await released(releases, recipient(office), "token")
+        await released(releases, recipient(vault), "token")
     monkeypatch.undo()
-    assert await entries(office) == []
-    assert await released(releases, recipient(office), "token") == {"token": "value"}
+    assert await entries(vault) == []
+    assert await released(releases, recipient(vault), "token") == {"token": "value"}
 
 
 async def test_requests_that_wait_share_a_transaction(
-    office: Office, releases: Releases, monkeypatch: pytest.MonkeyPatch
+    vault: VaultFixture, releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await office.put("token")
+    await vault.put("token")
     groups: list[int] = []
-    record = office.audit.record
+    record = vault.audit.record
 
     async def counted(write: Write, chain: str, some: Sequence[Entry]) -> None:
         groups.append(len(some))
         await record(write, chain, some)
 
-    monkeypatch.setattr(office.audit, "record", counted)
-    who = recipient(office)
+    monkeypatch.setattr(vault.audit, "record", counted)
+    who = recipient(vault)
     found = await asyncio.gather(*(released(releases, who, "token") for _ in range(20)))
     assert found == [{"token": "value"}] * 20
-    assert sum(groups) == len(await entries(office)) == 20
+    assert sum(groups) == len(await entries(vault)) == 20
     assert len(groups) < 10  # how many wait together is the machine's affair
-    assert await office.fault() is None
+    assert await vault.audit_fault() is None
 
 
 async def test_a_secret_that_changes_meanwhile_is_released_as_it_is_then(
-    office: Office, releases: Releases, monkeypatch: pytest.MonkeyPatch
+    vault: VaultFixture, releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await office.put("token", "old")
-    open_ = office.service.open
+    await vault.put("token", "old")
+    open_ = vault.service.open
 
     async def slow(secret: Any) -> Any:
         found = await open_(secret)
         if secret.version == 1:
-            await office.put("token", "new")
+            await vault.put("token", "new")
         return found
 
-    monkeypatch.setattr(office.service, "open", slow)
-    assert await released(releases, recipient(office), "token") == {"token": "new"}
-    assert [entry.version for entry in await entries(office)] == [2]
+    monkeypatch.setattr(vault.service, "open", slow)
+    assert await released(releases, recipient(vault), "token") == {"token": "new"}
+    assert [entry.version for entry in await entries(vault)] == [2]
 
 
 async def test_a_secret_that_is_deleted_meanwhile_is_not_released(
-    office: Office, releases: Releases, monkeypatch: pytest.MonkeyPatch
+    vault: VaultFixture, releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await office.put("token")
-    open_ = office.service.open
+    await vault.put("token")
+    open_ = vault.service.open
 
     async def slow(secret: Any) -> Any:
         found = await open_(secret)
-        await office.delete("token")
+        await vault.delete("token")
         return found
 
-    monkeypatch.setattr(office.service, "open", slow)
+    monkeypatch.setattr(vault.service, "open", slow)
     with pytest.raises(Withheld):
-        await released(releases, recipient(office), "token")
-    assert [entry.verdict for entry in await entries(office)] == ["unknown_name"]
+        await released(releases, recipient(vault), "token")
+    assert [entry.verdict for entry in await entries(vault)] == ["unknown_name"]
 
 
 async def test_nothing_is_released_outside_the_programme(
-    office: Office, releases: Releases
+    vault: VaultFixture, releases: Releases
 ) -> None:
-    await office.put("token")
-    await office.join(intern_programme=False)
+    await vault.put("token")
+    await vault.enable_programme(intern_programme=False)
     with pytest.raises(NotFound):
-        await released(releases, recipient(office), "token")
-    assert await entries(office) == []
+        await released(releases, recipient(vault), "token")
+    assert await entries(vault) == []
 
 
 async def test_nothing_is_released_once_a_borrowed_vault_is_gone(
-    office: Office, releases: Releases
+    vault: VaultFixture, releases: Releases
 ) -> None:
-    lender = await office.intern()
-    borrower = await office.intern(attached=lender.vault_id)
-    await office.put("token", intern=lender)
-    who = recipient(office, borrower)
+    lender = await vault.intern()
+    borrower = await vault.intern(attached=lender.vault_id)
+    await vault.put("token", intern=lender)
+    who = recipient(vault, borrower)
     assert await released(releases, who, "token") == {"token": "value"}
-    await office.dismiss(lender)
+    await vault.delete_intern(lender)
     with pytest.raises(NotFound):
         await released(releases, who, "token")
 
 
 async def test_a_release_stands_until_its_secret_changes(
-    office: Office, releases: Releases
+    vault: VaultFixture, releases: Releases
 ) -> None:
-    who = recipient(office)
-    stored = await office.put("token")
-    resolved = await office.resolutions.of_recipient(who)
+    who = recipient(vault)
+    stored = await vault.put("token")
+    resolved = await vault.resolutions.of_recipient(who)
     assert releases.stands(resolved, HOST, stored)
     assert not releases.stands(resolved, "other.example", stored)
     assert not releases.stands(resolved, HOST, replace(stored, vault_id="another"))
-    await office.put("token")
-    resolved = await office.resolutions.of_recipient(who)
+    await vault.put("token")
+    resolved = await vault.resolutions.of_recipient(who)
     assert not releases.stands(resolved, HOST, stored)
 
 
 async def test_somebody_who_gave_up_waiting_holds_nobody_up(
-    office: Office, releases: Releases
+    vault: VaultFixture, releases: Releases
 ) -> None:
-    await office.put("token")
-    who = recipient(office)
+    await vault.put("token")
+    who = recipient(vault)
     leaving = asyncio.create_task(released(releases, who, "token"))
     staying = asyncio.create_task(released(releases, who, "token"))
     await asyncio.sleep(0)

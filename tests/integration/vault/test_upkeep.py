@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.vault.office import ALL, Office
+from tests.integration.vault.vault_fixture import ALL, VaultFixture
 from tollhouse.audit.types import INSTALLATION, Action
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.vault.envelope import new_key
@@ -22,58 +22,60 @@ def local(tmp_path: Path) -> LocalKeys:
     return keys
 
 
-async def checked(office: Office, keys: KeyEncryption) -> None:
-    async with office.database.reading() as read:
+async def checked(vault: VaultFixture, keys: KeyEncryption) -> None:
+    async with vault.database.reading() as read:
         await check_keys(read, keys)
 
 
-async def test_a_start_with_the_right_key_goes_on(office: Office) -> None:
-    await office.put("token")
-    await checked(office, SymmetricKeys([office.kek]))
-    await checked(office, SymmetricKeys([new_key(), office.kek]))
+async def test_a_start_with_the_right_key_goes_on(vault: VaultFixture) -> None:
+    await vault.put("token")
+    await checked(vault, SymmetricKeys([vault.kek]))
+    await checked(vault, SymmetricKeys([new_key(), vault.kek]))
 
 
-async def test_a_start_without_vaults_takes_any_key(office: Office) -> None:
-    await checked(office, SymmetricKeys([new_key()]))
+async def test_a_start_without_vaults_takes_any_key(vault: VaultFixture) -> None:
+    await checked(vault, SymmetricKeys([new_key()]))
 
 
 async def test_a_start_with_another_key_is_refused_and_says_which_is_missing(
-    office: Office,
+    vault: VaultFixture,
 ) -> None:
-    await office.put("token")
+    await vault.put("token")
     other = new_key()
     with pytest.raises(WrongKey) as refused:
-        await checked(office, SymmetricKeys([other]))
-    assert key_id(office.kek) in str(refused.value)
+        await checked(vault, SymmetricKeys([other]))
+    assert key_id(vault.kek) in str(refused.value)
     assert key_id(other) in str(refused.value)
 
 
 async def test_rotation_wraps_every_vault_anew_and_forgets_the_old_key(
-    office: Office, tmp_path: Path
+    vault: VaultFixture, tmp_path: Path
 ) -> None:
-    office.restart(local(tmp_path))
-    interns = [await office.intern() for _ in range(3)]
-    shared = await office.put("token", "one")
-    old = office.keys.current_id
-    done = await office.upkeep.rotate("somebody")
-    assert (done.vaults, done.kek_id) == (4, office.keys.current_id)
+    vault.restart_with(local(tmp_path))
+    interns = [await vault.intern() for _ in range(3)]
+    shared = await vault.put("token", "one")
+    old = vault.keys.current_id
+    done = await vault.upkeep.rotate("somebody")
+    assert (done.vaults, done.kek_id) == (4, vault.keys.current_id)
     assert done.kek_id != old
-    assert not office.keys.knows(old)
-    office.restart(local(tmp_path))
-    await checked(office, office.keys)
-    assert await office.value(shared) == "one"
+    assert not vault.keys.knows(old)
+    vault.restart_with(local(tmp_path))
+    await checked(vault, vault.keys)
+    assert await vault.value(shared) == "one"
     for intern in interns:
-        assert await office.value(await office.put("own", "two", intern=intern)) == "two"
-    assert [row.entry.action for row in await office.record(INSTALLATION)] == [Action.KEY_ROTATED]
+        assert await vault.value(await vault.put("own", "two", intern=intern)) == "two"
+    assert [row.entry.action for row in await vault.audit_rows(INSTALLATION)] == [
+        Action.KEY_ROTATED
+    ]
 
 
 async def test_rotation_goes_on_where_it_was_interrupted(
-    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vault: VaultFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    office.restart(local(tmp_path))
-    interns = [await office.intern() for _ in range(3)]
-    stored = [await office.put("token", "kept", intern=intern) for intern in interns]
-    whole, calls = office.keys.wrap, 0
+    vault.restart_with(local(tmp_path))
+    interns = [await vault.intern() for _ in range(3)]
+    stored = [await vault.put("token", "kept", intern=intern) for intern in interns]
+    whole, calls = vault.keys.wrap, 0
 
     async def breaks(data_key: bytes, vault_id: str) -> object:
         nonlocal calls
@@ -82,83 +84,83 @@ async def test_rotation_goes_on_where_it_was_interrupted(
             raise KeyboardInterrupt
         return await whole(data_key, vault_id)
 
-    monkeypatch.setattr(office.keys, "wrap", breaks)
+    monkeypatch.setattr(vault.keys, "wrap", breaks)
     with pytest.raises(KeyboardInterrupt):
-        await office.upkeep.rotate("somebody")
-    office.restart(local(tmp_path))
-    await checked(office, office.keys)
-    assert [await office.value(each) for each in stored] == ["kept"] * 3
-    await office.upkeep.rotate("somebody")
-    office.restart(local(tmp_path))
-    await checked(office, office.keys)
+        await vault.upkeep.rotate("somebody")
+    vault.restart_with(local(tmp_path))
+    await checked(vault, vault.keys)
+    assert [await vault.value(each) for each in stored] == ["kept"] * 3
+    await vault.upkeep.rotate("somebody")
+    vault.restart_with(local(tmp_path))
+    await checked(vault, vault.keys)
     assert len((tmp_path / "vault.keys").read_text().split()) == 1
 
 
 async def test_what_is_stored_while_keys_are_changed_opens_afterwards(
-    office: Office, tmp_path: Path
+    vault: VaultFixture, tmp_path: Path
 ) -> None:
-    office.restart(local(tmp_path))
-    callers = [await office.workspace(f"w{at}") for at in range(8)]
+    vault.restart_with(local(tmp_path))
+    callers = [await vault.workspace(f"w{at}") for at in range(8)]
 
     async def stores(at: int) -> str:
         await asyncio.sleep(0.002 * at)
-        return (await office.put("token", f"value {at}", caller=callers[at])).vault_id
+        return (await vault.put("token", f"value {at}", caller=callers[at])).vault_id
 
     await asyncio.gather(
-        *(stores(at) for at in range(8)), *(office.upkeep.rotate("somebody") for _ in "ab")
+        *(stores(at) for at in range(8)), *(vault.upkeep.rotate("somebody") for _ in "ab")
     )
-    office.restart(local(tmp_path))
-    await checked(office, office.keys)
+    vault.restart_with(local(tmp_path))
+    await checked(vault, vault.keys)
     for at, caller in enumerate(callers):
-        async with office.database.reading() as read:
-            page = await office.service.secrets(read, caller, None, ALL)
-        assert await office.value(page.secrets[0]) == f"value {at}"
+        async with vault.database.reading() as read:
+            page = await vault.service.secrets(read, caller, None, ALL)
+        assert await vault.value(page.secrets[0]) == f"value {at}"
 
 
 async def test_a_rotation_that_stops_again_and_again_makes_one_key(
-    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vault: VaultFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    office.restart(local(tmp_path))
-    await office.put("token")
+    vault.restart_with(local(tmp_path))
+    await vault.put("token")
 
     async def away(*_: object) -> bytes:
         raise KeysUnavailable("away")
 
-    monkeypatch.setattr(office.keys, "unwrap", away)
+    monkeypatch.setattr(vault.keys, "unwrap", away)
     for _ in range(3):
         with pytest.raises(KeysUnavailable):
-            await office.upkeep.rotate("somebody")
+            await vault.upkeep.rotate("somebody")
     assert len((tmp_path / "vault.keys").read_text().split()) == 2
 
 
 async def test_a_machine_with_other_keys_stores_no_vault_that_the_first_cannot_open(
-    office: Office, tmp_path: Path
+    vault: VaultFixture, tmp_path: Path
 ) -> None:
-    office.restart(local(tmp_path))
-    await office.put("token")
+    vault.restart_with(local(tmp_path))
+    await vault.put("token")
     (tmp_path / "second").mkdir()
-    office.restart(local(tmp_path / "second"))
+    vault.restart_with(local(tmp_path / "second"))
     with pytest.raises(Unavailable, match="does not know"):
-        await office.intern()
+        await vault.intern()
 
 
-async def test_keys_from_the_settings_are_changed_with_the_settings(office: Office) -> None:
-    stored = await office.put("token", "kept")
+async def test_keys_from_the_settings_are_changed_with_the_settings(vault: VaultFixture) -> None:
+    stored = await vault.put("token", "kept")
     fresh = new_key()
-    office.restart(SymmetricKeys([fresh, office.kek]))
-    assert (await office.upkeep.rotate("somebody")).kek_id == key_id(fresh)
-    office.restart(SymmetricKeys([fresh]))
-    await checked(office, office.keys)
-    assert await office.value(stored) == "kept"
+    vault.restart_with(SymmetricKeys([fresh, vault.kek]))
+    assert (await vault.upkeep.rotate("somebody")).kek_id == key_id(fresh)
+    vault.restart_with(SymmetricKeys([fresh]))
+    await checked(vault, vault.keys)
+    assert await vault.value(stored) == "kept"
 
 
 async def test_a_vault_whose_key_was_made_with_a_forgotten_one_is_not_stored(
-    office: Office, tmp_path: Path
+    vault: VaultFixture, tmp_path: Path
 ) -> None:
-    office.restart(local(tmp_path))
-    caller = office.caller
-    own = await office.service.new_vault(caller.account_id, caller.workspace_id, VaultKind.INTERN)
-    await office.upkeep.rotate("somebody")
+    vault.restart_with(local(tmp_path))
+    caller = vault.caller
+    own = await vault.service.new_vault(caller.account_id, caller.workspace_id, VaultKind.INTERN)
+    await vault.upkeep.rotate("somebody")
     with pytest.raises(Unavailable, match="try again"):
-        async with office.database.writing() as write:
-            await office.service.add_subject(write, office.ids.uuid(), own, None)
+        async with vault.database.writing() as write:
+            await vault.service.add_subject(write, vault.ids.uuid(), own, None)

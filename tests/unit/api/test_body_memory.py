@@ -190,7 +190,7 @@ async def test_bodies_that_stop_arriving_end_as_soon_as_another_waits(
     stalled = [Sender(memory, "a"), Sender(memory, "b")]
     for each in stalled:
         await each.sends(25 * MB)
-    await time.passes(3_600)
+    await time.advance(3_600)
     assert not any(each.task.done() for each in stalled)
     other = Holder(memory, "c", MB)
     await steps()
@@ -210,10 +210,10 @@ async def test_one_that_stops_arriving_while_another_waits_ends_after_the_grace(
     await stalled.sends(40 * MB)
     other = Holder(memory, "b", 90 * MB)
     await steps()
-    await time.passes(GRACE_SECONDS - 1)
+    await time.advance(GRACE_SECONDS - 1)
     await steps()
     assert not stalled.task.done()
-    await time.passes(2)
+    await time.advance(2)
     await steps()
     assert other.holds
     with pytest.raises(TimedOut):
@@ -231,7 +231,7 @@ async def test_one_that_arrives_fast_enough_goes_on_while_another_waits(
     other = Holder(memory, "b", 90 * MB)
     for _ in range(60):
         await fast.sends(LEAST_RATE * 2)
-        await time.passes(1.5)
+        await time.advance(1.5)
         await steps()
     assert not fast.task.done()
     await fast.goes_away()
@@ -249,7 +249,7 @@ async def test_one_that_arrives_slowly_is_left_alone_once_nobody_waits(
     await steps()
     other.task.cancel()
     await asyncio.gather(other.task, return_exceptions=True)
-    await time.passes(3_600)
+    await time.advance(3_600)
     await slow.sends(1)
     assert not slow.task.done()
     await slow.goes_away()
@@ -266,7 +266,7 @@ async def test_one_that_waits_for_memory_itself_is_not_slow(
     await waiting.sends(20 * MB)
     await waiting.sends(20 * MB)
     await waiting.sends(1)
-    await time.passes(GRACE_SECONDS + 5)
+    await time.advance(GRACE_SECONDS + 5)
     await steps()
     assert not waiting.task.done()
     await full.ends()
@@ -283,6 +283,6 @@ async def test_one_whose_body_is_here_is_not_slow(monkeypatch: pytest.MonkeyPatc
             await hold.keep(40, 100)
         waiting = Holder(memory, "b", 90)
         await steps()
-        await time.passes(GRACE_SECONDS + 5)
+        await time.advance(GRACE_SECONDS + 5)
         await steps()
     await waiting.ends()

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from tests.unit.api.asgi_client import Client, scope
+from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fakes import (
     SUBJECT,
-    FakeBooks,
     FakeProvider,
     FakeReply,
-    World,
+    FakeSettler,
+    PipelineFixture,
     steps,
     stream_reply,
     whole_reply,
 )
-from tests.unit.inference.legal_stream import checked
 from tollhouse.accounting.types import Attribution
 from tollhouse.api.hot_routes import Inference, LargeBodies, attribution
 from tollhouse.identity.access import set_caller
@@ -36,7 +36,7 @@ from tollhouse.settings.sections import ServerSettings
 SETTINGS = ServerSettings(body_limit_bytes=10_000, keep_alive_seconds=0.05)
 
 
-def request(w: World, client: Client, **fields: Any) -> asyncio.Task[None]:
+def request(w: PipelineFixture, client: Client, **fields: Any) -> asyncio.Task[None]:
     body = {"model": "acme/large", "messages": [{"role": "user", "content": "hi"}]} | fields
     client.body = json.dumps(body).encode()
     inner = client.scope = scope("POST", "/v1/chat/completions")
@@ -47,44 +47,44 @@ def request(w: World, client: Client, **fields: Any) -> asyncio.Task[None]:
 
 
 async def test_a_whole_reply_is_sent_with_its_length_and_id() -> None:
-    w, client = World([FakeProvider(whole_reply())]), Client()
+    w, client = PipelineFixture([FakeProvider(whole_reply())]), Client()
     await request(w, client)
     answer = client.answer
     assert (answer.status, answer.whole) == (200, True)
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["content-length"] == str(len(answer.body))
-    assert answer.headers["x-generation-id"] == answer.json()["id"] == w.books.booked[0].id
+    assert answer.headers["x-generation-id"] == answer.json()["id"] == w.settler.booked[0].id
 
 
 async def test_a_stream_is_sent_as_an_event_stream_with_its_id() -> None:
-    w, client = World([FakeProvider(stream_reply())]), Client()
+    w, client = PipelineFixture([FakeProvider(stream_reply())]), Client()
     await request(w, client, stream=True)
     answer = client.answer
     assert (answer.status, answer.whole) == (200, True)
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert "content-length" not in answer.headers
-    assert answer.headers["x-generation-id"] == checked(answer.body).last["id"]
+    assert answer.headers["x-generation-id"] == check_stream(answer.body).last["id"]
 
 
 async def test_a_stream_is_sent_piece_by_piece() -> None:
     reply = stream_reply()
     reply.body.insert(1, rest := asyncio.Event())
-    w, client = World([FakeProvider(reply)]), Client()
+    w, client = PipelineFixture([FakeProvider(reply)]), Client()
     task = request(w, client, stream=True)
     await steps()
     assert len(client.answer.messages) == 2
     assert not client.answer.whole
     rest.set()
     await task
-    assert not checked(client.answer.body).failed
+    assert not check_stream(client.answer.body).failed
 
 
 async def test_a_stream_that_breaks_is_sent_to_its_legal_end() -> None:
     cut = ProviderUnavailable("cut", provider_name="Acme", ambiguous=True)
     reply = stream_reply()
-    w, client = World([FakeProvider(FakeReply([*reply.body[:2], cut]))]), Client()
+    w, client = PipelineFixture([FakeProvider(FakeReply([*reply.body[:2], cut]))]), Client()
     await request(w, client, stream=True)
-    assert checked(client.answer.body).failed
+    assert check_stream(client.answer.body).failed
     assert client.answer.whole
 
 
@@ -100,7 +100,7 @@ async def test_a_stream_that_breaks_is_sent_to_its_legal_end() -> None:
 async def test_a_refused_request_sends_nothing(
     fields: dict[str, Any], refusal: type[TollhouseError]
 ) -> None:
-    w, client = World([FakeProvider(whole_reply())]), Client()
+    w, client = PipelineFixture([FakeProvider(whole_reply())]), Client()
     with pytest.raises(refusal):
         await request(w, client, **fields)
     assert client.answer.messages == []
@@ -110,7 +110,7 @@ async def test_a_refused_request_sends_nothing(
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_failure_before_the_first_byte_is_left_to_the_front(stream: bool) -> None:  # noqa: FBT001
     failure = ProviderUnavailable("x", provider_name="Acme")
-    w, client = World([FakeProvider(failure)]), Client()
+    w, client = PipelineFixture([FakeProvider(failure)]), Client()
     with pytest.raises(ProviderUnavailable):
         await request(w, client, stream=stream)
     assert client.answer.messages == []
@@ -120,25 +120,25 @@ async def test_a_failure_before_the_first_byte_is_left_to_the_front(stream: bool
 async def test_a_client_that_hangs_up_cancels_its_call(stream: bool) -> None:  # noqa: FBT001
     reply = stream_reply() if stream else whole_reply()
     reply.body.insert(1 if stream else 0, asyncio.Event())
-    w, client = World([FakeProvider(reply)]), Client()
+    w, client = PipelineFixture([FakeProvider(reply)]), Client()
     task = request(w, client, stream=stream)
     await steps()
     client.leave()
     await task
     await steps()
-    assert (reply.closed, len(w.books.booked), w.in_flight) == (1, 1, 0)
-    assert w.books.booked[0].cancelled
+    assert (reply.closed, len(w.settler.booked), w.in_flight) == (1, 1, 0)
+    assert w.settler.booked[0].cancelled
 
 
 async def test_a_server_that_gives_the_request_up_cancels_the_call() -> None:
     reply = stream_reply()
     reply.body.insert(1, asyncio.Event())
-    w, client = World([FakeProvider(reply)]), Client()
+    w, client = PipelineFixture([FakeProvider(reply)]), Client()
     task = request(w, client, stream=True)
     await steps()
     task.cancel()
     await steps()
-    assert (reply.closed, len(w.books.booked), w.in_flight) == (1, 1, 0)
+    assert (reply.closed, len(w.settler.booked), w.in_flight) == (1, 1, 0)
 
 
 async def test_a_connection_that_fails_while_sending_cancels_the_call() -> None:
@@ -148,11 +148,11 @@ async def test_a_connection_that_fails_while_sending_cancels_the_call() -> None:
 
     reply = stream_reply()
     reply.body.insert(1, asyncio.Event())
-    w, client = World([FakeProvider(reply)]), Broken()
+    w, client = PipelineFixture([FakeProvider(reply)]), Broken()
     with pytest.raises(OSError, match=r"http\.response\.start"):
         await request(w, client, stream=True)
     await steps()
-    assert (reply.closed, len(w.books.booked), w.in_flight) == (1, 1, 0)
+    assert (reply.closed, len(w.settler.booked), w.in_flight) == (1, 1, 0)
 
 
 async def test_a_client_that_does_not_read_stops_the_provider() -> None:
@@ -165,7 +165,7 @@ async def test_a_client_that_does_not_read_stops_the_provider() -> None:
     event = stream_reply().body[1]
     assert isinstance(event, bytes)
     reply = FakeReply([event] * (3 * HIGH_WATER // len(event)))
-    w, client = World([FakeProvider(reply)]), Slow()
+    w, client = PipelineFixture([FakeProvider(reply)]), Slow()
     task = request(w, client, stream=True)
     for _ in range(100):
         await steps()
@@ -173,11 +173,11 @@ async def test_a_client_that_does_not_read_stops_the_provider() -> None:
     assert sent_on < 2.5 * HIGH_WATER
     task.cancel()
     await steps()
-    assert len(w.books.booked) == 1
+    assert len(w.settler.booked) == 1
 
 
 async def test_nothing_is_left_running_after_a_reply() -> None:
-    w, client = World([FakeProvider(whole_reply())]), Client()
+    w, client = PipelineFixture([FakeProvider(whole_reply())]), Client()
     before = asyncio.all_tasks()
     await request(w, client)
     await steps()
@@ -186,8 +186,8 @@ async def test_nothing_is_left_running_after_a_reply() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_last_bytes_wait_for_the_books(stream: bool) -> None:  # noqa: FBT001
-    books = FakeBooks(ready=(ready := asyncio.Event()))
-    w = World([FakeProvider(stream_reply() if stream else whole_reply())], books)
+    books = FakeSettler(ready=(ready := asyncio.Event()))
+    w = PipelineFixture([FakeProvider(stream_reply() if stream else whole_reply())], books)
     client = Client()
     task = request(w, client, stream=stream)
     await steps()

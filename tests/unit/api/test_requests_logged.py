@@ -16,15 +16,15 @@ from tests.unit.api.asgi_client import Answer, Client, call, scope
 from tests.unit.inference.fakes import (
     MODEL,
     SUBJECT,
-    FakeBooks,
     FakeProvider,
     FakeReply,
-    World,
+    FakeSettler,
+    PipelineFixture,
     steps,
     stream_reply,
     whole_reply,
 )
-from tests.unit.inference.generation.worlds import COST, CUT
+from tests.unit.inference.generation.pipeline_fixtures import COST, CUT
 from tollhouse.api.asgi import JSON, respond
 from tollhouse.api.control import control_app
 from tollhouse.api.front import Front, Routes
@@ -76,12 +76,14 @@ class Gateway:
         self.out = io.StringIO()
         configure_logging("info", "json", self.out)
         self.provider = FakeProvider(answer)
-        self.world = World([self.provider], FakeBooks())
+        self.fixture = PipelineFixture([self.provider], FakeSettler())
         settings = ServerSettings()
         clock = FakeClock()
         spoken = FORMATS["/chat/completions"]
         large = LargeBodies.of(settings, Steps())
-        hot = {"/chat/completions": Inference(spoken, self.world.pipeline, clock, settings, large)}
+        hot = {
+            "/chat/completions": Inference(spoken, self.fixture.pipeline, clock, settings, large)
+        }
         routes = Routes(hot=hot, control=control_app(control()), system=self.system)  # type: ignore[arg-type]
         self.front = Front(routes, FakeAuthenticator(), settings, clock, Metrics(), local=local)  # type: ignore[arg-type]
 
@@ -145,12 +147,12 @@ async def test_a_reply_that_its_client_left_is_logged_when_it_is_booked() -> Non
     await steps()
     [line] = gateway.requests()
     assert line["status"] == 499
-    assert line["generation"] == gateway.world.books.booked[0].id
+    assert line["generation"] == gateway.fixture.settler.booked[0].id
 
 
 async def test_a_client_that_left_before_anything_was_sent_is_logged_too() -> None:
     gateway = Gateway(whole_reply())
-    exchange = gateway.world.begin()
+    exchange = gateway.fixture.begin()
     heard: list[int] = []
     exchange.on_outcome = lambda outcome: heard.append(outcome.status)
     exchange.abandon()
@@ -230,7 +232,7 @@ async def test_a_request_of_the_operator_is_logged_as_one() -> None:
 
 async def test_what_a_bug_raises_is_logged_beside_the_requests_line() -> None:
     gateway = Gateway(whole_reply())
-    gateway.world.pipeline.begin = None  # type: ignore[assignment]
+    gateway.fixture.pipeline.begin = None  # type: ignore[assignment]
     with capture_logs() as logged:
         await gateway.chat()
     assert [each["event"] for each in logged] == ["request_failed"]

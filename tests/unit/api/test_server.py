@@ -139,7 +139,7 @@ async def test_bodies_that_drip_are_answered_with_408_and_closed(
         senders = [await stack.enter_async_context(sender(port)) for _ in range(3)]
         for each in senders:
             await each.sends(HEAD % 1_000_000 + b"x")
-        await time.passes(BODY_SECONDS + 1)
+        await time.advance(BODY_SECONDS + 1)
         answers = [await each.reader.read() for each in senders]
     assert {answer.split(b" ")[1] for answer in answers} == {b"408"}
     assert all(b"The request body arrived too slowly." in answer for answer in answers)
@@ -154,7 +154,7 @@ async def test_a_body_at_the_least_rate_may_take_as_long_as_it_needs(
         await client.sends(HEAD % (3 * A_WINDOW))
         for _ in range(3):
             await client.sends(b"x" * A_WINDOW)
-            await time.passes(BODY_SECONDS + 1)
+            await time.advance(BODY_SECONDS + 1)
         assert await client.reader.readuntil(b"%d" % (3 * A_WINDOW))
 
 
@@ -168,7 +168,7 @@ async def test_a_body_that_the_route_does_not_read_is_not_too_slow(
         time = LoopTime(monkeypatch)
         await client.sends(HEAD % (len(body) + 1) + body)
         for _ in range(3):
-            await time.passes(BODY_SECONDS + 1)
+            await time.advance(BODY_SECONDS + 1)
         app.let.set()
         await client.sends(b"x")
         assert await client.reader.readuntil(b"%d" % (len(body) + 1))

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.unit.batches.fanout_world import ITEMS, FakeBooks, World, echo, lines
+from tests.unit.batches.driver_fixture import ITEMS, DriverFixture, FakeChunkStore, echo, lines
 from tollhouse.batches.books import CAREFUL_FROM, MOST_CRASHES
 from tollhouse.batches.chunks import item_line
 from tollhouse.batches.drivers.fanout import SINGLES
@@ -36,51 +36,51 @@ async def steps(count: int = 200) -> None:
 
 
 async def test_every_item_gets_the_answer_to_what_it_asked() -> None:
-    world = World()
-    await world.run()
-    assert world.books.finished
+    fixture = DriverFixture()
+    await fixture.run()
+    assert fixture.chunks.finished
     said = {
         number: (result["custom_id"], result["response"]["body"]["said"])
-        for number, result in world.books.results.items()
+        for number, result in fixture.chunks.results.items()
     }
     assert said == {at: (f"c-{at}", f"item {at}") for at in range(ITEMS)}
 
 
 async def test_a_result_and_its_charge_come_together_and_are_named_alike() -> None:
-    world = World()
-    await world.run()
-    for outcome in world.books.committed:
+    fixture = DriverFixture()
+    await fixture.run()
+    for outcome in fixture.chunks.committed:
         assert outcome.record is not None
-        assert outcome.record.id == world.name_of(outcome.number)
+        assert outcome.record.id == fixture.generation_id(outcome.number)
         assert json.loads(outcome.line)["response"]["request_id"] == outcome.record.id
 
 
 async def test_items_that_have_their_result_are_not_asked_again() -> None:
-    world = World()
-    await world.run(0, 1, 2, 7)
-    assert set(world.books.results) == {3, 4, 5, 6, 8, 9}
-    assert "item 7" not in world.provider.asked
-    assert world.books.finished
+    fixture = DriverFixture()
+    await fixture.run(0, 1, 2, 7)
+    assert set(fixture.chunks.results) == {3, 4, 5, 6, 8, 9}
+    assert "item 7" not in fixture.provider.asked
+    assert fixture.chunks.finished
 
 
 async def test_no_more_items_are_under_way_than_the_lane_has_places() -> None:
-    world = World(books=FakeBooks(lines(100)), places=5)
-    await world.run()
-    assert world.provider.most_under_way == 5
-    assert len(world.books.results) == 100
+    fixture = DriverFixture(chunks=FakeChunkStore(lines(100)), capacity=5)
+    await fixture.run()
+    assert fixture.provider.most_under_way == 5
+    assert len(fixture.chunks.results) == 100
 
 
 async def test_an_item_that_cannot_be_read_costs_itself_alone() -> None:
     items = lines()
     items[4] = item_line("bad", b'{"messages": 5}')
-    world = World(books=FakeBooks(items))
-    await world.run()
-    assert world.books.finished
-    results = world.books.results
+    fixture = DriverFixture(chunks=FakeChunkStore(items))
+    await fixture.run()
+    assert fixture.chunks.finished
+    results = fixture.chunks.results
     bad = results.pop(4)
     assert (bad["response"], bad["error"]["param"]) == (None, "messages")
     assert all(result["error"] is None for result in results.values())
-    unrun = [each for each in world.books.committed if each.error and each.record is None]
+    unrun = [each for each in fixture.chunks.committed if each.error and each.record is None]
     assert [each.number for each in unrun] == [4]
 
 
@@ -90,124 +90,124 @@ async def test_an_item_at_which_the_unexpected_happens_costs_itself_alone() -> N
             raise RecursionError
         return echo(text)
 
-    world = World(places=1)
-    world.provider.behaviour = behaviour
-    await world.run()
-    assert world.books.finished
-    failed = {number for number, result in world.books.results.items() if result["error"]}
+    fixture = DriverFixture(capacity=1)
+    fixture.provider.behaviour = behaviour
+    await fixture.run()
+    assert fixture.chunks.finished
+    failed = {number for number, result in fixture.chunks.results.items() if result["error"]}
     assert failed == {3}
-    assert world.books.results[3]["error"]["error_type"] == "server"
+    assert fixture.chunks.results[3]["error"]["error_type"] == "server"
 
 
 async def test_what_a_provider_refuses_is_not_asked_again() -> None:
-    world = World()
-    world.provider.behaviour = lambda text: fails(REFUSED) if text == "item 3" else echo(text)
-    await world.run()
-    assert world.books.results[3]["error"]["message"] == "No."
-    assert world.provider.asked["item 3"] == 1
+    fixture = DriverFixture()
+    fixture.provider.behaviour = lambda text: fails(REFUSED) if text == "item 3" else echo(text)
+    await fixture.run()
+    assert fixture.chunks.results[3]["error"]["message"] == "No."
+    assert fixture.provider.asked["item 3"] == 1
 
 
 async def test_an_item_that_fails_in_passing_waits_in_the_books_for_its_next_try() -> None:
-    world = World(books=FakeBooks(lines(1)))
-    world.provider.behaviour = lambda _: fails(AWAY)
+    fixture = DriverFixture(chunks=FakeChunkStore(lines(1)))
+    fixture.provider.behaviour = lambda _: fails(AWAY)
     for failed in range(2, TRIES):
-        await world.run_on()
-        assert world.books.failures_left[0].failed == failed
-        assert not world.books.committed
-    await world.run_on()
-    assert world.books.finished
-    assert world.books.results[0]["error"]["type"] == "api_error"
-    assert world.provider.asked["item 0"] == TRIES
-    assert len(world.provider.names["item 0"]) == 1
+        await fixture.resume()
+        assert fixture.chunks.failures_left[0].failed == failed
+        assert not fixture.chunks.committed
+    await fixture.resume()
+    assert fixture.chunks.finished
+    assert fixture.chunks.results[0]["error"]["type"] == "api_error"
+    assert fixture.provider.asked["item 0"] == TRIES
+    assert len(fixture.provider.names["item 0"]) == 1
 
 
 async def test_what_ends_with_the_gateway_counts_as_no_try() -> None:
-    world = World(places=4)
-    world.provider.behaviour = lambda _: fails(Unavailable("The gateway is stopping."))
-    world.provider.gate.clear()
-    task = world.start()
+    fixture = DriverFixture(capacity=4)
+    fixture.provider.behaviour = lambda _: fails(Unavailable("The gateway is stopping."))
+    fixture.provider.gate.clear()
+    task = fixture.start()
     await steps()
-    await world.fanout.stop(30)
-    world.provider.gate.set()
+    await fixture.fanout.stop(30)
+    fixture.provider.gate.set()
     await task
-    assert not world.books.committed
-    assert not world.books.failures_left
+    assert not fixture.chunks.committed
+    assert not fixture.chunks.failures_left
 
 
 async def test_a_provider_that_asks_for_a_long_pause_gets_it() -> None:
-    world = World()
+    fixture = DriverFixture()
     slow = ProviderRateLimited("Slow.", provider_name="acme", retry_after=120)
-    world.provider.behaviour = lambda text: fails(slow) if text == "item 5" else echo(text)
-    await world.run()
-    assert not world.books.finished
-    assert set(world.books.results) == set(range(8)) - {5}
-    assert world.books.handed_back == world.clock.now() + timedelta(seconds=120)
+    fixture.provider.behaviour = lambda text: fails(slow) if text == "item 5" else echo(text)
+    await fixture.run()
+    assert not fixture.chunks.finished
+    assert set(fixture.chunks.results) == set(range(8)) - {5}
+    assert fixture.chunks.handed_back == fixture.clock.now() + timedelta(seconds=120)
 
 
 async def test_results_are_committed_while_other_items_are_under_way() -> None:
-    world = World(part_seconds=0.001)
+    fixture = DriverFixture(part_seconds=0.001)
     stuck = asyncio.Event()
-    ask = world.provider.ask
+    ask = fixture.provider.ask
 
     async def asked(call, name):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         if b"item 9" in call.request.body:
             await stuck.wait()
         return await ask(call, name)
 
-    world.provider.ask = asked  # type: ignore[method-assign]
-    task = world.start()
-    while len(world.books.committed) < ITEMS - 1:
+    fixture.provider.ask = asked  # type: ignore[method-assign]
+    task = fixture.start()
+    while len(fixture.chunks.committed) < ITEMS - 1:
         await asyncio.sleep(0.001)
     assert not task.done()
     stuck.set()
     await task
-    assert world.books.finished
+    assert fixture.chunks.finished
 
 
 async def test_what_cannot_be_stored_now_is_stored_later() -> None:
-    world = World()
-    world.books.failures = [BlobsUnavailable("full"), ConnectionError()]
-    await world.run()
-    assert len(world.books.results) == ITEMS
-    assert world.books.finished
+    fixture = DriverFixture()
+    fixture.chunks.failures = [BlobsUnavailable("full"), ConnectionError()]
+    await fixture.run()
+    assert len(fixture.chunks.results) == ITEMS
+    assert fixture.chunks.finished
 
 
 async def test_a_lease_that_no_commit_keeps_is_kept_without_one() -> None:
-    world = World()
-    world.provider.gate.clear()
-    task = world.start()
+    fixture = DriverFixture()
+    fixture.provider.gate.clear()
+    task = fixture.start()
     await steps()
-    await world.fanout.keep()
-    assert world.books.kept == 0
+    await fixture.fanout.keep()
+    assert fixture.chunks.renewals == 0
     for _ in range(3):
-        world.clock.advance(10)
-        await world.fanout.keep()
-        await world.fanout.keep()
-    assert world.books.kept == 3
-    world.provider.gate.set()
+        fixture.clock.advance(10)
+        await fixture.fanout.keep()
+        await fixture.fanout.keep()
+    assert fixture.chunks.renewals == 3
+    fixture.provider.gate.set()
     await task
-    assert world.books.finished
+    assert fixture.chunks.finished
 
 
 async def test_whoever_cannot_keep_the_lease_has_lost_it() -> None:
-    world = World()
-    world.provider.gate.clear()
-    task = world.start()
+    fixture = DriverFixture()
+    fixture.provider.gate.clear()
+    task = fixture.start()
     await steps()
-    world.clock.advance(10)
-    world.books.lost = True
-    await world.fanout.keep()
+    fixture.clock.advance(10)
+    fixture.chunks.lease_lost = True
+    await fixture.fanout.keep()
     await task
-    assert not world.books.committed
+    assert not fixture.chunks.committed
 
 
 async def test_whoever_lost_the_lease_commits_nothing_and_begins_nothing() -> None:
-    world = World(books=FakeBooks(lines(500)), part_seconds=0.001, places=2)
-    world.books.lost = True
-    await world.run()
-    assert not world.books.committed
-    assert world.books.handed_back is None
-    assert sum(world.provider.asked.values()) < 500
+    fixture = DriverFixture(chunks=FakeChunkStore(lines(500)), part_seconds=0.001, capacity=2)
+    fixture.chunks.lease_lost = True
+    await fixture.run()
+    assert not fixture.chunks.committed
+    assert fixture.chunks.handed_back is None
+    assert sum(fixture.provider.asked.values()) < 500
 
 
 @pytest.mark.parametrize(
@@ -215,168 +215,168 @@ async def test_whoever_lost_the_lease_commits_nothing_and_begins_nothing() -> No
     [(Status.CANCELLING, "batch_cancelled"), (Status.FINALIZING, "batch_expired")],
 )
 async def test_a_batch_that_is_being_closed_asks_nobody(status: Status, word: str) -> None:
-    world = World()
-    world.books.batch = replace(world.books.batch, status=status)
-    await world.run(0, 1)
-    assert not world.provider.asked
-    assert world.books.finished
-    assert {result["error"]["type"] for result in world.books.results.values()} == {word}
-    assert set(world.books.results) == set(range(2, ITEMS))
+    fixture = DriverFixture()
+    fixture.chunks.batch = replace(fixture.chunks.batch, status=status)
+    await fixture.run(0, 1)
+    assert not fixture.provider.asked
+    assert fixture.chunks.finished
+    assert {result["error"]["type"] for result in fixture.chunks.results.values()} == {word}
+    assert set(fixture.chunks.results) == set(range(2, ITEMS))
 
 
 async def test_a_cancellation_keeps_what_is_under_way_and_begins_nothing_more() -> None:
-    world = World(books=FakeBooks(lines(40)), places=4)
-    world.provider.gate.clear()
-    task = world.start()
+    fixture = DriverFixture(chunks=FakeChunkStore(lines(40)), capacity=4)
+    fixture.provider.gate.clear()
+    task = fixture.start()
     await steps()
-    world.books.batch = replace(world.books.batch, status=Status.CANCELLING)
-    world.fanout.notice(world.books.batch.id)
-    while not world.fanout._runs.copy().pop()._halted.is_set():  # noqa: SLF001
+    fixture.chunks.batch = replace(fixture.chunks.batch, status=Status.CANCELLING)
+    fixture.fanout.notice(fixture.chunks.batch.id)
+    while not fixture.fanout._runs.copy().pop()._halted.is_set():  # noqa: SLF001
         await asyncio.sleep(0.001)
-    world.provider.gate.set()
+    fixture.provider.gate.set()
     await task
-    answered = [at for at, result in world.books.results.items() if result["error"] is None]
+    answered = [at for at, result in fixture.chunks.results.items() if result["error"] is None]
     assert answered == [0, 1, 2, 3]
-    assert len(world.books.results) == 40
-    assert world.books.finished
+    assert len(fixture.chunks.results) == 40
+    assert fixture.chunks.finished
 
 
 async def test_a_stop_waits_for_what_is_under_way_and_hands_the_rest_back() -> None:
-    world = World(books=FakeBooks(lines(40)), places=4)
-    world.provider.gate.clear()
-    task = world.start()
+    fixture = DriverFixture(chunks=FakeChunkStore(lines(40)), capacity=4)
+    fixture.provider.gate.clear()
+    task = fixture.start()
     await steps()
-    await world.fanout.stop(30)
-    world.provider.gate.set()
+    await fixture.fanout.stop(30)
+    fixture.provider.gate.set()
     await task
-    assert set(world.books.results) == {0, 1, 2, 3}
-    assert not world.books.finished
-    assert world.books.handed_back == world.clock.now()
+    assert set(fixture.chunks.results) == {0, 1, 2, 3}
+    assert not fixture.chunks.finished
+    assert fixture.chunks.handed_back == fixture.clock.now()
 
 
 async def test_a_stop_that_lasts_ends_what_is_under_way_without_a_result() -> None:
-    world = World(places=4)
-    world.provider.gate.clear()
-    task = world.start()
+    fixture = DriverFixture(capacity=4)
+    fixture.provider.gate.clear()
+    task = fixture.start()
     await steps()
-    await world.fanout.stop(0)
+    await fixture.fanout.stop(0)
     await task
-    assert world.provider.under_way == 0
-    assert not world.books.committed
-    assert world.books.handed_back is not None
+    assert fixture.provider.under_way == 0
+    assert not fixture.chunks.committed
+    assert fixture.chunks.handed_back is not None
 
 
 async def test_an_item_that_is_ended_before_it_began_gives_its_place_back() -> None:
-    world = World(books=FakeBooks(lines(40)), places=4)
-    world.books.lost = True
-    task = world.start()
-    while not world.fanout._runs:  # noqa: SLF001
+    fixture = DriverFixture(chunks=FakeChunkStore(lines(40)), capacity=4)
+    fixture.chunks.lease_lost = True
+    task = fixture.start()
+    while not fixture.fanout._runs:  # noqa: SLF001
         await asyncio.sleep(0)
-    [run] = world.fanout._runs  # noqa: SLF001
+    [run] = fixture.fanout._runs  # noqa: SLF001
     while not run._tasks:  # noqa: SLF001
         await asyncio.sleep(0)
     run.halt(0)
     for begun in list(run._tasks):  # noqa: SLF001
         begun.cancel()
     await asyncio.wait_for(task, 30)
-    assert world.lane.is_empty
+    assert fixture.limiter.is_empty
 
 
 async def test_a_chunk_that_ended_its_workers_is_run_item_by_item() -> None:
-    world = World()
-    await world.run(attempts=CAREFUL_FROM)
-    assert world.provider.most_under_way == 1
-    assert world.books.suspects == list(range(ITEMS))
-    assert world.books.finished
+    fixture = DriverFixture()
+    await fixture.run(attempts=CAREFUL_FROM)
+    assert fixture.provider.most_under_way == 1
+    assert fixture.chunks.suspects == list(range(ITEMS))
+    assert fixture.chunks.finished
 
 
 async def test_only_as_many_items_are_run_alone_as_may_have_been_under_way() -> None:
-    world = World(books=FakeBooks(lines(SINGLES + 50)))
-    await world.run(attempts=CAREFUL_FROM)
-    assert world.books.suspects == list(range(SINGLES))
-    assert world.provider.most_under_way > 1
-    assert world.books.finished
+    fixture = DriverFixture(chunks=FakeChunkStore(lines(SINGLES + 50)))
+    await fixture.run(attempts=CAREFUL_FROM)
+    assert fixture.chunks.suspects == list(range(SINGLES))
+    assert fixture.provider.most_under_way > 1
+    assert fixture.chunks.finished
 
 
 async def test_an_item_that_is_run_alone_has_no_other_beside_it() -> None:
-    world = World(places=4)
-    world.provider.gate.clear()
-    others = world.start()
+    fixture = DriverFixture(capacity=4)
+    fixture.provider.gate.clear()
+    others = fixture.start()
     await steps()
-    assert world.provider.under_way == 4
-    careful = world.start(attempts=CAREFUL_FROM)
+    assert fixture.provider.under_way == 4
+    careful = fixture.start(attempts=CAREFUL_FROM)
     await steps()
-    assert (world.provider.under_way, world.books.suspects) == (4, [])
-    world.provider.gate.set()
+    assert (fixture.provider.under_way, fixture.chunks.suspects) == (4, [])
+    fixture.provider.gate.set()
     await asyncio.wait_for(asyncio.gather(others, careful), 30)
-    assert world.books.suspects == list(range(ITEMS))
+    assert fixture.chunks.suspects == list(range(ITEMS))
 
 
 async def test_an_item_is_no_suspect_before_it_runs_and_after_it_failed_in_passing() -> None:
-    world = World(books=FakeBooks(lines(2)))
-    world.provider.behaviour = lambda text: fails(AWAY) if text == "item 0" else echo(text)
-    await world.run(attempts=CAREFUL_FROM, ticking=True)
-    assert world.books.suspects == [0, None, 1]
-    waiting = World(books=FakeBooks(lines(2)))
-    waiting.lane.limited(60)
+    fixture = DriverFixture(chunks=FakeChunkStore(lines(2)))
+    fixture.provider.behaviour = lambda text: fails(AWAY) if text == "item 0" else echo(text)
+    await fixture.run(attempts=CAREFUL_FROM, ticking=True)
+    assert fixture.chunks.suspects == [0, None, 1]
+    waiting = DriverFixture(chunks=FakeChunkStore(lines(2)))
+    waiting.limiter.limited(60)
     await waiting.run(attempts=CAREFUL_FROM)
-    assert waiting.books.suspects == []
+    assert waiting.chunks.suspects == []
 
 
 async def test_the_item_that_was_alone_when_its_worker_ended_runs_alone_after_all_others() -> None:
-    world = World()
-    await world.run(crashes={2: 1})
-    assert world.provider.most_under_way > 1
-    assert list(world.provider.asked)[-1] == "item 2"
-    assert world.books.suspects == [2]
-    assert world.books.finished
+    fixture = DriverFixture()
+    await fixture.run(crashes={2: 1})
+    assert fixture.provider.most_under_way > 1
+    assert list(fixture.provider.asked)[-1] == "item 2"
+    assert fixture.chunks.suspects == [2]
+    assert fixture.chunks.finished
 
 
 async def test_the_item_that_was_alone_when_workers_ended_three_times_is_given_up() -> None:
-    world = World()
-    await world.run(0, 1, crashes={2: MOST_CRASHES, 3: MOST_CRASHES - 1})
-    assert "item 2" not in world.provider.asked
-    assert world.books.results[2]["error"]["error_type"] == "server"
-    assert all(world.books.results[at]["error"] is None for at in range(3, ITEMS))
+    fixture = DriverFixture()
+    await fixture.run(0, 1, crashes={2: MOST_CRASHES, 3: MOST_CRASHES - 1})
+    assert "item 2" not in fixture.provider.asked
+    assert fixture.chunks.results[2]["error"]["error_type"] == "server"
+    assert all(fixture.chunks.results[at]["error"] is None for at in range(3, ITEMS))
 
 
 @pytest.mark.parametrize("attempts", range(1, 20))
 async def test_however_often_workers_ended_nobody_is_blamed_who_was_not_alone(
     attempts: int,
 ) -> None:
-    world = World()
-    await world.run(attempts=attempts)
-    assert all(result["error"] is None for result in world.books.results.values())
+    fixture = DriverFixture()
+    await fixture.run(attempts=attempts)
+    assert all(result["error"] is None for result in fixture.chunks.results.values())
 
 
 async def test_a_chunk_whose_items_cannot_be_read_now_is_handed_back() -> None:
-    world = World()
-    world.books.input = BlobsUnavailable("away")
-    await world.run(attempts=CAREFUL_FROM - 1)
-    assert world.books.handed_back is not None
-    assert world.books.handed_back > world.clock.now()
+    fixture = DriverFixture()
+    fixture.chunks.input = BlobsUnavailable("away")
+    await fixture.run(attempts=CAREFUL_FROM - 1)
+    assert fixture.chunks.handed_back is not None
+    assert fixture.chunks.handed_back > fixture.clock.now()
 
 
 async def test_a_chunk_whose_items_are_gone_is_looked_for_again_later() -> None:
-    world = World()
-    world.books.input = None
-    await world.run()
-    assert world.books.handed_back == world.clock.now() + timedelta(minutes=1)
+    fixture = DriverFixture()
+    fixture.chunks.input = None
+    await fixture.run()
+    assert fixture.chunks.handed_back == fixture.clock.now() + timedelta(minutes=1)
 
 
 async def test_a_chunk_whose_items_are_gone_is_given_up_with_its_batch() -> None:
-    world = World()
-    world.books.input = b"damaged"
-    world.books.batch = replace(world.books.batch, status=Status.FINALIZING)
-    await world.run()
-    assert world.books.given_up
+    fixture = DriverFixture()
+    fixture.chunks.input = b"damaged"
+    fixture.chunks.batch = replace(fixture.chunks.batch, status=Status.FINALIZING)
+    await fixture.run()
+    assert fixture.chunks.given_up
 
 
 async def test_what_is_booked_of_a_failed_item_is_booked() -> None:
-    world = World()
+    fixture = DriverFixture()
     broken = Answer(error=REFUSED, record=generation_record())
-    world.provider.behaviour = lambda text: broken if text == "item 1" else echo(text)
-    await world.run()
-    [outcome] = [each for each in world.books.committed if each.number == 1]
+    fixture.provider.behaviour = lambda text: broken if text == "item 1" else echo(text)
+    await fixture.run()
+    [outcome] = [each for each in fixture.chunks.committed if each.number == 1]
     assert outcome.error is not None
     assert outcome.record is not None

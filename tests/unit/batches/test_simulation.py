@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.batches.simulation import Asked, House
+from tests.unit.batches.scheduler_simulation import ReceivedRequest, SchedulerSimulation
 from tests.unit.batches.virtual_time import run_virtually
 from tollhouse.batches.retries import LIMITED_TRIES, TRIES
 from tollhouse.kernel.errors import ProviderRateLimited, ProviderUnavailable, Unavailable
@@ -32,17 +32,19 @@ def virtual(scenario: Scenario) -> Callable[[], None]:
     return test
 
 
-def always_broken(batch: str, *items: int) -> Callable[[Asked], ProviderUnavailable | None]:
+def always_broken(
+    batch: str, *items: int
+) -> Callable[[ReceivedRequest], ProviderUnavailable | None]:
     wanted = set(items)
     return lambda asked: BROKEN if asked.batch == batch and asked.item in wanted else None
 
 
 @virtual
 async def test_an_item_that_always_fails_costs_itself_alone() -> None:
-    house = House(PROVIDERS)
-    one = house.submit("account", "acme/large", 200)
-    house.behave = always_broken(one.batch.id, 17)
-    await house.run(DAY)
+    simulation = SchedulerSimulation(PROVIDERS)
+    one = simulation.submit("account", "acme/large", 200)
+    simulation.behave = always_broken(one.batch.id, 17)
+    await simulation.run(DAY)
     assert one.failed == {17}
     assert one.tries[17] == TRIES
     assert all(count == 1 for item, count in one.tries.items() if item != 17)
@@ -50,21 +52,21 @@ async def test_an_item_that_always_fails_costs_itself_alone() -> None:
 
 @virtual
 async def test_beside_others_it_is_known_within_seconds() -> None:
-    house = House(PROVIDERS)
-    one = house.submit("account", "acme/large", 200)
-    house.submit("account", "acme/large", 800)
-    house.behave = always_broken(one.batch.id, 17)
-    await house.run(DAY)
+    simulation = SchedulerSimulation(PROVIDERS)
+    one = simulation.submit("account", "acme/large", 200)
+    simulation.submit("account", "acme/large", 800)
+    simulation.behave = always_broken(one.batch.id, 17)
+    await simulation.run(DAY)
     assert one.ended_at is not None
     assert one.ended_at < 60
 
 
 @virtual
 async def test_alone_it_is_tried_as_often_and_ends_its_batch_within_twenty_minutes() -> None:
-    house = House(PROVIDERS)
-    one = house.submit("account", "acme/large", 1)
-    house.behave = always_broken(one.batch.id, 0)
-    await house.run(DAY)
+    simulation = SchedulerSimulation(PROVIDERS)
+    one = simulation.submit("account", "acme/large", 1)
+    simulation.behave = always_broken(one.batch.id, 0)
+    await simulation.run(DAY)
     assert one.tries[0] == TRIES
     assert one.ended_at is not None
     assert 600 < one.ended_at < 1200
@@ -72,13 +74,13 @@ async def test_alone_it_is_tried_as_often_and_ends_its_batch_within_twenty_minut
 
 @virtual
 async def test_nobody_waits_for_batches_whose_items_all_fail() -> None:
-    house = House(PROVIDERS)
-    bad = {house.submit("bad", "acme/large", 700).batch.id for _ in range(10)}
-    house.behave = lambda asked: BROKEN if asked.batch in bad else None
+    simulation = SchedulerSimulation(PROVIDERS)
+    bad = {simulation.submit("bad", "acme/large", 700).batch.id for _ in range(10)}
+    simulation.behave = lambda asked: BROKEN if asked.batch in bad else None
     models = ["acme/large", "acme/small", "other/large"]
-    good = [house.submit("good", model, 3) for model in models]
-    own = [house.submit("bad", model, 3) for model in models]
-    await house.run(120)
+    good = [simulation.submit("good", model, 3) for model in models]
+    own = [simulation.submit("bad", model, 3) for model in models]
+    await simulation.run(120)
     assert [one.failed for one in good + own] == [set()] * 6
     assert max(one.ended_at or DAY for one in good) < 5
     assert max(one.ended_at or DAY for one in own) < 60
@@ -86,34 +88,37 @@ async def test_nobody_waits_for_batches_whose_items_all_fail() -> None:
 
 @virtual
 async def test_an_account_that_comes_while_others_fail_is_answered_at_once() -> None:
-    house = House(PROVIDERS)
-    bad = {house.submit("bad", "acme/large", 1).batch.id for _ in range(20)}
-    house.behave = lambda asked: BROKEN if asked.batch in bad else None
-    await house.run(200)
-    house.restart()
-    late = house.submit("good", "acme/large", 3)
-    await house.run(10)
+    simulation = SchedulerSimulation(PROVIDERS)
+    bad = {simulation.submit("bad", "acme/large", 1).batch.id for _ in range(20)}
+    simulation.behave = lambda asked: BROKEN if asked.batch in bad else None
+    await simulation.run(200)
+    simulation.restart()
+    late = simulation.submit("good", "acme/large", 3)
+    await simulation.run(10)
     assert late.ended_at is not None
     assert not late.failed
 
 
 @virtual
 async def test_a_provider_that_is_down_for_ten_minutes_fails_nobodys_items() -> None:
-    house = House(PROVIDERS)
-    runs = [house.submit(f"account-{at % 3}", "acme/large", 300) for at in range(6)]
-    runs += [house.submit("alone", "acme/small", 1), house.submit("alone", "acme/small", 2)]
-    house.behave = lambda asked: BROKEN if 20 <= asked.at < 620 else None
-    await house.run(DAY)
+    simulation = SchedulerSimulation(PROVIDERS)
+    runs = [simulation.submit(f"account-{at % 3}", "acme/large", 300) for at in range(6)]
+    runs += [
+        simulation.submit("alone", "acme/small", 1),
+        simulation.submit("alone", "acme/small", 2),
+    ]
+    simulation.behave = lambda asked: BROKEN if 20 <= asked.at < 620 else None
+    await simulation.run(DAY)
     assert [one.failed for one in runs] == [set()] * 8
     assert max(one.ended_at or DAY for one in runs) < 620 + 120
 
 
 @virtual
 async def test_it_is_hardly_asked_meanwhile() -> None:
-    house = House(PROVIDERS)
-    one = house.submit("account", "acme/large", 500)
-    house.behave = lambda asked: BROKEN if 20 <= asked.at < 620 else None
-    await house.run(DAY)
+    simulation = SchedulerSimulation(PROVIDERS)
+    one = simulation.submit("account", "acme/large", 500)
+    simulation.behave = lambda asked: BROKEN if 20 <= asked.at < 620 else None
+    await simulation.run(DAY)
     assert len([at for at in one.begun if 25 <= at < 620]) < 30
 
 
@@ -129,10 +134,10 @@ def test_no_outage_of_ten_minutes_fails_an_item(
     items: int, latency: float, begins: float, seconds: float
 ) -> None:
     async def scenario() -> None:
-        house = House(PROVIDERS, latency=latency)
-        one = house.submit("account", "acme/large", items)
-        house.behave = lambda asked: BROKEN if begins <= asked.at < begins + seconds else None
-        await house.run(7200)
+        simulation = SchedulerSimulation(PROVIDERS, latency=latency)
+        one = simulation.submit("account", "acme/large", items)
+        simulation.behave = lambda asked: BROKEN if begins <= asked.at < begins + seconds else None
+        await simulation.run(7200)
         assert len(one.results) == items
         assert not one.failed
         assert max(one.tries.values()) <= TRIES
@@ -150,18 +155,18 @@ def test_whatever_fails_every_item_ends_and_none_is_tried_too_often(
     poisoned: set[int], flaky: int, others: int
 ) -> None:
     async def scenario() -> None:
-        house = House(PROVIDERS)
-        one = house.submit("account", "acme/large", 60)
-        beside = [house.submit(f"account-{at}", "acme/large", 40) for at in range(others)]
+        simulation = SchedulerSimulation(PROVIDERS)
+        one = simulation.submit("account", "acme/large", 60)
+        beside = [simulation.submit(f"account-{at}", "acme/large", 40) for at in range(others)]
 
-        def behave(asked: Asked) -> ProviderUnavailable | None:
-            found = house.batches[asked.batch]
+        def behave(asked: ReceivedRequest) -> ProviderUnavailable | None:
+            found = simulation.batches[asked.batch]
             if asked.batch == one.batch.id and asked.item in poisoned:
                 return BROKEN
             return BROKEN if found.tries[asked.item] <= flaky and asked.item % 7 == 0 else None
 
-        house.behave = behave
-        await house.run(3600)
+        simulation.behave = behave
+        await simulation.run(3600)
         assert one.failed == poisoned
         assert len(one.results) == 60
         assert max(one.tries.values()) <= TRIES
@@ -173,30 +178,30 @@ def test_whatever_fails_every_item_ends_and_none_is_tried_too_often(
 
 @virtual
 async def test_a_provider_that_takes_few_requests_a_second_fails_nobodys_items() -> None:
-    house = House(PROVIDERS, latency=0.5)
+    simulation = SchedulerSimulation(PROVIDERS, latency=0.5)
     answered: list[float] = []
 
-    def behave(asked: Asked) -> ProviderRateLimited | None:
+    def behave(asked: ReceivedRequest) -> ProviderRateLimited | None:
         if len([at for at in answered[-5:] if at > asked.at - 1]) >= 5:
             return ProviderRateLimited("Slow.", provider_name="acme")
         answered.append(asked.at)
         return None
 
-    house.behave = behave
-    runs = [house.submit(f"account-{at}", "acme/large", 100) for at in range(3)]
-    await house.run(1200)
+    simulation.behave = behave
+    runs = [simulation.submit(f"account-{at}", "acme/large", 100) for at in range(3)]
+    await simulation.run(1200)
     assert [one.failed for one in runs] == [set()] * 3
     assert max(one.ended_at or DAY for one in runs) < 1200
 
 
 @virtual
 async def test_nothing_is_asked_before_a_retry_after_is_over() -> None:
-    house = House(PROVIDERS)
-    one = house.submit("account", "acme/large", 30)
+    simulation = SchedulerSimulation(PROVIDERS)
+    one = simulation.submit("account", "acme/large", 30)
     slow = ProviderRateLimited("Slow.", provider_name="acme", retry_after=120)
-    house.behave = lambda asked: slow if asked.at < 60 else None
-    other = house.submit("account", "acme/small", 30)
-    await house.run(DAY)
+    simulation.behave = lambda asked: slow if asked.at < 60 else None
+    other = simulation.submit("account", "acme/small", 30)
+    await simulation.run(DAY)
     assert not one.failed
     assert not [at for at in one.begun if 1 < at < 120]
     assert other.ended_at is not None
@@ -204,24 +209,24 @@ async def test_nothing_is_asked_before_a_retry_after_is_over() -> None:
 
 @virtual
 async def test_an_item_that_gets_nothing_but_429s_fails_in_the_end() -> None:
-    house = House(PROVIDERS)
-    one = house.submit("account", "acme/large", 40)
+    simulation = SchedulerSimulation(PROVIDERS)
+    one = simulation.submit("account", "acme/large", 40)
     slow = ProviderRateLimited("Too large.", provider_name="acme")
-    house.behave = lambda asked: slow if asked.item == 3 else None
-    await house.run(DAY)
+    simulation.behave = lambda asked: slow if asked.item == 3 else None
+    await simulation.run(DAY)
     assert one.failed == {3}
     assert one.tries[3] == LIMITED_TRIES
 
 
 @virtual
 async def test_an_accounts_guardrail_that_is_down_keeps_nobody_else_waiting() -> None:
-    house = House(PROVIDERS)
-    guarded = house.submit("guarded", "acme/large", 200)
-    house.behave = lambda asked: (
+    simulation = SchedulerSimulation(PROVIDERS)
+    guarded = simulation.submit("guarded", "acme/large", 200)
+    simulation.behave = lambda asked: (
         NO_VERDICT if asked.batch == guarded.batch.id and asked.at < 600 else None
     )
-    other = house.submit("other", "acme/large", 200)
-    await house.run(DAY)
+    other = simulation.submit("other", "acme/large", 200)
+    await simulation.run(DAY)
     assert not guarded.failed
     assert not other.failed
     assert other.ended_at is not None
@@ -232,11 +237,11 @@ async def test_an_accounts_guardrail_that_is_down_keeps_nobody_else_waiting() ->
 
 @virtual
 async def test_an_account_with_many_batches_leaves_others_their_share() -> None:
-    house = House(PROVIDERS, latency=5.0, places=8)
+    simulation = SchedulerSimulation(PROVIDERS, latency=5.0, places=8)
     for _ in range(20):
-        house.submit("large", "acme/large", 500)
-    small = [house.submit("small", model, 8) for model in ("acme/large", "other/large")]
-    await house.run(60)
+        simulation.submit("large", "acme/large", 500)
+    small = [simulation.submit("small", model, 8) for model in ("acme/large", "other/large")]
+    await simulation.run(60)
     assert [one.failed for one in small] == [set(), set()]
     assert max(one.ended_at or DAY for one in small) < 30
 
@@ -244,9 +249,9 @@ async def test_an_account_with_many_batches_leaves_others_their_share() -> None:
 @pytest.mark.soak
 @virtual
 async def test_an_outage_fails_none_of_fifty_thousand_items() -> None:
-    house = House(PROVIDERS)
-    one = house.submit("account", "acme/large", 50_000)
-    house.behave = lambda asked: BROKEN if 60 <= asked.at < 660 else None
-    await house.run(DAY)
+    simulation = SchedulerSimulation(PROVIDERS)
+    one = simulation.submit("account", "acme/large", 50_000)
+    simulation.behave = lambda asked: BROKEN if 60 <= asked.at < 660 else None
+    await simulation.run(DAY)
     assert not one.failed
     assert len(one.results) == 50_000

@@ -33,7 +33,7 @@ from bench.batches.figures import (
 )
 from bench.batches.watch import ChildWatch
 from bench.load import Plan
-from bench.upstream import Desk, Upstream
+from bench.upstream import ReplyTable, Upstream
 from tollhouse.settings.stored import BatchSettings
 
 MB = 1_000_000
@@ -108,7 +108,7 @@ class Wire:
 
 
 async def test_the_upstream_counts_items_and_answers_each_with_another_text() -> None:
-    upstream, wire = Upstream(0.0, Desk()), Wire()
+    upstream, wire = Upstream(0.0, ReplyTable()), Wire()
     upstream.connection_made(cast("asyncio.Transport", wire))
     for target in (f"POST {PATH}", f"POST {PATH}", "GET /asked", "GET /asked"):
         upstream.data_received(f"{target} HTTP/1.1\r\ncontent-length: 2\r\n\r\n{{}}".encode())

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from bench.cpu import (
-    Reading,
+    CpuReading,
     Ticks,
+    cpu_time,
     parse_memory,
     parse_schedstat,
     parse_stat,
@@ -16,7 +17,6 @@ from bench.cpu import (
     read,
     rss,
     tree,
-    used,
 )
 
 STAT = (
@@ -77,31 +77,31 @@ def test_a_kernel_without_schedstat_leaves_the_ticks(tmp_path: Path) -> None:
     process(tmp_path, 10, {10: None})
     before = read(10, tmp_path)
     assert before.threads is None
-    after = Reading(Ticks(before.ticks.user + 0.3, before.ticks.system + 0.1), None)
-    between = used(before, after)
+    after = CpuReading(Ticks(before.ticks.user + 0.3, before.ticks.system + 0.1), None)
+    between = cpu_time(before, after)
     assert between.seconds == pytest.approx(0.4)
     assert between.system_share == pytest.approx(0.25)
 
 
 def test_nanoseconds_count_threads_that_began_in_between() -> None:
-    before = Reading(Ticks(1.0, 1.0), {1: 1_000_000_000})
-    after = Reading(Ticks(1.5, 1.5), {1: 1_200_000_000, 2: 300_000_000})
-    between = used(before, after)
+    before = CpuReading(Ticks(1.0, 1.0), {1: 1_000_000_000})
+    after = CpuReading(Ticks(1.5, 1.5), {1: 1_200_000_000, 2: 300_000_000})
+    between = cpu_time(before, after)
     assert between.seconds == pytest.approx(0.5)
     assert between.main_share == pytest.approx(0.4)
 
 
 def test_a_thread_that_ended_in_between_leaves_the_ticks() -> None:
-    before = Reading(Ticks(1.0, 1.0), {1: 1_000_000_000, 2: 5})
-    after = Reading(Ticks(1.75, 1.25), {1: 1_200_000_000})
-    between = used(before, after)
+    before = CpuReading(Ticks(1.0, 1.0), {1: 1_000_000_000, 2: 5})
+    after = CpuReading(Ticks(1.75, 1.25), {1: 1_200_000_000})
+    between = cpu_time(before, after)
     assert between.seconds == pytest.approx(1.0)
     assert between.system_share == pytest.approx(0.25)
 
 
 def test_nothing_used_has_no_share() -> None:
-    reading = Reading(Ticks(1.0, 1.0), {1: 7})
-    assert used(reading, reading).system_share == 0.0
+    reading = CpuReading(Ticks(1.0, 1.0), {1: 7})
+    assert cpu_time(reading, reading).system_share == 0.0
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux' /proc")
@@ -109,5 +109,5 @@ def test_our_own_work_is_seen() -> None:
     before, began = read(os.getpid()), time.process_time()
     while time.process_time() - began < 0.1:
         pass
-    assert used(before, read(os.getpid())).seconds >= 0.09
+    assert cpu_time(before, read(os.getpid())).seconds >= 0.09
     assert rss(os.getpid()) > 1_000_000

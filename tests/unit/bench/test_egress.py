@@ -8,11 +8,11 @@ import pytest
 
 from bench import results
 from bench.egress import mitmproxy, report
-from bench.egress.client import Client, Way, WrongAnswer, body_request, request
+from bench.egress.client import Client, Route, UnexpectedResponse, body_request, request
 from bench.egress.figures import (
     CASES,
+    DIRECT,
     MITMPROXY,
-    STRAIGHT,
     Body,
     EgressDose,
     EgressFigures,
@@ -20,15 +20,15 @@ from bench.egress.figures import (
     NewHosts,
     Requests,
 )
-from bench.egress.names import BOUND, PLACEHOLDER, SHOWN, fresh
+from bench.egress.hosts import BOUND, PLACEHOLDER, SHOWN, fresh
 from tollhouse.vault.egress.conversation import request_in
 from tollhouse.vault.egress.heads import HeadReader
 from tollhouse.vault.egress.injection import names_in
 
 MB = 1_000_000
 DOSE = EgressDose()
-STRAIGHT_WAY = Way(8443, "ca.pem")
-THROUGH = Way(8443, "ca.pem", socket="proxy.sock", password="pw")
+STRAIGHT_WAY = Route(8443, "ca.pem")
+THROUGH = Route(8443, "ca.pem", socket="proxy.sock", password="pw")
 
 
 def cost(proxy: float) -> Requests:
@@ -36,7 +36,7 @@ def cost(proxy: float) -> Requests:
 
 
 def measured(version: str | None = "11.0.2") -> EgressFigures:
-    costs = {STRAIGHT: 0.0, MITMPROXY: 1_300.0}
+    costs = {DIRECT: 0.0, MITMPROXY: 1_300.0}
     return EgressFigures(
         requests={
             name: [cost(costs.get(case.through, 260.0)), cost(costs.get(case.through, 240.0))]
@@ -90,7 +90,7 @@ def test_no_host_is_new_twice() -> None:
     ],
 )
 async def test_a_wrong_answer_ends_the_load(answer: bytes, said: str) -> None:
-    with pytest.raises(WrongAnswer, match=said):
+    with pytest.raises(UnexpectedResponse, match=said):
         await answered(answer)
 
 

@@ -8,7 +8,7 @@ import pytest
 from bench import results
 from bench.cpu import pss_alone, rss_alone
 from bench.interns import report
-from bench.interns.bare import made_safe
+from bench.interns.baseline import flush_and_read
 from bench.interns.figures import (
     ASKED,
     FIRST,
@@ -174,7 +174,7 @@ def test_a_hundred_interns_are_reckoned_from_the_most_that_ran() -> None:
 
 
 def test_files_are_made_safe_and_removed(tmp_path: Path) -> None:
-    found = made_safe(tmp_path / "files", 3, 10)
+    found = flush_and_read(tmp_path / "files", 3, 10)
     assert min(found.flush_seconds, found.digest_seconds) > 0
     assert list((tmp_path / "files").iterdir()) == []
 

@@ -7,7 +7,7 @@ import pytest
 
 from bench.formats import ANSWERS, FORMATS
 from bench.traffic import CHUNKS
-from bench.upstream import Desk, Upstream
+from bench.upstream import ReplyTable, Upstream
 
 
 class Wire:
@@ -24,7 +24,7 @@ async def ask(target: str, *, stream: bool) -> list[bytes]:
     """Return what the upstream writes when a request for a target comes."""
     body = b'{"stream":true}' if stream else b"{}"
     head = f"POST {target} HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n"
-    upstream, wire = Upstream(0.0, Desk()), Wire()
+    upstream, wire = Upstream(0.0, ReplyTable()), Wire()
     upstream.connection_made(cast("asyncio.Transport", wire))
     upstream.data_received(head.encode() + body)
     for _ in range(2 * CHUNKS):

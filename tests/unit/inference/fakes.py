@@ -129,7 +129,7 @@ class FakeProvider:
 
 
 @dataclass
-class FakeBooks:
+class FakeSettler:
     """Books generations, when the test lets it."""
 
     records: list[GenerationRecord] = field(default_factory=list)
@@ -177,7 +177,7 @@ def call(request: ChatRequest, received_monotonic: float = 0.0) -> Call:
 
 
 _MESSAGES = {"messages": [{"role": "user", "content": "hi"}]}
-SAID: Mapping[str, dict[str, Any]] = {
+SPOKEN: Mapping[str, dict[str, Any]] = {
     "/chat/completions": _MESSAGES,
     "/responses": {"input": "hi"},
     "/messages": _MESSAGES,
@@ -187,11 +187,11 @@ SAID: Mapping[str, dict[str, Any]] = {
 
 
 @dataclass
-class World:
+class PipelineFixture:
     """A pipeline over fakes."""
 
     providers: Sequence[FakeProvider]
-    books: FakeBooks = field(default_factory=FakeBooks)
+    settler: FakeSettler = field(default_factory=FakeSettler)
     clock: FakeClock = field(default_factory=FakeClock)
     metrics: Metrics = field(default_factory=Metrics)
     admission: FakeAdmission = field(default_factory=FakeAdmission)
@@ -216,7 +216,7 @@ class World:
         guardrails = Guardrails(self.guardrails, self.metrics)
         self.catalog = Catalog([model])
         self.services = Services(
-            by_slug, self.admission, self.books, self.clock, self.metrics, guardrails
+            by_slug, self.admission, self.settler, self.clock, self.metrics, guardrails
         )
         self.pipeline = Pipeline(self.catalog, self.services, SequentialIds())
 
@@ -232,7 +232,7 @@ class World:
 
     def call(self, form: str, **fields: Any) -> Call:
         """Return a short question in a format, on its way."""
-        body = {"model": MODEL, **SAID[form], **fields}
+        body = {"model": MODEL, **SPOKEN[form], **fields}
         said = Arrived(json.dumps(body).encode(), {}, b"")
         return read_call(FORMATS[form], said, SUBJECT, Attribution(), Now.by(self.clock))
 

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.inference.fakes import (
     MODEL,
     FakeProvider,
-    World,
+    PipelineFixture,
     call,
     failed,
     received,
@@ -50,7 +50,7 @@ class FakeForecast:
 
 
 async def estimated(
-    w: World, forecast: FakeForecast | None = None, model: str = MODEL, **fields: Any
+    w: PipelineFixture, forecast: FakeForecast | None = None, model: str = MODEL, **fields: Any
 ) -> Estimate:
     body = {"model": model, "stream": False, "messages": [{"role": "user", "content": "hi"}]}
     asked = call(parse_request(json.dumps(body | fields).encode()))
@@ -65,10 +65,10 @@ async def estimated(
 
 
 async def test_it_claims_what_the_request_claims_and_reaches_nobody() -> None:
-    w, forecast = World([FakeProvider(whole_reply())]), FakeForecast()
+    w, forecast = PipelineFixture([FakeProvider(whole_reply())]), FakeForecast()
     told = await estimated(w, forecast, max_tokens=50)
     [provider] = w.providers
-    assert (provider.calls, w.admission.claims, w.books.records) == ([], [], [])
+    assert (provider.calls, w.admission.claims, w.settler.records) == ([], [], [])
     await received(w.begin(max_tokens=50))
     [foretold], [real] = forecast.claims, w.admission.claims
     assert foretold.estimate_nano == real.estimate_nano > 0
@@ -79,20 +79,22 @@ async def test_it_claims_what_the_request_claims_and_reaches_nobody() -> None:
 async def test_guardrails_are_named_and_not_asked() -> None:
     guard: Any = Guard()
     policies = (AccessPolicy("key", guardrails=("privacy",)),)
-    w = World([FakeProvider(whole_reply())], guardrails={"privacy": guard}, policies=policies)
+    w = PipelineFixture(
+        [FakeProvider(whole_reply())], guardrails={"privacy": guard}, policies=policies
+    )
     assert (await estimated(w)).guardrails == ["privacy"]
 
 
 async def test_what_admission_says_is_the_refusal() -> None:
     error = Unavailable("The disk is full.")
-    told = await estimated(World([FakeProvider(whole_reply())]), FakeForecast(error))
+    told = await estimated(PipelineFixture([FakeProvider(whole_reply())]), FakeForecast(error))
     assert told.refusal is error
     assert len(told.candidates) == 1
 
 
 async def test_where_a_policy_leaves_nobody_admission_is_not_asked() -> None:
     policies = (AccessPolicy("key", blocked_models=("acme/*",)),)
-    w, forecast = World([FakeProvider(whole_reply())], policies=policies), FakeForecast()
+    w, forecast = PipelineFixture([FakeProvider(whole_reply())], policies=policies), FakeForecast()
     told = await estimated(w, forecast)
     assert isinstance(told.refusal, Forbidden)
     assert (told.admissibility, forecast.claims) == (None, ())
@@ -102,11 +104,11 @@ async def test_where_a_policy_leaves_nobody_admission_is_not_asked() -> None:
 
 async def test_the_first_refusal_is_the_one_that_is_told() -> None:
     policies = (AccessPolicy("key", blocked_models=("acme/*",), patterns=("hi",)),)
-    told = await estimated(World([FakeProvider(whole_reply())], policies=policies))
+    told = await estimated(PipelineFixture([FakeProvider(whole_reply())], policies=policies))
     assert told.refusal is not None
     assert told.refusal.metadata["patterns"] == ["hi"]
 
 
 async def test_an_unknown_model_is_no_estimate() -> None:
     with pytest.raises(NotFound):
-        await estimated(World([FakeProvider(whole_reply())]), model="acme/none")
+        await estimated(PipelineFixture([FakeProvider(whole_reply())]), model="acme/none")

@@ -3,28 +3,28 @@ import json
 
 import pytest
 
+from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fakes import (
-    FakeBooks,
     FakeProvider,
     FakeReply,
-    World,
+    FakeSettler,
+    PipelineFixture,
     failed,
     received,
     steps,
     stream_reply,
     whole_reply,
 )
-from tests.unit.inference.legal_stream import checked
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import Unavailable
 
 LONG = 3600.0
 
 
-def waiting() -> tuple[World, FakeReply, asyncio.Event]:
+def waiting() -> tuple[PipelineFixture, FakeReply, asyncio.Event]:
     reply = stream_reply()
     reply.body.insert(2, rest := asyncio.Event())
-    return World([FakeProvider(reply)]), reply, rest
+    return PipelineFixture([FakeProvider(reply)]), reply, rest
 
 
 async def test_generations_in_flight_are_counted() -> None:
@@ -39,14 +39,14 @@ async def test_generations_in_flight_are_counted() -> None:
 
 
 async def test_generation_ids_carry_the_time_of_the_request() -> None:
-    w = World([FakeProvider(whole_reply())])
+    w = PipelineFixture([FakeProvider(whole_reply())])
     exchange = w.begin()
     reply = json.loads(await received(exchange))
     assert exchange.generation_id.startswith(f"gen-{reply['created']}-")
 
 
 async def test_a_task_that_is_cancelled_before_its_first_step_leaves_no_reader_hanging() -> None:
-    w = World([FakeProvider(whole_reply())])
+    w = PipelineFixture([FakeProvider(whole_reply())])
     exchange = w.begin()
     [task] = w.pipeline._running  # noqa: SLF001 - as a loop that is torn down would reach it
     task.cancel()
@@ -59,7 +59,7 @@ async def test_a_task_that_is_cancelled_in_its_settlement_leaves_no_reader_hangi
     stream: bool,  # noqa: FBT001
 ) -> None:
     reply = stream_reply() if stream else whole_reply()
-    w = World([FakeProvider(reply)], FakeBooks(ready=asyncio.Event()))
+    w = PipelineFixture([FakeProvider(reply)], FakeSettler(ready=asyncio.Event()))
     exchange = w.begin(stream=stream)
     await steps()
     [task] = w.pipeline._running  # noqa: SLF001
@@ -69,7 +69,9 @@ async def test_a_task_that_is_cancelled_in_its_settlement_leaves_no_reader_hangi
 
 
 async def test_a_generation_that_ends_badly_leaves_no_reader_hanging() -> None:
-    w = World([FakeProvider(FakeReply([], closing=OSError("x")))], FakeBooks(broken=KeyError("x")))
+    w = PipelineFixture(
+        [FakeProvider(FakeReply([], closing=OSError("x")))], FakeSettler(broken=KeyError("x"))
+    )
     assert status_of(await failed(w.begin())) == 503
 
 
@@ -77,7 +79,7 @@ async def test_a_generation_that_ends_badly_leaves_no_reader_hanging() -> None:
 
 
 async def test_a_drain_of_nothing_ends_at_once() -> None:
-    await World([FakeProvider(whole_reply())]).pipeline.drain(LONG)
+    await PipelineFixture([FakeProvider(whole_reply())]).pipeline.drain(LONG)
 
 
 async def test_a_drain_lets_generations_finish() -> None:
@@ -87,9 +89,9 @@ async def test_a_drain_lets_generations_finish() -> None:
     await steps()
     assert not drain.done()
     rest.set()
-    assert not checked(await received(exchange)).failed
+    assert not check_stream(await received(exchange)).failed
     await drain
-    assert len(w.books.booked) == 1
+    assert len(w.settler.booked) == 1
 
 
 async def test_a_drain_ends_generations_that_last() -> None:
@@ -97,22 +99,25 @@ async def test_a_drain_ends_generations_that_last() -> None:
     exchange = w.begin(stream=True)
     await steps()
     await w.pipeline.drain(0)
-    assert checked(await received(exchange)).last["error"]["message"] == "The gateway is stopping."
-    assert (len(w.books.booked), reply.closed, w.in_flight) == (1, 1, 0)
+    assert (
+        check_stream(await received(exchange)).last["error"]["message"]
+        == "The gateway is stopping."
+    )
+    assert (len(w.settler.booked), reply.closed, w.in_flight) == (1, 1, 0)
 
 
 async def test_a_drain_waits_for_settlements() -> None:
     w, _, _ = waiting()
-    w.books.ready = asyncio.Event()
+    w.settler.ready = asyncio.Event()
     exchange = w.begin(stream=True)
     await steps()
     drain = asyncio.create_task(w.pipeline.drain(0))
     await steps()
-    assert len(w.books.records) == 1
+    assert len(w.settler.records) == 1
     assert not drain.done()
-    w.books.ready.set()
+    w.settler.ready.set()
     await drain
-    assert checked(await received(exchange)).failed
+    assert check_stream(await received(exchange)).failed
 
 
 async def test_during_a_drain_nothing_new_begins() -> None:
@@ -134,8 +139,8 @@ async def test_two_drains_end_together() -> None:
     await steps()
     rest.set()
     await drains
-    assert checked(await received(exchange)).failed
-    assert len(w.books.booked) == 1
+    assert check_stream(await received(exchange)).failed
+    assert len(w.settler.booked) == 1
 
 
 async def test_a_stop_ends_every_generation_in_flight() -> None:
@@ -144,5 +149,5 @@ async def test_a_stop_ends_every_generation_in_flight() -> None:
     await steps()
     w.pipeline.interrupt_all()
     for exchange in exchanges:
-        assert checked(await received(exchange)).failed
-    assert {each.id for each in w.books.booked} == {each.generation_id for each in exchanges}
+        assert check_stream(await received(exchange)).failed
+    assert {each.id for each in w.settler.booked} == {each.generation_id for each in exchanges}

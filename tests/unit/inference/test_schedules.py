@@ -17,17 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.inference import replies
+from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fakes import (
-    FakeBooks,
     FakeProvider,
     FakeReply,
+    FakeSettler,
+    PipelineFixture,
     Step,
-    World,
     steps,
     stream_reply,
     whole_reply,
 )
-from tests.unit.inference.legal_stream import checked
 from tollhouse.accounting.types import CostState
 from tollhouse.inference.providers.failures import failure
 from tollhouse.kernel.errors import ProviderUnavailable, TollhouseError
@@ -169,7 +169,7 @@ class Reader:
         self.ended = not piece
 
 
-async def run(plan: Plan) -> tuple[World, Reader, list[FakeReply], bool]:
+async def run(plan: Plan) -> tuple[PipelineFixture, Reader, list[FakeReply], bool]:
     gates = Gates()
     answers = [answer(kind, stream=plan.stream) for kind in plan.answers]
     providers: list[FakeProvider] = []
@@ -181,8 +181,8 @@ async def run(plan: Plan) -> tuple[World, Reader, list[FakeReply], bool]:
         accepts = gates.new() if plan.waits else None
         on_disconnect = "drain" if drain else "cancel"
         providers.append(FakeProvider(each, accepts=accepts, on_disconnect=on_disconnect))  # type: ignore[arg-type]
-    books = FakeBooks(ready=gates.books, broken=OSError("x") if plan.books_break else None)
-    w = World(providers, books, idempotent=plan.idempotent)
+    books = FakeSettler(ready=gates.books, broken=OSError("x") if plan.books_break else None)
+    w = PipelineFixture(providers, books, idempotent=plan.idempotent)
     reader = Reader(w.begin(stream=plan.stream))
     happens: dict[str, Callable[[], None]] = {
         "tick": lambda: None,
@@ -213,7 +213,7 @@ async def run(plan: Plan) -> tuple[World, Reader, list[FakeReply], bool]:
     )
 
 
-def accepted(w: World) -> bool:
+def accepted(w: PipelineFixture) -> bool:
     return any(provider.accepted for provider in w.providers)
 
 
@@ -223,10 +223,10 @@ def check(plan: Plan) -> None:
     assert reader.ended
     assert w.in_flight == 0
     # Booked at most once; exactly once if work may have been done.
-    assert len(w.books.records) <= 1
+    assert len(w.settler.records) <= 1
     if accepted(w) or w.ambiguous:
-        assert len(w.books.records) == 1
-    assert reader.exchange.booked == bool(w.books.booked)
+        assert len(w.settler.records) == 1
+    assert reader.exchange.booked == bool(w.settler.booked)
     # Every reply that a provider began is closed.
     assert [each.closed for each in given_replies] == [
         provider.accepted for provider in w.providers if isinstance(provider.answer, FakeReply)
@@ -235,7 +235,7 @@ def check(plan: Plan) -> None:
     asked = [len(provider.calls) for provider in w.providers]
     assert asked == sorted(asked, reverse=True)
     assert sum(provider.accepted for provider in w.providers) <= 1
-    for record in w.books.records:
+    for record in w.settler.records:
         assert record.id == reader.exchange.generation_id
         assert record.charge.cost_nano <= (record.charge.provider_cost_nano or 0)
         if record.finish_reason == "error" or record.charge.state is CostState.UNKNOWN:
@@ -244,20 +244,20 @@ def check(plan: Plan) -> None:
     check_reply(plan, w, reader)
 
 
-def check_reply(plan: Plan, w: World, reader: Reader) -> None:
+def check_reply(plan: Plan, w: PipelineFixture, reader: Reader) -> None:
     if reader.exchange.abandoned:
         return
     if reader.error is not None:
         assert reader.got == b""
         return
     if plan.stream:
-        whole = not checked(reader.got).failed
+        whole = not check_stream(reader.got).failed
     else:
         assert json.loads(reader.got)["id"] == reader.exchange.generation_id
         whole = True
     if whole:
         # A reply that was received whole is in the books.
-        assert len(w.books.booked) == 1
+        assert len(w.settler.booked) == 1
 
 
 @settings(deadline=None, max_examples=100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.intern_cells import CELLS, COLUMNS
+from tests.intern_operation_table import INTERN_STATES, OPERATION_CASES
 from tollhouse.interns.lifecycle import (
     BEGUN,
     JOURNEYS,
@@ -27,10 +27,12 @@ DESTROYING = State(Status.DESTROYING, Desired.ABSENT)
 
 
 def test_the_columns_are_all_states() -> None:
-    assert set(COLUMNS) == STATES
+    assert set(INTERN_STATES) == STATES
 
 
-@pytest.mark.parametrize(("operation", "state", "answer"), CELLS.values(), ids=CELLS)
+@pytest.mark.parametrize(
+    ("operation", "state", "answer"), OPERATION_CASES.values(), ids=OPERATION_CASES
+)
 def test_a_cell_of_the_table(operation: Operation, state: State, answer: str) -> None:
     found = refusal(operation, state)
     if answer == "ok":
@@ -40,7 +42,7 @@ def test_a_cell_of_the_table(operation: Operation, state: State, answer: str) ->
         assert found.retryable is (answer == "later")
 
 
-@pytest.mark.parametrize("state", COLUMNS)
+@pytest.mark.parametrize("state", INTERN_STATES)
 def test_what_does_not_run_has_no_daemon(state: State) -> None:
     found = refusal(Operation.DAEMON, state)
     assert found is None or found.reason == "intern_not_running"
@@ -68,7 +70,7 @@ def test_what_was_asked_for_before_is_accepted_and_changes_nothing(
     assert state not in movable(operation)
 
 
-@pytest.mark.parametrize("state", COLUMNS)
+@pytest.mark.parametrize("state", INTERN_STATES)
 def test_every_state_that_is_under_way_has_somebody_who_leads_it_on(state: State) -> None:
     settled = state.desired is Desired.IDLE or state == RUNS
     assert (state in JOURNEYS) is not settled
@@ -101,7 +103,9 @@ def test_progress_is_shown_while_an_intern_boots() -> None:
     assert progress(BEGUN, len(STEPS)) == Progress("Waiting for the daemon", 4, 4)
 
 
-@pytest.mark.parametrize("state", [state for state in COLUMNS if state not in {QUEUED, BEGUN}])
+@pytest.mark.parametrize(
+    "state", [state for state in INTERN_STATES if state not in {QUEUED, BEGUN}]
+)
 def test_no_progress_is_shown_once_it_has_settled(state: State) -> None:
     assert progress(state, 2) is None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 import uvloop
 
-from tests.starting import SlowStart, is_gone
+from tests.slow_start import SlowStart, is_gone
 from tollhouse.kernel.children import kill, own_module, start
 
 if TYPE_CHECKING:

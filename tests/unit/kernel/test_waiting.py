@@ -10,7 +10,7 @@ async def test_what_goes_on_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> Non
     time = LoopTime(monkeypatch)
     async with Patience(60) as patience:
         for _ in range(3):
-            await time.passes(40)
+            await time.advance(40)
             patience.goes_on()
     assert not patience.is_over()
 

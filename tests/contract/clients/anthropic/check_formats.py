@@ -9,7 +9,7 @@ import os
 import anthropic
 from anthropic.types import Message, RawMessageStreamEvent
 from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
-from cells import (
+from conversations import (
     CALLING,
     CITY,
     FORCED,

@@ -2,24 +2,26 @@
 
 import json
 
-import cells
-from cells import said
+import conversations
+from conversations import said
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 PLACES = ("system", "user", "assistant", "user")
-FUNCTIONS = [{"name": name, "parameters": schema} for name, schema in cells.TOOLS.items()]
-SCHEMA = {"name": "forecast", "schema": cells.CITY, "strict": True}
-USER = {"role": "user", "content": cells.TEXT}
-PICTURE = {"url": f"data:image/png;base64,{cells.PNG}"}
+FUNCTIONS = [{"name": name, "parameters": schema} for name, schema in conversations.TOOLS.items()]
+SCHEMA = {"name": "forecast", "schema": conversations.CITY, "strict": True}
+USER = {"role": "user", "content": conversations.TEXT}
+PICTURE = {"url": f"data:image/png;base64,{conversations.PNG}"}
 FEATURES = {
     "turns": {
         "messages": [
             {"role": role, "content": text}
-            for role, text in zip(PLACES, (cells.SYSTEM, *cells.TURNS), strict=True)
+            for role, text in zip(PLACES, (conversations.SYSTEM, *conversations.TURNS), strict=True)
         ]
     },
-    "forced tool": {"tool_choice": {"type": "function", "function": {"name": cells.FORCED}}},
+    "forced tool": {
+        "tool_choice": {"type": "function", "function": {"name": conversations.FORCED}}
+    },
     "image": {
         "messages": [
             {
@@ -32,9 +34,12 @@ FEATURES = {
         ]
     },
     "json": {"response_format": {"type": "json_schema", "json_schema": SCHEMA}},
-    "stop": {"stop": [cells.STOP]},
-    "length": {"max_tokens": cells.LIMIT, "messages": [{"role": "user", "content": cells.LONG}]},
-    "prefill": {"messages": [USER, {"role": "assistant", "content": cells.PREFILL}]},
+    "stop": {"stop": [conversations.STOP]},
+    "length": {
+        "max_tokens": conversations.LIMIT,
+        "messages": [{"role": "user", "content": conversations.LONG}],
+    },
+    "prefill": {"messages": [USER, {"role": "assistant", "content": conversations.PREFILL}]},
     "error invalid": {"messages": [{"role": "nobody", "content": "?"}]},
 }
 
@@ -59,9 +64,9 @@ class Chat:
 
     def fields(self, model, feature) -> dict:
         usual = {"model": model, "messages": [USER]}
-        if feature in cells.CALLING:
+        if feature in conversations.CALLING:
             usual["tools"] = [{"type": "function", "function": each} for each in FUNCTIONS]
-        if feature in cells.THINKING:
+        if feature in conversations.THINKING:
             usual |= {"reasoning_effort": "low", "max_tokens": 5000}
         return usual | FEATURES.get(feature, {})
 
@@ -73,9 +78,11 @@ class Chat:
             call["function"].pop("parsed_arguments", None)
         results = [
             {"role": "tool", "tool_call_id": call["id"], "content": result}
-            for call, result in zip(message.get("tool_calls", ()), cells.RESULTS, strict=False)
+            for call, result in zip(
+                message.get("tool_calls", ()), conversations.RESULTS, strict=False
+            )
         ]
-        next_turn = results or [{"role": "user", "content": cells.NEXT}]
+        next_turn = results or [{"role": "user", "content": conversations.NEXT}]
         later = {key: value for key, value in fields.items() if key != "tool_choice"}
         return later | {"messages": [*fields["messages"], message, *next_turn]}
 
@@ -122,7 +129,7 @@ class TextCompletions:
         chosen = FEATURES.get(feature, {})
         usual = {key: chosen[key] for key in ("stop", "max_tokens") if key in chosen}
         wrong = {"prompt": {"no": "text"}} if feature == "error invalid" else {}
-        prompt = cells.LONG if feature == "length" else cells.TEXT
+        prompt = conversations.LONG if feature == "length" else conversations.TEXT
         return {"model": model, "prompt": prompt} | usual | wrong
 
     def whole(self, fields) -> Completion:

@@ -6,7 +6,7 @@ Environment: as `cells`.
 import os
 from functools import partial
 
-import cells
+import conversations
 import openai
 from chat_format import Chat, TextCompletions
 from openai.types import CreateEmbeddingResponse
@@ -44,7 +44,7 @@ def vectors(spoken, _dialect, _feature) -> dict:
 
 def error(spoken, dialect, feature) -> dict:
     """Return the library's exception, whole and streamed."""
-    fields = spoken.fields(cells.model_of(dialect, feature), feature)
+    fields = spoken.fields(conversations.model_of(dialect, feature), feature)
     if feature in {"error invalid", "error no-key"}:
         behaviour = "embedding-2026" if dialect == "embeddings" else "echo"
         fields["model"] = f"{dialect}/{behaviour}"
@@ -90,7 +90,7 @@ def refusal(call) -> dict:
 shared = openai.OpenAI(**OPTIONS, api_key=os.environ["API_KEY"])
 nobody = openai.OpenAI(**OPTIONS, api_key="nobody")
 with shared, nobody:
-    cells.run(
+    conversations.run(
         {
             "openai chat": Chat(shared),
             "openai responses": Responses(shared),

@@ -1,22 +1,22 @@
 """Responses as the `openai` library has them."""
 
-import cells
-from cells import said
+import conversations
 from chat_format import PLACES, data_of
+from conversations import said
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 EVENT = TypeAdapter(ResponseStreamEvent)
-PICTURE = {"type": "input_image", "image_url": f"data:image/png;base64,{cells.PNG}"}
+PICTURE = {"type": "input_image", "image_url": f"data:image/png;base64,{conversations.PNG}"}
 FEATURES = {
     "turns": {
-        "instructions": cells.SYSTEM,
+        "instructions": conversations.SYSTEM,
         "input": [
             {"role": role, "content": text}
-            for role, text in zip(PLACES[1:], cells.TURNS, strict=True)
+            for role, text in zip(PLACES[1:], conversations.TURNS, strict=True)
         ],
     },
-    "forced tool": {"tool_choice": {"type": "function", "name": cells.FORCED}},
+    "forced tool": {"tool_choice": {"type": "function", "name": conversations.FORCED}},
     "image": {
         "input": [{"role": "user", "content": [PICTURE, {"type": "input_text", "text": "look"}]}]
     },
@@ -25,12 +25,12 @@ FEATURES = {
             "format": {
                 "type": "json_schema",
                 "name": "forecast",
-                "schema": cells.CITY,
+                "schema": conversations.CITY,
                 "strict": True,
             }
         }
     },
-    "length": {"max_output_tokens": cells.LIMIT, "input": cells.LONG},
+    "length": {"max_output_tokens": conversations.LIMIT, "input": conversations.LONG},
     "error invalid": {"input": 7},
 }
 
@@ -42,13 +42,13 @@ class Responses:
         self._responses = client.responses
 
     def fields(self, model, feature) -> dict:
-        usual = {"model": model, "input": cells.TEXT, "store": False}
-        if feature in cells.CALLING:
+        usual = {"model": model, "input": conversations.TEXT, "store": False}
+        if feature in conversations.CALLING:
             usual["tools"] = [
                 {"type": "function", "name": name, "parameters": schema, "strict": False}
-                for name, schema in cells.TOOLS.items()
+                for name, schema in conversations.TOOLS.items()
             ]
-        if feature in cells.THINKING:
+        if feature in conversations.THINKING:
             usual |= {
                 "reasoning": {"effort": "low", "summary": "auto"},
                 "include": ["reasoning.encrypted_content"],
@@ -63,9 +63,9 @@ class Responses:
         calls = [item for item in output if item["type"] == "function_call"]
         results = [
             {"type": "function_call_output", "call_id": call["call_id"], "output": result}
-            for call, result in zip(calls, cells.RESULTS, strict=False)
+            for call, result in zip(calls, conversations.RESULTS, strict=False)
         ]
-        next_turn = results or [{"role": "user", "content": cells.NEXT}]
+        next_turn = results or [{"role": "user", "content": conversations.NEXT}]
         later = {key: value for key, value in fields.items() if key != "tool_choice"}
         said = [{"role": "user", "content": fields["input"]}, *output, *next_turn]
         return later | {"input": said}

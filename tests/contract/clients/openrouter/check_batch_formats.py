@@ -9,7 +9,7 @@ import json
 import os
 
 from batch_client import client, dump, ended, requests_of
-from cells import TEXT, TOOLS
+from conversations import TEXT, TOOLS
 
 SAID = [{"role": "user", "content": TEXT}]
 LIMIT = 5000
@@ -139,17 +139,17 @@ READ = {
 }
 
 with client(os.environ["API_KEY"]) as caller:
-    cells = json.loads(os.environ["CELLS"])
+    conversations = json.loads(os.environ["CELLS"])
     begun = [
         caller.batch.create_batches(
             endpoint=endpoint,
             model=model,
             requests=requests_of(BODIES[endpoint](feature), BROKEN[endpoint]),
         ).id
-        for endpoint, model, feature in cells
+        for endpoint, model, feature in conversations
     ]
     found = {}
-    for cell, batch_id in zip(cells, begun, strict=True):
+    for cell, batch_id in zip(conversations, begun, strict=True):
         batch = ended(caller, batch_id)
         counts = dump(batch.request_counts)
         found[" ".join(cell)] = {

@@ -6,16 +6,16 @@ The library validates all that it reads. Environment: as `cells`.
 import os
 from functools import partial
 
-import cells
-from cells import said
+import conversations
+from conversations import said
 from openrouter import OpenRouter, errors
 from openrouter.components import ChatResult, OpenResponsesResult
 from openrouter.utils import RetryConfig, serializers
 
 PLACES = ("system", "user", "assistant", "user")
-USER = {"role": "user", "content": cells.TEXT}
-SCHEMA = {"name": "forecast", "schema": cells.CITY, "strict": True}
-URL = f"data:image/png;base64,{cells.PNG}"
+USER = {"role": "user", "content": conversations.TEXT}
+SCHEMA = {"name": "forecast", "schema": conversations.CITY, "strict": True}
+URL = f"data:image/png;base64,{conversations.PNG}"
 THINKS = {"effort": "low", "summary": "auto"}
 
 
@@ -60,12 +60,12 @@ class Chat:
 
     def fields(self, model, feature) -> dict:
         usual = {"model": model, "messages": [USER]}
-        if feature in cells.CALLING:
+        if feature in conversations.CALLING:
             usual["tools"] = [
                 {"type": "function", "function": {"name": name, "parameters": schema}}
-                for name, schema in cells.TOOLS.items()
+                for name, schema in conversations.TOOLS.items()
             ]
-        if feature in cells.THINKING:
+        if feature in conversations.THINKING:
             usual |= {"reasoning": THINKS, "max_tokens": 5000}
         return usual | CHAT_FEATURES.get(feature, {})
 
@@ -73,9 +73,11 @@ class Chat:
         message = plain(reply.choices[0].message)
         results = [
             {"role": "tool", "tool_call_id": call["id"], "content": result}
-            for call, result in zip(message.get("tool_calls", ()), cells.RESULTS, strict=False)
+            for call, result in zip(
+                message.get("tool_calls", ()), conversations.RESULTS, strict=False
+            )
         ]
-        next_turn = results or [{"role": "user", "content": cells.NEXT}]
+        next_turn = results or [{"role": "user", "content": conversations.NEXT}]
         said = [*fields["messages"], message, *next_turn]
         return without(fields, "tool_choice") | {"messages": said}
 
@@ -143,10 +145,12 @@ CHAT_FEATURES = {
     "turns": {
         "messages": [
             {"role": role, "content": text}
-            for role, text in zip(PLACES, (cells.SYSTEM, *cells.TURNS), strict=True)
+            for role, text in zip(PLACES, (conversations.SYSTEM, *conversations.TURNS), strict=True)
         ]
     },
-    "forced tool": {"tool_choice": {"type": "function", "function": {"name": cells.FORCED}}},
+    "forced tool": {
+        "tool_choice": {"type": "function", "function": {"name": conversations.FORCED}}
+    },
     "image": {
         "messages": [
             {
@@ -159,9 +163,12 @@ CHAT_FEATURES = {
         ]
     },
     "json": {"response_format": {"type": "json_schema", "json_schema": SCHEMA}},
-    "stop": {"stop": [cells.STOP]},
-    "length": {"max_tokens": cells.LIMIT, "messages": [{"role": "user", "content": cells.LONG}]},
-    "prefill": {"messages": [USER, {"role": "assistant", "content": cells.PREFILL}]},
+    "stop": {"stop": [conversations.STOP]},
+    "length": {
+        "max_tokens": conversations.LIMIT,
+        "messages": [{"role": "user", "content": conversations.LONG}],
+    },
+    "prefill": {"messages": [USER, {"role": "assistant", "content": conversations.PREFILL}]},
     "error invalid": {"messages": [{"role": "tool", "content": "?", "tool_call_id": "x"}]},
 }
 
@@ -173,13 +180,13 @@ class Responses:
         self.send = caller.responses.send
 
     def fields(self, model, feature) -> dict:
-        usual = {"model": model, "input": cells.TEXT}
-        if feature in cells.CALLING:
+        usual = {"model": model, "input": conversations.TEXT}
+        if feature in conversations.CALLING:
             usual["tools"] = [
                 {"type": "function", "name": name, "parameters": schema, "strict": False}
-                for name, schema in cells.TOOLS.items()
+                for name, schema in conversations.TOOLS.items()
             ]
-        if feature in cells.THINKING:
+        if feature in conversations.THINKING:
             include = ["reasoning.encrypted_content"]
             usual |= {"reasoning": THINKS, "include": include, "max_output_tokens": 5000}
         return usual | RESPONSES_FEATURES.get(feature, {})
@@ -189,9 +196,9 @@ class Responses:
         calls = [item for item in output if item["type"] == "function_call"]
         results = [
             {"type": "function_call_output", "call_id": call["call_id"], "output": result}
-            for call, result in zip(calls, cells.RESULTS, strict=False)
+            for call, result in zip(calls, conversations.RESULTS, strict=False)
         ]
-        next_turn = results or [{"role": "user", "content": cells.NEXT}]
+        next_turn = results or [{"role": "user", "content": conversations.NEXT}]
         said = [{"role": "user", "content": fields["input"]}, *output, *next_turn]
         return without(fields, "tool_choice") | {"input": said}
 
@@ -224,13 +231,13 @@ class Responses:
 
 RESPONSES_FEATURES = {
     "turns": {
-        "instructions": cells.SYSTEM,
+        "instructions": conversations.SYSTEM,
         "input": [
             {"role": role, "content": text}
-            for role, text in zip(PLACES[1:], cells.TURNS, strict=True)
+            for role, text in zip(PLACES[1:], conversations.TURNS, strict=True)
         ],
     },
-    "forced tool": {"tool_choice": {"type": "function", "name": cells.FORCED}},
+    "forced tool": {"tool_choice": {"type": "function", "name": conversations.FORCED}},
     "image": {
         "input": [
             {
@@ -243,8 +250,8 @@ RESPONSES_FEATURES = {
         ]
     },
     "json": {"text": {"format": {"type": "json_schema", **SCHEMA}}},
-    "stop": {"stop": [cells.STOP]},
-    "length": {"max_output_tokens": cells.LIMIT, "input": cells.LONG},
+    "stop": {"stop": [conversations.STOP]},
+    "length": {"max_output_tokens": conversations.LIMIT, "input": conversations.LONG},
     "error invalid": {"previous_response_id": "resp_1"},
 }
 
@@ -276,7 +283,7 @@ def vectors(spoken, _dialect, _feature) -> dict:
 
 def error(spoken, dialect, feature) -> dict:
     """Return the library's exception, whole and streamed."""
-    fields = spoken.fields(cells.model_of(dialect, feature), feature)
+    fields = spoken.fields(conversations.model_of(dialect, feature), feature)
     if feature in {"error invalid", "error no-key"}:
         behaviour = "embedding-2026" if dialect == "embeddings" else "echo"
         fields["model"] = f"{dialect}/{behaviour}"
@@ -315,7 +322,7 @@ def refusal(call) -> dict:
 
 
 with client(os.environ["API_KEY"]) as shared, client("nobody") as nobody:
-    cells.run(
+    conversations.run(
         {
             "openrouter chat": Chat(shared),
             "openrouter responses": Responses(shared),

@@ -18,8 +18,8 @@ import pytest
 import pytest_asyncio
 
 from tests.unit.api.asgi_client import Client, scope
-from tests.unit.batches.fanout_world import FakeBooks, Owners
-from tests.unit.inference.fakes import SUBJECT, FakeProvider, FakeReply, World
+from tests.unit.batches.driver_fixture import FakeChunkStore, FakeSubjects
+from tests.unit.inference.fakes import SUBJECT, FakeProvider, FakeReply, PipelineFixture
 from tollhouse.api.hot_routes import Inference, LargeBodies
 from tollhouse.batches.asker import PipelineAsker
 from tollhouse.batches.books import Leased
@@ -191,19 +191,21 @@ async def test_no_step_of_a_large_item_of_a_batch_holds_up_the_loop(
 async def longest_step_of_an_item(steps: Steps, longest: list[float], dialect: Dialect) -> float:
     """Run a batch of one large item; return the seconds of the longest step."""
     reply = json.dumps(REPLIES[dialect]).encode()
-    world = World([FakeProvider(FakeReply([reply]), dialects=frozenset({dialect}))])
-    services = replace(world.services, steps=steps)
-    asker = PipelineAsker(world.catalog, services, SequentialIds())
-    books = FakeBooks([item_line("a", json.dumps({"messages": TURNS, "max_tokens": 9}).encode())])
+    fixture = PipelineFixture([FakeProvider(FakeReply([reply]), dialects=frozenset({dialect}))])
+    services = replace(fixture.services, steps=steps)
+    asker = PipelineAsker(fixture.catalog, services, SequentialIds())
+    books = FakeChunkStore(
+        [item_line("a", json.dumps({"messages": TURNS, "max_tokens": 9}).encode())]
+    )
     books.batch = replace(books.batch, model="acme/large")
     tools = Tools(
         books=books,  # type: ignore[arg-type]
-        lanes=Lanes(1, world.clock, lambda: False),
+        lanes=Lanes(1, fixture.clock, lambda: False),
         asker=asker,
-        owners=Owners(),
-        catalog=world.catalog,
+        owners=FakeSubjects(),
+        catalog=fixture.catalog,
         steps=steps,
-        clock=world.clock,
+        clock=fixture.clock,
         part_seconds=1.0,
     )
     chunk = StoredChunk(0, 0, 1)
@@ -252,11 +254,11 @@ async def longest_step_once(
     body: dict[str, Any],
     reply: bytes,
 ) -> float:
-    world = World([FakeProvider(FakeReply([reply]), dialects=frozenset({dialect}))])
-    services = replace(world.services, steps=steps)
-    pipeline = Pipeline(world.catalog, services, SequentialIds())
+    fixture = PipelineFixture([FakeProvider(FakeReply([reply]), dialects=frozenset({dialect}))])
+    services = replace(fixture.services, steps=steps)
+    pipeline = Pipeline(fixture.catalog, services, SequentialIds())
     route = Inference(
-        FORMATS[path], pipeline, world.clock, SETTINGS, LargeBodies.of(SETTINGS, steps)
+        FORMATS[path], pipeline, fixture.clock, SETTINGS, LargeBodies.of(SETTINGS, steps)
     )
     client = Client(body=json.dumps(body).encode())
     inner = client.scope = scope("POST", f"/v1{path}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.parlour import CHATS, parlour
+from tests.integration.interns.chat_server import CHATS_PER_MINUTE, serve_chat
 from tollhouse.interns.chat.relay import Paces
 from tollhouse.storage.database import Database, open_database
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+    from tests.integration.interns.chat_server import ChatServer
+    from tests.integration.interns.fake_daemon import FakeDaemon
     from tests.integration.interns.machine import Machine
-    from tests.integration.interns.made_up_daemon import MadeUpDaemon
-    from tests.integration.interns.parlour import Parlour
 
 
 @pytest.fixture
@@ -40,15 +40,15 @@ def paces() -> Paces:
 @pytest.fixture
 def chats() -> int:
     """How many may begin in a minute."""
-    return CHATS
+    return CHATS_PER_MINUTE
 
 
 @pytest.fixture
-async def room(machine: Machine, paces: Paces, chats: int) -> AsyncIterator[Parlour]:
-    async with parlour(machine, paces, chats) as opened:
+async def chat(machine: Machine, paces: Paces, chats: int) -> AsyncIterator[ChatServer]:
+    async with serve_chat(machine, paces, chats) as opened:
         yield opened
 
 
 @pytest.fixture
-def daemon(room: Parlour) -> MadeUpDaemon:
-    return room.daemon
+def daemon(chat: ChatServer) -> FakeDaemon:
+    return chat.daemon

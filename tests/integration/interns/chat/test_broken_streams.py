@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.chat_grammar import check_stream
-from tests.integration.interns.made_up_daemon import (
-    CUT,
+from tests.integration.interns.fake_daemon import (
+    DISCONNECT,
     ENDED,
     PERMISSION,
     STARTED,
     STREAM,
     chunk,
+    error_response,
     event,
-    refusing,
     stream,
 )
 from tollhouse.interns.chat.grammar import Transcript
 from tollhouse.interns.chat.sse import LARGEST_EVENT
 
 if TYPE_CHECKING:
-    from tests.integration.interns.made_up_daemon import MadeUpDaemon
-    from tests.integration.interns.parlour import Parlour
+    from tests.integration.interns.chat_server import ChatServer
+    from tests.integration.interns.fake_daemon import FakeDaemon
 
 FIRST = event(*STARTED, 1)
 SAID = event("text", {"text": "Hello"}, 2)
@@ -63,13 +63,13 @@ def data(text: bytes, number: int = 2, kind: bytes = b"text") -> bytes:
     ],
 )
 async def test_what_is_garbage_severs_the_stream(
-    room: Parlour, daemon: MadeUpDaemon, poison: bytes
+    chat: ChatServer, daemon: FakeDaemon, poison: bytes
 ) -> None:
-    daemon.play([STREAM, chunk(FIRST), *([chunk(poison)] if poison else []), chunk(b"")])
-    told = await room.told(session_id="mine")
+    daemon.script([STREAM, chunk(FIRST), *([chunk(poison)] if poison else []), chunk(b"")])
+    told = await chat.stream(session_id="mine")
     assert told.reason == "stream_severed"
     assert told.session_id == "mine"
-    assert (room.counted("stream_severed"), room.streams()) == (1, 0)
+    assert (chat.chat_count("stream_severed"), chat.open_streams()) == (1, 0)
 
 
 ENDLESS = [b"x" * 60_000, b"data: x\n" * 8_000, b": x\n" * 15_000]
@@ -77,11 +77,11 @@ ENDLESS = [b"x" * 60_000, b"data: x\n" * 8_000, b": x\n" * 15_000]
 
 @pytest.mark.parametrize("piece", ENDLESS, ids=["line", "event", "comment"])
 async def test_an_event_without_end_is_not_gathered(
-    room: Parlour, daemon: MadeUpDaemon, piece: bytes
+    chat: ChatServer, daemon: FakeDaemon, piece: bytes
 ) -> None:
     pieces = 3 * LARGEST_EVENT // len(piece)
-    daemon.play([STREAM, chunk(FIRST), *[chunk(piece)] * pieces])
-    assert (await room.told()).reason == "stream_severed"
+    daemon.script([STREAM, chunk(FIRST), *[chunk(piece)] * pieces])
+    assert (await chat.stream()).reason == "stream_severed"
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ async def test_an_event_without_end_is_not_gathered(
     ids=["no size", "huge size", "wrong size", "trailers"],
 )
 async def test_a_broken_transfer_severs_the_stream(
-    room: Parlour, daemon: MadeUpDaemon, poison: bytes
+    chat: ChatServer, daemon: FakeDaemon, poison: bytes
 ) -> None:
-    daemon.play([STREAM, chunk(FIRST), poison, 0.01, CUT])
-    assert (await room.told()).reason == "stream_severed"
+    daemon.script([STREAM, chunk(FIRST), poison, 0.01, DISCONNECT])
+    assert (await chat.stream()).reason == "stream_severed"
 
 
 def cut_points(raw: bytes) -> list[int]:
@@ -109,15 +109,15 @@ def cut_points(raw: bytes) -> list[int]:
 
 
 async def test_wherever_a_connection_is_cut_the_answer_is_legal(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
     raw = SHORT
     head = raw.index(b"\r\n\r\n") + 4
     ended = raw.rindex(b"\n\n") + 2
     for place in cut_points(raw):
-        room.machine.agency.clock.advance(60)
-        daemon.play([raw[:place], 0.002, CUT])
-        reply = await room.send()
+        chat.machine.interns.clock.advance(60)
+        daemon.script([raw[:place], 0.002, DISCONNECT])
+        reply = await chat.send()
         if place < head:
             assert reply.status_code == 502
             assert reply.json()["error"]["metadata"]["reason"] == "intern_unreachable"
@@ -128,37 +128,39 @@ async def test_wherever_a_connection_is_cut_the_answer_is_legal(
 
 
 async def test_a_stream_that_comes_in_single_bytes_is_whole(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
     pieces: list[Any] = []
     for byte in SHORT:
         pieces += [bytes([byte]), 0.0]
-    daemon.play(pieces)
-    told = await room.told()
+    daemon.script(pieces)
+    told = await chat.stream()
     assert (told.content, told.finish) == ("é", "stop")
 
 
-async def test_what_follows_the_end_is_not_told(room: Parlour, daemon: MadeUpDaemon) -> None:
-    daemon.play([STREAM, chunk(WHOLE + event("text", {"text": "more"}, 4)), chunk(b"garbage")])
-    told = await room.told()
+async def test_what_follows_the_end_is_not_told(chat: ChatServer, daemon: FakeDaemon) -> None:
+    daemon.script([STREAM, chunk(WHOLE + event("text", {"text": "more"}, 4)), chunk(b"garbage")])
+    told = await chat.stream()
     assert (told.content, told.finish) == ("Hello", "stop")
 
 
 async def test_an_answer_without_a_length_ends_with_its_connection(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
-    daemon.play([head + WHOLE])
-    assert (await room.told()).finish == "stop"
-    daemon.play([head + FIRST + SAID])
-    assert (await room.told()).reason == "stream_severed"
+    daemon.script([head + WHOLE])
+    assert (await chat.stream()).finish == "stop"
+    daemon.script([head + FIRST + SAID])
+    assert (await chat.stream()).reason == "stream_severed"
 
 
 async def test_events_of_a_later_protocol_are_passed_over(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
-    daemon.play(stream(STARTED, ("plan", {"steps": [1]}), ("text", {"text": "x", "new": 1}), ENDED))
-    assert (await room.told()).content == "x"
+    daemon.script(
+        stream(STARTED, ("plan", {"steps": [1]}), ("text", {"text": "x", "new": 1}), ENDED)
+    )
+    assert (await chat.stream()).content == "x"
 
 
 @pytest.mark.parametrize(
@@ -172,8 +174,8 @@ async def test_events_of_a_later_protocol_are_passed_over(
     ],
 )
 async def test_a_run_that_fails(
-    room: Parlour,
-    daemon: MadeUpDaemon,
+    chat: ChatServer,
+    daemon: FakeDaemon,
     error: dict[str, Any],
     code: int,
     reason: str,
@@ -181,30 +183,30 @@ async def test_a_run_that_fails(
     retryable: bool,
 ) -> None:
     ended = {"outcome": "failed", "usage": None, "error": {"message": "No model.", **error}}
-    daemon.play(stream(STARTED, ("run.ended", ended)))
-    told = await room.told()
+    daemon.script(stream(STARTED, ("run.ended", ended)))
+    told = await chat.stream()
     assert told.error == {
         "code": code,
         "message": "No model.",
         "metadata": {"reason": reason, "retryable": retryable},
     }
     assert told.session_id is not None
-    assert room.counted(reason) == 1
+    assert chat.chat_count(reason) == 1
 
 
-async def test_a_run_that_is_cancelled_has_ended(room: Parlour, daemon: MadeUpDaemon) -> None:
+async def test_a_run_that_is_cancelled_has_ended(chat: ChatServer, daemon: FakeDaemon) -> None:
     error = {"code": 410, "reason": "run_ended", "message": "Cancelled.", "retryable": False}
     ended = {"outcome": "cancelled", "usage": None, "error": error}
-    daemon.play(stream(STARTED, ("run.ended", ended)))
-    told = await room.told()
+    daemon.script(stream(STARTED, ("run.ended", ended)))
+    told = await chat.stream()
     assert told.error is not None
     assert (told.error["code"], told.reason) == (410, "run_ended")
 
 
-async def test_a_failed_run_tells_what_it_has_used(room: Parlour, daemon: MadeUpDaemon) -> None:
+async def test_a_failed_run_tells_what_it_has_used(chat: ChatServer, daemon: FakeDaemon) -> None:
     usage = {"input_tokens": 1, "cached_tokens": 0, "output_tokens": 0, "cost": None}
-    daemon.play(stream(STARTED, ("run.ended", {"outcome": "failed", "usage": usage})))
-    assert (await room.told()).usage == {
+    daemon.script(stream(STARTED, ("run.ended", {"outcome": "failed", "usage": usage})))
+    assert (await chat.stream()).usage == {
         "prompt_tokens": 1,
         "completion_tokens": 0,
         "total_tokens": 1,
@@ -213,27 +215,27 @@ async def test_a_failed_run_tells_what_it_has_used(room: Parlour, daemon: MadeUp
 
 
 async def test_a_fault_of_ours_ends_the_stream_legally(
-    room: Parlour, monkeypatch: pytest.MonkeyPatch
+    chat: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> bytes:
         raise ZeroDivisionError
 
     monkeypatch.setattr(Transcript, "tell", broken)
-    assert (await room.told()).reason == "stream_severed"
+    assert (await chat.stream()).reason == "stream_severed"
 
 
 async def test_nothing_that_is_said_is_logged(
-    room: Parlour, daemon: MadeUpDaemon, capfd: pytest.CaptureFixture[str]
+    chat: ChatServer, daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = "hunter2"
     for answer in (
         stream(STARTED, ("text", {"text": said}), ENDED),
         [STREAM, chunk(FIRST), chunk(data(b'{"text": "hunter2", "x": '))],
-        refusing(500, said, message=said),
+        error_response(500, said, message=said),
         [b"HTTP/1.1 hunter2\r\n\r\n"],
     ):
-        daemon.play(answer)
-        await room.send(messages=[{"role": "user", "content": said}])
+        daemon.script(answer)
+        await chat.send(messages=[{"role": "user", "content": said}])
     token = daemon.asked[0].head.split(b"Bearer ")[1].split(b"\r\n")[0].decode()
     shown = "".join(capfd.readouterr())
     assert said not in shown

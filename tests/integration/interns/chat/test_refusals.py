@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.interns.made_up_daemon import (
-    CUT,
+from tests.integration.interns.chat_server import answer
+from tests.integration.interns.fake_daemon import (
+    DISCONNECT,
     HOLD,
     STEERED,
-    plain,
-    refusing,
+    error_response,
+    json_response,
 )
-from tests.integration.interns.parlour import answer
-from tests.waiting import happened
+from tests.waiting import wait_for_event
 from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.interns.chat.relay import Paces
 from tollhouse.interns.policy import not_reachable
@@ -24,8 +24,8 @@ from tollhouse.testing.builders import OPERATOR
 if TYPE_CHECKING:
     import httpx2
 
-    from tests.integration.interns.made_up_daemon import MadeUpDaemon
-    from tests.integration.interns.parlour import Parlour
+    from tests.integration.interns.chat_server import ChatServer
+    from tests.integration.interns.fake_daemon import FakeDaemon
 
 ANSWER = answer("mine", "ask-1", "allow_once")
 in_a_hurry = pytest.mark.parametrize("paces", [Paces(head=1.0, farewell=0.1)], ids=["hurry"])
@@ -50,72 +50,72 @@ def refused(
 # What the daemon refuses
 
 
-async def test_another_run_that_works_is_busy(room: Parlour, daemon: MadeUpDaemon) -> None:
-    daemon.play(refusing(409, "busy"))
-    refused(await room.send(), 409, "busy", retryable=True, after=5)
-    refused(await room.send(ANSWER), 409, "busy", retryable=True, after=5)
-    assert room.counted("busy") == 2
+async def test_another_run_that_works_is_busy(chat: ChatServer, daemon: FakeDaemon) -> None:
+    daemon.script(error_response(409, "busy"))
+    refused(await chat.send(), 409, "busy", retryable=True, after=5)
+    refused(await chat.send(ANSWER), 409, "busy", retryable=True, after=5)
+    assert chat.chat_count("busy") == 2
 
 
-async def test_too_many_runs_that_wait_are_busy(room: Parlour, daemon: MadeUpDaemon) -> None:
-    daemon.play(refusing(503, "busy"))
-    refused(await room.send(), 503, "busy", retryable=True, after=5)
+async def test_too_many_runs_that_wait_are_busy(chat: ChatServer, daemon: FakeDaemon) -> None:
+    daemon.script(error_response(503, "busy"))
+    refused(await chat.send(), 503, "busy", retryable=True, after=5)
 
 
-async def test_an_answer_to_nothing_is_unknown(room: Parlour, daemon: MadeUpDaemon) -> None:
-    daemon.play(refusing(404, "interaction_unknown"))
-    refused(await room.send(ANSWER), 404, "interaction_unknown", retryable=False)
+async def test_an_answer_to_nothing_is_unknown(chat: ChatServer, daemon: FakeDaemon) -> None:
+    daemon.script(error_response(404, "interaction_unknown"))
+    refused(await chat.send(ANSWER), 404, "interaction_unknown", retryable=False)
 
 
-async def test_a_question_that_is_over_is_not_pending(room: Parlour, daemon: MadeUpDaemon) -> None:
-    daemon.play(refusing(409, "interaction_not_pending"))
-    refused(await room.send(ANSWER), 409, "interaction_not_pending", retryable=False)
+async def test_a_question_that_is_over_is_not_pending(chat: ChatServer, daemon: FakeDaemon) -> None:
+    daemon.script(error_response(409, "interaction_not_pending"))
+    refused(await chat.send(ANSWER), 409, "interaction_not_pending", retryable=False)
 
 
 async def test_an_answer_that_was_not_offered_is_refused_in_the_interns_words(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
-    daemon.play(refusing(400, "bad_request", message="Not\noffered."))
-    message = refused(await room.send(ANSWER), 400, "bad_request", retryable=False)
+    daemon.script(error_response(400, "bad_request", message="Not\noffered."))
+    message = refused(await chat.send(ANSWER), 400, "bad_request", retryable=False)
     assert message == "Not offered."
 
 
 @pytest.mark.parametrize("status", [409, 410])
 async def test_a_run_that_somebody_else_is_attached_to(
-    room: Parlour, daemon: MadeUpDaemon, status: int
+    chat: ChatServer, daemon: FakeDaemon, status: int
 ) -> None:
-    daemon.play(refusing(status, "attachment_failed"))
-    refused(await room.send(ANSWER), status, "attachment_failed", retryable=False)
+    daemon.script(error_response(status, "attachment_failed"))
+    refused(await chat.send(ANSWER), status, "attachment_failed", retryable=False)
 
 
 @pytest.mark.parametrize("retryable", [True, False])
 async def test_a_turn_that_fails_at_once(
-    room: Parlour, daemon: MadeUpDaemon, *, retryable: bool
+    chat: ChatServer, daemon: FakeDaemon, *, retryable: bool
 ) -> None:
-    daemon.play(refusing(502, "turn_failed", retryable=retryable))
-    refused(await room.send(), 502, "turn_failed", retryable=retryable)
+    daemon.script(error_response(502, "turn_failed", retryable=retryable))
+    refused(await chat.send(), 502, "turn_failed", retryable=retryable)
 
 
 async def test_a_daemon_that_knows_no_sessions_is_not_ready(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
-    daemon.play(plain(404, {"error": {"code": 404, "message": "There is nothing here."}}))
-    refused(await room.send(), 409, "intern_not_ready", retryable=True)
+    daemon.script(json_response(404, {"error": {"code": 404, "message": "There is nothing here."}}))
+    refused(await chat.send(), 409, "intern_not_ready", retryable=True)
 
 
 @pytest.mark.parametrize(
     "answer_of_the_daemon",
     [
-        refusing(400, "bad_request"),
-        refusing(500, None),
-        refusing(418, "teapot"),
-        plain(200, {"no": "stream"}),
-        plain(409, b"garbage"),
-        plain(409, b"\xff" * 100),
-        plain(409, b"[" * 50_000),
-        plain(409, {"error": "busy"}),
-        plain(409, b"x" * 70_000),
-        [b"HTTP/1.1 409 No\r\nContent-Length: 5\r\n\r\nab", CUT],
+        error_response(400, "bad_request"),
+        error_response(500, None),
+        error_response(418, "teapot"),
+        json_response(200, {"no": "stream"}),
+        json_response(409, b"garbage"),
+        json_response(409, b"\xff" * 100),
+        json_response(409, b"[" * 50_000),
+        json_response(409, {"error": "busy"}),
+        json_response(409, b"x" * 70_000),
+        [b"HTTP/1.1 409 No\r\nContent-Length: 5\r\n\r\nab", DISCONNECT],
         STEERED,
         [b"garbage\r\n\r\n"],
         [b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000 + b"\r\n"],
@@ -131,37 +131,39 @@ async def test_a_daemon_that_knows_no_sessions_is_not_ready(
     ],
 )
 async def test_an_answer_that_makes_no_sense_is_a_rejection(
-    room: Parlour, daemon: MadeUpDaemon, answer_of_the_daemon: Any
+    chat: ChatServer, daemon: FakeDaemon, answer_of_the_daemon: Any
 ) -> None:
-    daemon.play(answer_of_the_daemon)
-    refused(await room.send(), 502, "intern_rejected", retryable=False)
-    assert room.streams() == 0
+    daemon.script(answer_of_the_daemon)
+    refused(await chat.send(), 502, "intern_rejected", retryable=False)
+    assert chat.open_streams() == 0
 
 
 @in_a_hurry
 async def test_a_refusal_that_never_ends_is_a_rejection(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
-    daemon.play([b"HTTP/1.1 409 No\r\nContent-Length: 5\r\n\r\nab", HOLD])
-    refused(await room.send(), 502, "intern_rejected", retryable=False)
-    assert room.streams() == 0
+    daemon.script([b"HTTP/1.1 409 No\r\nContent-Length: 5\r\n\r\nab", HOLD])
+    refused(await chat.send(), 502, "intern_rejected", retryable=False)
+    assert chat.open_streams() == 0
 
 
-async def test_a_rejection_shows_nothing_of_the_answer(room: Parlour, daemon: MadeUpDaemon) -> None:
-    daemon.play(refusing(500, None, message="hunter2"))
-    assert "hunter2" not in (await room.send()).text
+async def test_a_rejection_shows_nothing_of_the_answer(
+    chat: ChatServer, daemon: FakeDaemon
+) -> None:
+    daemon.script(error_response(500, None, message="hunter2"))
+    assert "hunter2" not in (await chat.send()).text
 
 
 @pytest.mark.parametrize(
     "answer_of_the_daemon",
-    [[CUT], [b"HTTP/1.1 200 OK\r\nConte", CUT], refusing(401, None), [b""]],
+    [[DISCONNECT], [b"HTTP/1.1 200 OK\r\nConte", DISCONNECT], error_response(401, None), [b""]],
     ids=["nothing", "half a head", "another token", "closed"],
 )
 async def test_a_daemon_that_does_not_answer_is_unreachable(
-    room: Parlour, daemon: MadeUpDaemon, answer_of_the_daemon: Any
+    chat: ChatServer, daemon: FakeDaemon, answer_of_the_daemon: Any
 ) -> None:
-    daemon.play(answer_of_the_daemon)
-    refused(await room.send(), 502, "intern_unreachable", retryable=True)
+    daemon.script(answer_of_the_daemon)
+    refused(await chat.send(), 502, "intern_unreachable", retryable=True)
 
 
 @in_a_hurry
@@ -171,56 +173,56 @@ async def test_a_daemon_that_does_not_answer_is_unreachable(
     ids=["nothing", "half a head", "interim"],
 )
 async def test_a_daemon_that_hangs_times_out_and_is_left(
-    room: Parlour, daemon: MadeUpDaemon, answer_of_the_daemon: Any
+    chat: ChatServer, daemon: FakeDaemon, answer_of_the_daemon: Any
 ) -> None:
-    daemon.play(answer_of_the_daemon)
-    refused(await room.send(), 504, "timeout", retryable=True)
+    daemon.script(answer_of_the_daemon)
+    refused(await chat.send(), 504, "timeout", retryable=True)
     if daemon.asked:  # else the time was over before
-        await happened(daemon.left)
+        await wait_for_event(daemon.left)
 
 
 # What lies before the daemon
 
 
 async def test_an_intern_of_another_machine_is_unreachable(
-    room: Parlour, monkeypatch: pytest.MonkeyPatch
+    chat: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room.machine.sandboxes, "socket_of", lambda _: None)
-    refused(await room.send(), 502, "intern_unreachable", retryable=True)
+    monkeypatch.setattr(chat.machine.sandboxes, "socket_of", lambda _: None)
+    refused(await chat.send(), 502, "intern_unreachable", retryable=True)
 
 
-async def test_an_intern_whose_socket_is_gone_is_unreachable(room: Parlour) -> None:
-    path = room.machine.sandboxes.socket_of(room.intern.id)
+async def test_an_intern_whose_socket_is_gone_is_unreachable(chat: ChatServer) -> None:
+    path = chat.machine.sandboxes.socket_of(chat.intern.id)
     assert path is not None
     path.unlink()
-    refused(await room.send(), 502, "intern_unreachable", retryable=True)
+    refused(await chat.send(), 502, "intern_unreachable", retryable=True)
 
 
 async def test_a_token_that_cannot_be_opened_is_nothing_that_the_contract_does_not_know(
-    room: Parlour, monkeypatch: pytest.MonkeyPatch
+    chat: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def closed(*_: object) -> None:
         message = "no key"
         raise Unavailable(message)
 
-    monkeypatch.setattr(type(room.machine.agency.context.vaults), "open_beside", closed)
-    refused(await room.send(), 502, "intern_unreachable", retryable=True)
+    monkeypatch.setattr(type(chat.machine.interns.context.vaults), "open_beside", closed)
+    refused(await chat.send(), 502, "intern_unreachable", retryable=True)
 
 
 async def test_an_intern_that_has_no_token_in_this_moment_is_unreachable(
-    room: Parlour, monkeypatch: pytest.MonkeyPatch
+    chat: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def token_of(*_: object) -> None:
         raise not_reachable()
 
-    monkeypatch.setattr(type(room.machine.service), "token_of", token_of)
-    refused(await room.send(), 502, "intern_unreachable", retryable=True)
+    monkeypatch.setattr(type(chat.machine.service), "token_of", token_of)
+    refused(await chat.send(), 502, "intern_unreachable", retryable=True)
 
 
-async def test_an_intern_that_does_not_run_is_not_ready(room: Parlour) -> None:
-    agency = room.machine.agency
-    other = await agency.make("bob")
-    reply = await room.http.post(
+async def test_an_intern_that_does_not_run_is_not_ready(chat: ChatServer) -> None:
+    interns = chat.machine.interns
+    other = await interns.create("bob")
+    reply = await chat.http.post(
         f"/v1/interns/{other.id}/chat/completions",
         json={"stream": True, "messages": [{"role": "user", "content": "Hello"}]},
     )
@@ -229,47 +231,47 @@ async def test_an_intern_that_does_not_run_is_not_ready(room: Parlour) -> None:
 
 
 @pytest.mark.parametrize("chats", [2])
-async def test_too_many_chats_in_a_minute_are_refused(room: Parlour) -> None:
-    await room.told()
-    await room.told()
-    reply = await room.send()
+async def test_too_many_chats_in_a_minute_are_refused(chat: ChatServer) -> None:
+    await chat.stream()
+    await chat.stream()
+    reply = await chat.send()
     message = refused(reply, 429, "rate_limited", retryable=True, after=60)
     assert "2 times a minute" in message
-    assert room.counted("rate_limited") == 1
-    room.machine.agency.clock.advance(60)
-    await room.told()
+    assert chat.chat_count("rate_limited") == 1
+    chat.machine.interns.clock.advance(60)
+    await chat.stream()
 
 
-async def test_an_intern_cannot_talk_to_itself(room: Parlour) -> None:
-    agency = room.machine.agency
-    wanted = NewKey("own", kind=KeyKind.INTERN, intern_id=room.intern.id)
-    async with agency.database.writing() as write:
-        account = agency.caller.account_id
-        issued = await agency.office.identity.create_key(write, OPERATOR, account, wanted)
+async def test_an_intern_cannot_talk_to_itself(chat: ChatServer) -> None:
+    interns = chat.machine.interns
+    wanted = NewKey("own", kind=KeyKind.INTERN, intern_id=chat.intern.id)
+    async with interns.database.writing() as write:
+        account = interns.caller.account_id
+        issued = await interns.vault.identity.create_key(write, OPERATOR, account, wanted)
     own = {"Authorization": f"Bearer {issued.text}"}
-    reply = await room.http.post(room.path, json={}, headers=own)
+    reply = await chat.http.post(chat.path, json={}, headers=own)
     assert reply.status_code == 403
     assert set(reply.json()["error"]) == {"code", "message"}
 
 
 async def test_what_was_refused_never_reached_the_daemon(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
-    reply = await room.send(stream=False)
+    reply = await chat.send(stream=False)
     message = refused(reply, 400, "bad_request", retryable=False)
     assert message == "stream: must be true: an intern only streams."
-    reply = await room.send(messages=[{"role": "assistant", "content": "x"}])
+    reply = await chat.send(messages=[{"role": "assistant", "content": "x"}])
     refused(reply, 400, "bad_request", retryable=False)
     assert daemon.asked == []
 
 
-async def test_a_body_that_is_no_json_is_refused(room: Parlour) -> None:
+async def test_a_body_that_is_no_json_is_refused(chat: ChatServer) -> None:
     for body in (b"", b"{", b"[]", b"\xff", b"null", b"1" * 10_000):
-        reply = await room.http.post(room.path, content=body)
+        reply = await chat.http.post(chat.path, content=body)
         refused(reply, 400, "bad_request", retryable=False)
 
 
-async def test_a_chat_needs_no_content_type(room: Parlour) -> None:
+async def test_a_chat_needs_no_content_type(chat: ChatServer) -> None:
     body = b'{"stream": true, "messages": [{"role": "user", "content": "x"}]}'
-    reply = await room.http.post(room.path, content=body, headers={"content-type": "text/plain"})
+    reply = await chat.http.post(chat.path, content=body, headers={"content-type": "text/plain"})
     assert reply.status_code == 200

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chat_grammar import OWN_MODEL
-from tests.integration.interns.made_up_daemon import (
+from tests.integration.interns.fake_daemon import (
     ANSWERED,
     ELICITATION,
     ENDED,
@@ -18,14 +18,14 @@ from tests.integration.interns.made_up_daemon import (
 )
 
 if TYPE_CHECKING:
-    from tests.integration.interns.made_up_daemon import MadeUpDaemon
-    from tests.integration.interns.parlour import Parlour
+    from tests.integration.interns.chat_server import ChatServer
+    from tests.integration.interns.fake_daemon import FakeDaemon
 
 
 async def test_a_prompt_is_answered_with_what_the_agent_says(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
-    daemon.play(
+    daemon.script(
         stream(
             STARTED,
             ("reasoning", {"text": "Let me look."}),
@@ -37,7 +37,7 @@ async def test_a_prompt_is_answered_with_what_the_agent_says(
             ENDED,
         )
     )
-    told = await room.told()
+    told = await chat.stream()
     assert (told.content, told.finish) == ("Hello", "stop")
     assert told.reasoning == "Let me look.\n$ ls\n"
     assert told.models[0] == OWN_MODEL
@@ -52,9 +52,9 @@ async def test_a_prompt_is_answered_with_what_the_agent_says(
 
 
 async def test_the_daemon_gets_the_text_and_the_mode_with_its_token(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
-    await room.told(approval_mode="manual")
+    await chat.stream(approval_mode="manual")
     (asked,) = daemon.asked
     assert asked.path.endswith("/runs")
     assert asked.body == {"input": "Hello", "approval_mode": "manual"}
@@ -62,29 +62,29 @@ async def test_the_daemon_gets_the_text_and_the_mode_with_its_token(
     assert wanted == sent
 
 
-async def test_a_new_session_is_named_at_the_end(room: Parlour, daemon: MadeUpDaemon) -> None:
-    told = await room.told()
+async def test_a_new_session_is_named_at_the_end(chat: ChatServer, daemon: FakeDaemon) -> None:
+    told = await chat.stream()
     assert told.session_id == daemon.asked[0].session
-    again = await room.told()
+    again = await chat.stream()
     assert again.session_id != told.session_id
 
 
 @pytest.mark.parametrize("session", ["mine", "..", "a/b?c=d#e %41", "x" * 256, "übung 🦉"])
 async def test_a_session_that_the_caller_names_reaches_the_daemon_as_it_is(
-    room: Parlour, daemon: MadeUpDaemon, session: str
+    chat: ChatServer, daemon: FakeDaemon, session: str
 ) -> None:
-    assert (await room.told(session_id=session)).session_id == session
+    assert (await chat.stream(session_id=session)).session_id == session
     assert daemon.asked[0].session == session
 
 
 async def test_a_question_ends_the_stream_and_its_answer_goes_on(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
-    daemon.play(
+    daemon.script(
         stream(STARTED, ("text", {"text": "I clean up."}), PERMISSION),
         stream(ANSWERED, ENDED, first=4),
     )
-    asked = await room.told()
+    asked = await chat.stream()
     assert asked.finish == "tool_calls"
     assert asked.asked == {
         "kind": "permission",
@@ -94,7 +94,7 @@ async def test_a_question_ends_the_stream_and_its_answer_goes_on(
     assert asked.call is not None
     assert asked.session_id is not None
     assert asked.usage is None
-    done = await room.answered(asked.session_id, asked.call["id"], "allow_once")
+    done = await chat.answer_question(asked.session_id, asked.call["id"], "allow_once")
     assert (done.finish, done.session_id) == ("stop", asked.session_id)
     assert done.id != asked.id
     assert done.models[0] == OWN_MODEL
@@ -103,9 +103,9 @@ async def test_a_question_ends_the_stream_and_its_answer_goes_on(
     assert daemon.asked[1].body == {"interaction": "ask-1", "answer": "allow_once"}
 
 
-async def test_a_form_is_asked_for_and_filled_in(room: Parlour, daemon: MadeUpDaemon) -> None:
-    daemon.play(stream(STARTED, ELICITATION), stream(ENDED, first=3))
-    asked = await room.told()
+async def test_a_form_is_asked_for_and_filled_in(chat: ChatServer, daemon: FakeDaemon) -> None:
+    daemon.script(stream(STARTED, ELICITATION), stream(ENDED, first=3))
+    asked = await chat.stream()
     assert asked.asked == {
         "kind": "elicitation",
         "message": "Which city?",
@@ -114,36 +114,40 @@ async def test_a_form_is_asked_for_and_filled_in(room: Parlour, daemon: MadeUpDa
         ],
     }
     filled_in = '{"action": "accept", "content": {"city": "Bern"}}'
-    await room.answered(asked.session_id or "", "ask-2", filled_in)
+    await chat.answer_question(asked.session_id or "", "ask-2", filled_in)
     assert daemon.asked[1].body["answer"] == filled_in
 
 
-async def test_the_mode_of_an_answer_is_not_passed_on(room: Parlour, daemon: MadeUpDaemon) -> None:
+async def test_the_mode_of_an_answer_is_not_passed_on(chat: ChatServer, daemon: FakeDaemon) -> None:
     body = {"approval_mode": "manual", "session_id": "s"}
     message = {"role": "tool", "tool_call_id": "ask-1", "content": "cancel"}
-    await room.told(body, messages=[message])
+    await chat.stream(body, messages=[message])
     assert daemon.asked[0].body == {"interaction": "ask-1", "answer": "cancel"}
 
 
 async def test_a_message_into_a_run_that_works_is_accepted(
-    room: Parlour, daemon: MadeUpDaemon
+    chat: ChatServer, daemon: FakeDaemon
 ) -> None:
-    daemon.play(STEERED)
-    reply = await room.send(session_id="mine")
+    daemon.script(STEERED)
+    reply = await chat.send(session_id="mine")
     assert reply.status_code == 202
     assert reply.headers["content-type"] == "application/json"
     assert reply.json() == {"session_id": "mine", "status": "steered"}
-    assert room.counted("steered") == 1
+    assert chat.chat_count("steered") == 1
 
 
-async def test_chats_are_counted_by_how_they_end(room: Parlour, daemon: MadeUpDaemon) -> None:
-    daemon.play(stream(STARTED, ENDED), stream(STARTED, PERMISSION))
-    await room.told()
-    await room.told()
-    assert (room.counted("stop"), room.counted("tool_calls"), room.streams()) == (1, 1, 0)
+async def test_chats_are_counted_by_how_they_end(chat: ChatServer, daemon: FakeDaemon) -> None:
+    daemon.script(stream(STARTED, ENDED), stream(STARTED, PERMISSION))
+    await chat.stream()
+    await chat.stream()
+    assert (chat.chat_count("stop"), chat.chat_count("tool_calls"), chat.open_streams()) == (
+        1,
+        1,
+        0,
+    )
 
 
-async def test_nothing_between_may_hold_the_stream_back(room: Parlour) -> None:
-    reply = await room.send()
+async def test_nothing_between_may_hold_the_stream_back(chat: ChatServer) -> None:
+    reply = await chat.send()
     assert reply.headers["cache-control"] == "no-cache"
     assert reply.headers["x-accel-buffering"] == "no"

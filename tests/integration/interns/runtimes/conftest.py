@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.interns.runtimes.inside import COMMAND, Sandboxes
-from tests.sandboxes import sandbox_problem
+from tests.integration.interns.runtimes.sandbox_runner import DAEMON_COMMAND, SandboxRunner
+from tests.sandbox_support import sandbox_problem
 from tollhouse.interns.runtimes.base import Runtime
 from tollhouse.interns.runtimes.bubblewrap import BubblewrapRuntime
 from tollhouse.interns.runtimes.process import ProcessRuntime
@@ -24,7 +24,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def bubblewrap(data: Path) -> BubblewrapRuntime:
     assert sandbox_problem() is None, sandbox_problem()
-    return BubblewrapRuntime(data, SystemClock(), COMMAND)
+    return BubblewrapRuntime(data, SystemClock(), DAEMON_COMMAND)
 
 
 @pytest.fixture(params=[pytest.param("bubblewrap", marks=pytest.mark.sandbox), "process"])
@@ -32,20 +32,20 @@ def runtime(request: pytest.FixtureRequest) -> Runtime:
     """Each runtime in turn."""
     if request.param == "bubblewrap":
         return request.getfixturevalue("bubblewrap")
-    return ProcessRuntime(SystemClock(), COMMAND)
+    return ProcessRuntime(SystemClock(), DAEMON_COMMAND)
 
 
 @pytest.fixture
-async def sandboxes(runtime: Runtime, data: Path) -> AsyncIterator[Sandboxes]:
+async def sandboxes(runtime: Runtime, data: Path) -> AsyncIterator[SandboxRunner]:
     """Starts sandboxes on each runtime."""
-    made = Sandboxes(runtime, data, f"test-{os.getpid()}")
+    made = SandboxRunner(runtime, data, f"test-{os.getpid()}")
     yield made
     await made.end()
 
 
 @pytest.fixture
-async def boxes(bubblewrap: BubblewrapRuntime, data: Path) -> AsyncIterator[Sandboxes]:
+async def boxes(bubblewrap: BubblewrapRuntime, data: Path) -> AsyncIterator[SandboxRunner]:
     """Starts sandboxes by bubblewrap."""
-    made = Sandboxes(bubblewrap, data, f"test-{os.getpid()}")
+    made = SandboxRunner(bubblewrap, data, f"test-{os.getpid()}")
     yield made
     await made.end()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tollhouse
-from tests.integration.interns.runtimes.inside import Sandboxes
+from tests.integration.interns.runtimes.sandbox_runner import SandboxRunner
 
 pytestmark = pytest.mark.sandbox
 
@@ -44,7 +44,7 @@ def attempts(*paths: str) -> dict[str, str]:
 # ------------------------------------------------------------------------------------- identity
 
 
-async def test_it_is_nobody_of_the_host(boxes: Sandboxes) -> None:
+async def test_it_is_nobody_of_the_host(boxes: SandboxRunner) -> None:
     def who() -> dict[str, Any]:
         status = Path("/proc/self/status").read_text()
         return {
@@ -53,7 +53,7 @@ async def test_it_is_nobody_of_the_host(boxes: Sandboxes) -> None:
             "users": Path("/etc/passwd").read_text().splitlines(),
         }
 
-    found = await boxes.ask(who)
+    found = await boxes.call(who)
     assert found["ids"] == [1000, 1000, []] or os.geteuid() != 0
     for capabilities in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(found["status"][capabilities], 16) == 0, capabilities
@@ -63,19 +63,19 @@ async def test_it_is_nobody_of_the_host(boxes: Sandboxes) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start it as another user")
-async def test_started_by_root_each_is_a_user_of_its_own(boxes: Sandboxes) -> None:
+async def test_started_by_root_each_is_a_user_of_its_own(boxes: SandboxRunner) -> None:
     def writes() -> None:
         Path("mine").touch()
 
     one, other = await boxes.run(writes), await boxes.run(writes)
-    await one.answer()
-    await other.answer()
+    await one.result()
+    await other.result()
     owners = [(each.workspace / "mine").stat().st_uid for each in (one, other)]
     assert owners == [one.launch.user, other.launch.user]
     assert len({0, *owners}) == 3
 
 
-async def test_programs_with_more_rights_give_none(boxes: Sandboxes) -> None:
+async def test_programs_with_more_rights_give_none(boxes: SandboxRunner) -> None:
     def run() -> list[Any]:
         copied = Path("root-shell")
         copied.write_bytes(Path("/bin/true").read_bytes())
@@ -86,7 +86,7 @@ async def test_programs_with_more_rights_give_none(boxes: Sandboxes) -> None:
         su = subprocess.run(["/bin/su", "-c", "id"], capture_output=True, check=False)
         return [places, su.returncode]
 
-    without_nosuid, code = await boxes.ask(run)
+    without_nosuid, code = await boxes.call(run)
     assert without_nosuid == []
     assert code != 0
 
@@ -94,10 +94,10 @@ async def test_programs_with_more_rights_give_none(boxes: Sandboxes) -> None:
 # ------------------------------------------------------------------------------------- files
 
 
-async def test_nothing_of_the_server_can_be_read(boxes: Sandboxes, data: Path) -> None:
+async def test_nothing_of_the_server_can_be_read(boxes: SandboxRunner, data: Path) -> None:
     package = Path(tollhouse.__file__).parent
     site = sysconfig.get_path("purelib")
-    found = await boxes.ask(
+    found = await boxes.call(
         attempts,
         *("/etc/shadow", "/etc/hostname", "/home", "/var", "/sys", "/boot", "/root/.ssh"),
         *(str(data / "secret"), str(package / "settings"), f"{site}/tollhouse/settings"),
@@ -106,16 +106,16 @@ async def test_nothing_of_the_server_can_be_read(boxes: Sandboxes, data: Path) -
     assert set(found.values()) <= {"ENOENT", "EACCES"}, found
 
 
-async def test_of_roots_folder_nothing_is_seen_but_python(boxes: Sandboxes) -> None:
+async def test_of_roots_folder_nothing_is_seen_but_python(boxes: SandboxRunner) -> None:
     def files() -> list[str]:
         walked = os.walk("/root", onerror=None)
         return [str(Path(top, name)) for top, _, names in walked for name in names]
 
     bases = (sys.base_prefix, sys.prefix)
-    assert all(each.startswith(bases) for each in await boxes.ask(files))
+    assert all(each.startswith(bases) for each in await boxes.call(files))
 
 
-async def test_the_daemon_is_all_that_it_sees_of_the_gateway(boxes: Sandboxes) -> None:
+async def test_the_daemon_is_all_that_it_sees_of_the_gateway(boxes: SandboxRunner) -> None:
     def imports() -> list[str]:
         sys.path.insert(0, "/run/tollhouse")
         import tollhouse.interns.daemon as daemon  # noqa: PLC0415, PLR0402 - inside
@@ -129,19 +129,19 @@ async def test_the_daemon_is_all_that_it_sees_of_the_gateway(boxes: Sandboxes) -
             found.append(name)
         return [daemon.__file__, *found]
 
-    assert await boxes.ask(imports) == ["/run/tollhouse/tollhouse/interns/daemon/__init__.py"]
+    assert await boxes.call(imports) == ["/run/tollhouse/tollhouse/interns/daemon/__init__.py"]
 
 
-async def test_the_packages_of_the_server_can_be_imported(boxes: Sandboxes) -> None:
+async def test_the_packages_of_the_server_can_be_imported(boxes: SandboxRunner) -> None:
     def imports() -> str:
         import uvicorn  # noqa: PLC0415 - inside
 
         return uvicorn.__name__
 
-    assert await boxes.ask(imports) == "uvicorn"
+    assert await boxes.call(imports) == "uvicorn"
 
 
-async def test_only_the_workspace_and_small_folders_can_be_written(boxes: Sandboxes) -> None:
+async def test_only_the_workspace_and_small_folders_can_be_written(boxes: SandboxRunner) -> None:
     def writable() -> list[str]:
         found = []
         skipped = ("/proc", "/usr", "/root", "/tmp/")
@@ -154,10 +154,10 @@ async def test_only_the_workspace_and_small_folders_can_be_written(boxes: Sandbo
             found.append(top)
         return sorted(each for each in found if not each.startswith("/tmp"))
 
-    assert await boxes.ask(writable) == ["/dev/shm", "/run", "/workspace"]
+    assert await boxes.call(writable) == ["/dev/shm", "/run", "/workspace"]
 
 
-async def test_what_is_in_memory_is_small(boxes: Sandboxes) -> None:
+async def test_what_is_in_memory_is_small(boxes: SandboxRunner) -> None:
     def sizes() -> dict[str, int]:
         found = {}
         for path in ("/tmp", "/run", "/dev/shm"):
@@ -165,11 +165,11 @@ async def test_what_is_in_memory_is_small(boxes: Sandboxes) -> None:
             found[path] = status.f_blocks * status.f_frsize
         return found
 
-    found = await boxes.ask(sizes)
+    found = await boxes.call(sizes)
     assert sum(found.values()) < boxes.limits.memory_bytes, found
 
 
-async def test_the_way_out_cannot_be_swapped(boxes: Sandboxes) -> None:
+async def test_the_way_out_cannot_be_swapped(boxes: SandboxRunner) -> None:
     def swaps() -> list[str]:
         found = []
         certificate, folder = Path("/run/egress/ca.pem"), Path("/run/egress")
@@ -189,24 +189,24 @@ async def test_the_way_out_cannot_be_swapped(boxes: Sandboxes) -> None:
         return found
 
     inside = await boxes.run(swaps)
-    assert len(await inside.answer()) == 7
+    assert len(await inside.result()) == 7
     assert (inside.launch.egress / "ca.pem").read_text() == "certificate"
     assert stat.S_IMODE(inside.launch.egress.stat().st_mode) == 0o700
 
 
-async def test_devices_are_few_and_none_of_the_hosts(boxes: Sandboxes) -> None:
+async def test_devices_are_few_and_none_of_the_hosts(boxes: SandboxRunner) -> None:
     def devices() -> list[str]:
         return sorted(each.name for each in Path("/dev").iterdir())
 
     links = {"core", "fd", "stdin", "stdout", "stderr", "ptmx"}
     wanted = {"full", "null", "pts", "random", "shm", "tty", "urandom", "zero"}
-    assert set(await boxes.ask(devices)) - links == wanted
+    assert set(await boxes.call(devices)) - links == wanted
 
 
 # ------------------------------------------------------------------------------------- network
 
 
-async def test_no_other_host_is_reached(boxes: Sandboxes) -> None:
+async def test_no_other_host_is_reached(boxes: SandboxRunner) -> None:
     def reach(port: int) -> dict[str, str]:
         found = {}
         for address in (("127.0.0.1", port), ("169.254.169.254", 80), ("192.0.2.1", 443)):
@@ -220,7 +220,7 @@ async def test_no_other_host_is_reached(boxes: Sandboxes) -> None:
         return found
 
     with listening("127.0.0.1") as host:
-        found = await boxes.ask(reach, host.getsockname()[1])
+        found = await boxes.call(reach, host.getsockname()[1])
     assert found == {
         "127.0.0.1": "ECONNREFUSED",
         "169.254.169.254": "ENETUNREACH",
@@ -228,26 +228,26 @@ async def test_no_other_host_is_reached(boxes: Sandboxes) -> None:
     }
 
 
-async def test_names_do_not_resolve(boxes: Sandboxes) -> None:
+async def test_names_do_not_resolve(boxes: SandboxRunner) -> None:
     def resolve() -> str:
         try:
             return str(socket.getaddrinfo("example.com", 443))
         except socket.gaierror as error:
             return type(error).__name__
 
-    assert await boxes.ask(resolve) == "gaierror"
+    assert await boxes.call(resolve) == "gaierror"
 
 
-async def test_loopback_is_all_there_is_and_works(boxes: Sandboxes) -> None:
+async def test_loopback_is_all_there_is_and_works(boxes: SandboxRunner) -> None:
     def loopback() -> list[str]:
         with socket.create_server(("127.0.0.1", 3128)) as server:
             socket.create_connection(server.getsockname()).close()
         return [name for _, name in socket.if_nameindex()]
 
-    assert await boxes.ask(loopback) == ["lo"]
+    assert await boxes.call(loopback) == ["lo"]
 
 
-async def test_abstract_and_named_sockets_of_others_are_out_of_reach(boxes: Sandboxes) -> None:
+async def test_abstract_and_named_sockets_of_others_are_out_of_reach(boxes: SandboxRunner) -> None:
     def connect(*paths: str) -> list[str]:
         found = []
         for path in paths:
@@ -265,12 +265,12 @@ async def test_abstract_and_named_sockets_of_others_are_out_of_reach(boxes: Sand
     with listening(named), socket.socket(socket.AF_UNIX) as hidden:
         hidden.bind(f"\0{abstract}")
         hidden.listen()
-        found = await boxes.ask(connect, f"@{abstract}", str(named), "/run/egress/../../p")
+        found = await boxes.call(connect, f"@{abstract}", str(named), "/run/egress/../../p")
     other.listener.close()
     assert set(found) <= {"ECONNREFUSED", "ENOENT"}, found
 
 
-async def test_its_own_way_out_can_be_connected_to(boxes: Sandboxes) -> None:
+async def test_its_own_way_out_can_be_connected_to(boxes: SandboxRunner) -> None:
     def connect() -> str:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect("/run/egress/p")
@@ -281,11 +281,11 @@ async def test_its_own_way_out_can_be_connected_to(boxes: Sandboxes) -> None:
     folder = os.open(launch.egress, os.O_RDONLY)
     with listening(Path(f"/proc/self/fd/{folder}/p")):
         (launch.egress / "p").chmod(0o600)
-        assert await (await boxes.start(launch)).answer() == "connected"
+        assert await (await boxes.start(launch)).result() == "connected"
     os.close(folder)
 
 
-async def test_raw_and_foreign_sockets_are_refused(boxes: Sandboxes) -> None:
+async def test_raw_and_foreign_sockets_are_refused(boxes: SandboxRunner) -> None:
     def make() -> dict[str, str]:
         found = {}
         for name, arguments in {
@@ -305,7 +305,7 @@ async def test_raw_and_foreign_sockets_are_refused(boxes: Sandboxes) -> None:
                 found[name] = errno.errorcode[error.errno]
         return found
 
-    found = await boxes.ask(make)
+    found = await boxes.call(make)
     assert {found.pop(name) for name in ("raw", "raw6", "ping")} == {"EPERM"}
     assert set(found.values()) == {"EAFNOSUPPORT"}, found
 
@@ -313,7 +313,7 @@ async def test_raw_and_foreign_sockets_are_refused(boxes: Sandboxes) -> None:
 # ------------------------------------------------------------------------------------- kernel
 
 
-async def test_new_namespaces_and_mounts_are_refused(boxes: Sandboxes) -> None:
+async def test_new_namespaces_and_mounts_are_refused(boxes: SandboxRunner) -> None:
     def programs() -> list[int]:
         return [
             subprocess.run(words, capture_output=True, check=False).returncode
@@ -330,10 +330,10 @@ async def test_new_namespaces_and_mounts_are_refused(boxes: Sandboxes) -> None:
             )
         ]
 
-    assert 0 not in await boxes.ask(programs)
+    assert 0 not in await boxes.call(programs)
 
 
-async def test_calls_that_no_intern_needs_are_refused(boxes: Sandboxes) -> None:
+async def test_calls_that_no_intern_needs_are_refused(boxes: SandboxRunner) -> None:
     def call() -> dict[str, str]:
         libc = ctypes.CDLL(None, use_errno=True)
         numbers = {
@@ -346,12 +346,12 @@ async def test_calls_that_no_intern_needs_are_refused(boxes: Sandboxes) -> None:
             found[name] = errno.errorcode[ctypes.get_errno()]
         return found
 
-    found = await boxes.ask(call)
+    found = await boxes.call(call)
     assert {found.pop("clone3"), found.pop("unknown")} == {"ENOSYS"}
     assert set(found.values()) == {"EPERM"}, found
 
 
-async def test_threads_and_children_are_made_without_clone3(boxes: Sandboxes) -> None:
+async def test_threads_and_children_are_made_without_clone3(boxes: SandboxRunner) -> None:
     def work() -> list[str]:
         done = []
         thread = threading.Thread(target=lambda: done.append("thread"))
@@ -361,10 +361,10 @@ async def test_threads_and_children_are_made_without_clone3(boxes: Sandboxes) ->
         done.append(child.stdout.decode())
         return done
 
-    assert await boxes.ask(work) == ["thread", "child\n"]
+    assert await boxes.call(work) == ["thread", "child\n"]
 
 
-async def test_a_terminal_is_typed_into_by_nobody(boxes: Sandboxes) -> None:
+async def test_a_terminal_is_typed_into_by_nobody(boxes: SandboxRunner) -> None:
     def push() -> list[str]:
         _, end = os.openpty()
         found = []
@@ -374,10 +374,10 @@ async def test_a_terminal_is_typed_into_by_nobody(boxes: Sandboxes) -> None:
             found.append(errno.errorcode[ctypes.get_errno()])
         return found
 
-    assert await boxes.ask(push) == ["EPERM"] * 3
+    assert await boxes.call(push) == ["EPERM"] * 3
 
 
-async def test_no_process_of_the_host_is_seen_or_killed(boxes: Sandboxes) -> None:
+async def test_no_process_of_the_host_is_seen_or_killed(boxes: SandboxRunner) -> None:
     def look(server: int) -> list[Any]:
         seen = sorted(int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal())
         try:
@@ -386,34 +386,34 @@ async def test_no_process_of_the_host_is_seen_or_killed(boxes: Sandboxes) -> Non
             return [seen, "gone"]
         return [seen, "there"]
 
-    seen, server = await boxes.ask(look, os.getpid())
+    seen, server = await boxes.call(look, os.getpid())
     assert seen == [1, 2]
     assert server == "gone"
 
 
-async def test_its_init_leads_nowhere(boxes: Sandboxes) -> None:
+async def test_its_init_leads_nowhere(boxes: SandboxRunner) -> None:
     def look() -> list[str]:
         outside = ("/proc/1/root/data", "/proc/1/cwd/../../etc/shadow", "/proc/1/root/sys")
         found = [str(Path(path).exists()) for path in outside]
         held = [str(each.readlink()) for each in Path("/proc/1/fd").iterdir()]
         return [*found, *(each for each in held if each.startswith("/") and each != "/dev/null")]
 
-    assert await boxes.ask(look) == ["False"] * 3
+    assert await boxes.call(look) == ["False"] * 3
 
 
-async def test_control_groups_are_out_of_reach(boxes: Sandboxes) -> None:
+async def test_control_groups_are_out_of_reach(boxes: SandboxRunner) -> None:
     def look() -> list[Any]:
         mounts = Path("/proc/self/mountinfo").read_text()
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         groups = {line.split(":", 2)[2] for line in lines}
         return ["cgroup" in mounts, sorted(groups)]
 
-    assert await boxes.ask(look) == [False, ["/"]]
+    assert await boxes.call(look) == [False, ["/"]]
 
 
-async def test_its_host_name_is_its_own(boxes: Sandboxes) -> None:
+async def test_its_host_name_is_its_own(boxes: SandboxRunner) -> None:
     def name() -> str:
         return os.uname().nodename
 
     inside = await boxes.run(name)
-    assert await inside.answer() == inside.launch.name
+    assert await inside.result() == inside.launch.name

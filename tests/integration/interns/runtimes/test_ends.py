@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.integration.interns.runtimes.inside import COMMAND, Sandboxes
+from tests.integration.interns.runtimes.sandbox_runner import DAEMON_COMMAND, SandboxRunner
 from tollhouse.interns.runtimes.bubblewrap import BubblewrapRuntime
 from tollhouse.kernel.clock import SystemClock
 
@@ -20,7 +20,7 @@ _SECONDS = 30
 _SERVER = """
 import asyncio, subprocess, sys
 from pathlib import Path
-from tests.integration.interns.runtimes.inside import COMMAND, Sandboxes
+from tests.integration.interns.runtimes.sandbox_runner import DAEMON_COMMAND, SandboxRunner
 from tollhouse.interns.runtimes.bubblewrap import BubblewrapRuntime
 from tollhouse.kernel.clock import SystemClock
 
@@ -31,9 +31,9 @@ def busy():
 
 async def main():
     data = Path(sys.argv[1])
-    boxes = Sandboxes(BubblewrapRuntime(data, SystemClock(), COMMAND), data, "killed")
+    boxes = SandboxRunner(BubblewrapRuntime(data, SystemClock(), DAEMON_COMMAND), data, "killed")
     inside = await boxes.run(busy)
-    print(await inside.answer(), flush=True)
+    print(await inside.result(), flush=True)
     await asyncio.sleep(1000)
 
 asyncio.run(main())
@@ -63,7 +63,7 @@ def groups_of(runtime: BubblewrapRuntime) -> list[Path]:
 
 
 async def test_when_stopping_returns_the_namespace_is_empty_and_no_group_is_left(
-    boxes: Sandboxes, bubblewrap: BubblewrapRuntime
+    boxes: SandboxRunner, bubblewrap: BubblewrapRuntime
 ) -> None:
     def busy() -> int:
         for _ in range(5):
@@ -71,14 +71,14 @@ async def test_when_stopping_returns_the_namespace_is_empty_and_no_group_is_left
         return Path("/proc/self/ns/pid").stat().st_ino
 
     inside = await boxes.run(busy)
-    inode = await inside.answer()
+    inode = await inside.result()
     assert len(in_namespace(inode)) >= 7
     await inside.sandbox.stop(0)
     assert in_namespace(inode) == []
     assert groups_of(bubblewrap) == []
 
 
-async def test_a_daemon_that_ends_takes_its_orphans_along(boxes: Sandboxes) -> None:
+async def test_a_daemon_that_ends_takes_its_orphans_along(boxes: SandboxRunner) -> None:
     def leaves() -> None:
         subprocess.Popen(["sleep", "1000"], start_new_session=True)
         Path("inode").write_text(str(Path("/proc/self/ns/pid").stat().st_ino))
@@ -105,7 +105,7 @@ async def test_a_server_killed_leaves_no_process_and_its_groups_are_swept(data: 
     async with asyncio.timeout(_SECONDS):
         while in_namespace(inode):
             await asyncio.sleep(0.01)
-    runtime = BubblewrapRuntime(data, SystemClock(), COMMAND)
+    runtime = BubblewrapRuntime(data, SystemClock(), DAEMON_COMMAND)
     await runtime.sweep()
     assert groups_of(runtime) == []
 
@@ -117,9 +117,9 @@ def test_it_runs_on_the_loop_that_the_server_runs_on(
         return "here"
 
     async def start_and_stop() -> None:
-        boxes = Sandboxes(bubblewrap, data, f"uv-{os.getpid()}")
+        boxes = SandboxRunner(bubblewrap, data, f"uv-{os.getpid()}")
         inside = await boxes.run(nothing)
-        assert await inside.answer() == "here"
+        assert await inside.result() == "here"
         await inside.sandbox.stop(5)
         assert await inside.sandbox.wait() == "it was stopped"
         await boxes.end()
@@ -128,15 +128,15 @@ def test_it_runs_on_the_loop_that_the_server_runs_on(
 
 
 async def test_a_sweep_spares_what_runs_and_what_is_anothers(
-    boxes: Sandboxes, bubblewrap: BubblewrapRuntime, tmp_path: Path
+    boxes: SandboxRunner, bubblewrap: BubblewrapRuntime, tmp_path: Path
 ) -> None:
     def nothing() -> str:
         return "here"
 
     inside = await boxes.run(nothing)
-    assert await inside.answer() == "here"
+    assert await inside.result() == "here"
     before = groups_of(bubblewrap)
-    await BubblewrapRuntime(tmp_path, SystemClock(), COMMAND).sweep()
+    await BubblewrapRuntime(tmp_path, SystemClock(), DAEMON_COMMAND).sweep()
     await bubblewrap.sweep()
     assert groups_of(bubblewrap) == before
     await inside.sandbox.stop(5)
@@ -144,7 +144,7 @@ async def test_a_sweep_spares_what_runs_and_what_is_anothers(
 
 
 async def test_a_start_that_fails_leaves_nothing(
-    boxes: Sandboxes, bubblewrap: BubblewrapRuntime
+    boxes: SandboxRunner, bubblewrap: BubblewrapRuntime
 ) -> None:
     def nothing() -> None:
         pass
@@ -157,11 +157,11 @@ async def test_a_start_that_fails_leaves_nothing(
     assert str(boxes.folder) not in str(failed.value)
     assert groups_of(bubblewrap) == []
     launch.egress.mkdir(mode=0o700)
-    assert await (await boxes.start(launch)).answer() is None
+    assert await (await boxes.start(launch)).result() is None
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(
-    boxes: Sandboxes, bubblewrap: BubblewrapRuntime
+    boxes: SandboxRunner, bubblewrap: BubblewrapRuntime
 ) -> None:
     def nothing() -> None:
         pass

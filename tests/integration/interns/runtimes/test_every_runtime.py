@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.interns.runtimes.inside import Sandboxes
-from tests.starting import SlowStart, is_gone
-from tests.waiting import happened
+from tests.integration.interns.runtimes.sandbox_runner import SandboxRunner
+from tests.slow_start import SlowStart, is_gone
+from tests.waiting import wait_for_event
 from tollhouse.interns.runtimes.base import RuntimeFailed
 from tollhouse.interns.runtimes.filesize import below
 
@@ -34,7 +34,9 @@ def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def test_the_daemon_is_told_its_settings_and_takes_connections(sandboxes: Sandboxes) -> None:
+async def test_the_daemon_is_told_its_settings_and_takes_connections(
+    sandboxes: SandboxRunner,
+) -> None:
     def accepts() -> str:
         with socket.socket(fileno=told["listener"]) as listener:  # noqa: F821 - the stand-in's
             client, _ = listener.accept()
@@ -43,41 +45,43 @@ async def test_the_daemon_is_told_its_settings_and_takes_connections(sandboxes: 
     inside = await sandboxes.run(accepts)
     with socket.create_connection(inside.launch.listener.getsockname()) as client:
         client.sendall(b"hello")
-        assert await inside.answer() == "hello"
+        assert await inside.result() == "hello"
 
 
-async def test_it_begins_in_its_workspace_and_what_it_writes_stays(sandboxes: Sandboxes) -> None:
+async def test_it_begins_in_its_workspace_and_what_it_writes_stays(
+    sandboxes: SandboxRunner,
+) -> None:
     def writes() -> bool:
         Path("kept").write_text("kept")
         return Path.home() == Path.cwd()
 
     inside = await sandboxes.run(writes)
-    assert await inside.answer()
+    assert await inside.result()
     await inside.sandbox.stop(5)
     assert (inside.workspace / "kept").read_text() == "kept"
 
 
-async def test_it_is_told_the_way_out_and_what_to_trust(sandboxes: Sandboxes) -> None:
+async def test_it_is_told_the_way_out_and_what_to_trust(sandboxes: SandboxRunner) -> None:
     def variables() -> dict[str, str]:
         return dict(os.environ)
 
-    found = await sandboxes.ask(variables)
+    found = await sandboxes.call(variables)
     assert found["HTTPS_PROXY"] == "http://127.0.0.1:3128"
     assert found["SSL_CERT_FILE"].endswith("/bundle.pem")
     assert found["OPENAI_BASE_URL"] == "http://gateway.internal/v1"
 
 
 async def test_nothing_of_the_servers_environment_is_passed_on(
-    sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
+    sandboxes: SandboxRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def environments() -> str:
         return "".join(each.read_text() for each in Path("/proc/self").glob("environ"))
 
     monkeypatch.setenv("TOLLHOUSE_MASTER_KEY", "leaked")
-    assert "leaked" not in await sandboxes.ask(environments)
+    assert "leaked" not in await sandboxes.call(environments)
 
 
-async def test_it_gets_no_descriptor_but_its_own(sandboxes: Sandboxes, data: Path) -> None:
+async def test_it_gets_no_descriptor_but_its_own(sandboxes: SandboxRunner, data: Path) -> None:
     def descriptors() -> int:
         return len([each for each in Path("/proc/self/fd").iterdir() if each.exists()])
 
@@ -85,12 +89,12 @@ async def test_it_gets_no_descriptor_but_its_own(sandboxes: Sandboxes, data: Pat
     os.set_inheritable(held, True)  # noqa: FBT003 - its only form
     try:
         # Standard input and output, the listener, and nothing of /proc's that is open for long.
-        assert await sandboxes.ask(descriptors) <= 4
+        assert await sandboxes.call(descriptors) <= 4
     finally:
         os.close(held)
 
 
-async def test_its_end_says_how(sandboxes: Sandboxes) -> None:
+async def test_its_end_says_how(sandboxes: SandboxRunner) -> None:
     def ends() -> None:
         sys.exit(3)
 
@@ -98,14 +102,14 @@ async def test_its_end_says_how(sandboxes: Sandboxes) -> None:
     assert await inside.sandbox.wait() == "it ended with code 3"
 
 
-async def test_asked_politely_it_ends_by_itself(sandboxes: Sandboxes) -> None:
+async def test_asked_politely_it_ends_by_itself(sandboxes: SandboxRunner) -> None:
     inside = await sandboxes.run(nothing)
-    await inside.answer()
+    await inside.result()
     await inside.sandbox.stop(30)
     assert await inside.sandbox.wait() == "it was stopped"
 
 
-async def test_deaf_to_politeness_it_is_killed(sandboxes: Sandboxes) -> None:
+async def test_deaf_to_politeness_it_is_killed(sandboxes: SandboxRunner) -> None:
     def stays() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # noqa: F821 - the stand-in's
         Path(".answer").write_text("1")
@@ -114,18 +118,18 @@ async def test_deaf_to_politeness_it_is_killed(sandboxes: Sandboxes) -> None:
             time.sleep(1)  # noqa: F821 - the stand-in's
 
     inside = await sandboxes.run(stays)
-    await inside.answer()
+    await inside.result()
     await inside.sandbox.stop(0)
     assert await inside.sandbox.wait() == "it was stopped"
 
 
-async def test_stopping_twice_at_once_is_stopping(sandboxes: Sandboxes) -> None:
+async def test_stopping_twice_at_once_is_stopping(sandboxes: SandboxRunner) -> None:
     inside = await sandboxes.run(nothing)
     await asyncio.gather(inside.sandbox.stop(5), inside.sandbox.stop(0))
     await inside.sandbox.stop(0)
 
 
-async def test_orphans_that_end_leave_no_zombies(sandboxes: Sandboxes) -> None:
+async def test_orphans_that_end_leave_no_zombies(sandboxes: SandboxRunner) -> None:
     def buried() -> bool:
         words = ("/bin/sh", "-c", "for each in 1 2 3; do sleep 0.1 > /dev/null & echo $!; done")
         told = subprocess.run(words, check=True, capture_output=True, text=True)
@@ -136,10 +140,10 @@ async def test_orphans_that_end_leave_no_zombies(sandboxes: Sandboxes) -> None:
             time.sleep(0.01)  # noqa: F821 - the stand-in's
         return len(told.stdout.split()) == 3
 
-    assert await sandboxes.ask(buried)
+    assert await sandboxes.call(buried)
 
 
-async def test_after_its_end_no_process_of_it_runs(sandboxes: Sandboxes) -> None:
+async def test_after_its_end_no_process_of_it_runs(sandboxes: SandboxRunner) -> None:
     def orphans(mark: str) -> None:
         for _ in range(3):  # of their own sessions, and nobody's children
             words = ("/bin/sh", "-c", f"(setsid sleep {mark} &) ; exit")
@@ -147,7 +151,7 @@ async def test_after_its_end_no_process_of_it_runs(sandboxes: Sandboxes) -> None
 
     mark = f"86400.{os.getpid()}"
     inside = await sandboxes.run(orphans, mark)
-    await inside.answer()
+    await inside.result()
     while running(mark) < 3:  # a shell may still be becoming its program
         await asyncio.sleep(0.01)
     await inside.sandbox.stop(5)
@@ -164,7 +168,7 @@ def running(mark: str) -> int:
     return found
 
 
-async def test_after_its_end_no_descriptor_is_left(sandboxes: Sandboxes) -> None:
+async def test_after_its_end_no_descriptor_is_left(sandboxes: SandboxRunner) -> None:
     inside = await sandboxes.run(nothing)  # what the first start opens for good is open now
     await inside.sandbox.stop(5)
     inside.launch.listener.close()
@@ -176,7 +180,7 @@ async def test_after_its_end_no_descriptor_is_left(sandboxes: Sandboxes) -> None
     assert open_descriptors() <= before
 
 
-async def test_one_name_runs_once_at_a_time(sandboxes: Sandboxes) -> None:
+async def test_one_name_runs_once_at_a_time(sandboxes: SandboxRunner) -> None:
     launch = sandboxes.launch(nothing)
     inside = await sandboxes.start(launch)
     with pytest.raises(RuntimeFailed):
@@ -186,18 +190,18 @@ async def test_one_name_runs_once_at_a_time(sandboxes: Sandboxes) -> None:
     await again.sandbox.stop(5)
 
 
-async def test_many_start_and_end_side_by_side(sandboxes: Sandboxes) -> None:
+async def test_many_start_and_end_side_by_side(sandboxes: SandboxRunner) -> None:
     started = await asyncio.gather(*(sandboxes.run(nothing) for _ in range(6)))
-    await asyncio.gather(*(each.answer() for each in started))
+    await asyncio.gather(*(each.result() for each in started))
     await asyncio.gather(*(each.sandbox.stop(5) for each in started))
 
 
 async def test_one_that_is_cancelled_while_it_starts_leaves_no_process(
-    sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
+    sandboxes: SandboxRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SlowStart(monkeypatch)
     starting = asyncio.create_task(sandboxes.run(nothing))
-    await happened(slow.begun)
+    await wait_for_event(slow.begun)
     while len(started := [*below(slow.child.pid)]) < 2:  # it has begun to start what it is for
         await asyncio.sleep(0.01)
     starting.cancel()
@@ -210,22 +214,22 @@ async def test_one_that_is_cancelled_while_it_starts_leaves_no_process(
             await asyncio.sleep(0.01)
 
 
-async def test_what_is_said_of_limits_holds_for_a_sandbox(sandboxes: Sandboxes) -> None:
+async def test_what_is_said_of_limits_holds_for_a_sandbox(sandboxes: SandboxRunner) -> None:
     inside = await sandboxes.run(nothing)
     said = await asyncio.to_thread(sandboxes.runtime.limits_enforced, inside.launch.limits)
     assert said == inside.sandbox.limits_enforced
     assert {"open_files", "disk_bytes", "files"} <= said
 
 
-async def test_a_daemon_is_told_of_the_limits_of_its_sandbox(sandboxes: Sandboxes) -> None:
+async def test_a_daemon_is_told_of_the_limits_of_its_sandbox(sandboxes: SandboxRunner) -> None:
     def limits() -> object:
         return told["limits_enforced"]  # type: ignore[name-defined]  # noqa: F821 - of the stand-in
 
     inside = await sandboxes.run(limits)
-    assert await inside.answer() == sorted(inside.sandbox.limits_enforced)
+    assert await inside.result() == sorted(inside.sandbox.limits_enforced)
 
 
-async def test_open_files_are_limited_in_each_process(sandboxes: Sandboxes) -> None:
+async def test_open_files_are_limited_in_each_process(sandboxes: SandboxRunner) -> None:
     def a_thousand_sockets() -> int:
         held = []
         try:
@@ -237,11 +241,11 @@ async def test_open_files_are_limited_in_each_process(sandboxes: Sandboxes) -> N
 
     inside = await sandboxes.run(a_thousand_sockets)
     assert "open_files" in inside.sandbox.limits_enforced
-    assert await inside.answer() < 256
+    assert await inside.result() < 256
 
 
-async def test_a_daemon_that_dies_leaves_no_core(sandboxes: Sandboxes) -> None:
+async def test_a_daemon_that_dies_leaves_no_core(sandboxes: SandboxRunner) -> None:
     def limit() -> tuple[int, int]:
         return resource.getrlimit(resource.RLIMIT_CORE)
 
-    assert await sandboxes.ask(limit) == [0, 0]
+    assert await sandboxes.call(limit) == [0, 0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.interns.runtimes.inside import Inside, Sandboxes
+from tests.integration.interns.runtimes.sandbox_runner import SandboxedCall, SandboxRunner
 from tollhouse.interns.runtimes.bubblewrap import BubblewrapRuntime
 
 pytestmark = pytest.mark.sandbox
@@ -17,12 +17,12 @@ _MIB = 1024 * 1024
 _SECONDS = 60
 
 
-def keeps(inside: Inside, limit: str) -> None:
+def keeps(inside: SandboxedCall, limit: str) -> None:
     if limit not in inside.sandbox.limits_enforced:
         pytest.skip(f"this machine does not keep {limit}")
 
 
-async def test_a_fork_bomb_stays_in_its_sandbox(boxes: Sandboxes) -> None:
+async def test_a_fork_bomb_stays_in_its_sandbox(boxes: SandboxRunner) -> None:
     def bomb() -> int:
         made = 0
         try:
@@ -38,11 +38,11 @@ async def test_a_fork_bomb_stays_in_its_sandbox(boxes: Sandboxes) -> None:
     assert "processes" in inside.sandbox.limits_enforced
     other = await boxes.run(bomb)
     for each in (inside, other):  # one does not take from the other
-        assert 32 < await each.answer() <= 64
+        assert 32 < await each.result() <= 64
         await each.sandbox.stop(0)
 
 
-async def test_threads_count_as_processes(boxes: Sandboxes) -> None:
+async def test_threads_count_as_processes(boxes: SandboxRunner) -> None:
     def spin() -> int:
         threads = []
         ended = threading.Event()
@@ -57,10 +57,10 @@ async def test_threads_count_as_processes(boxes: Sandboxes) -> None:
             each.join()
         return len(threads)
 
-    assert await boxes.ask(spin) < 64
+    assert await boxes.call(spin) < 64
 
 
-async def test_a_memory_eater_is_killed_and_the_reason_told(boxes: Sandboxes) -> None:
+async def test_a_memory_eater_is_killed_and_the_reason_told(boxes: SandboxRunner) -> None:
     def eat() -> None:
         held = []
         while True:
@@ -71,17 +71,17 @@ async def test_a_memory_eater_is_killed_and_the_reason_told(boxes: Sandboxes) ->
     assert await inside.sandbox.wait() == "it was killed: out of memory"
 
 
-async def test_what_a_child_eats_does_not_end_the_daemon(boxes: Sandboxes) -> None:
+async def test_what_a_child_eats_does_not_end_the_daemon(boxes: SandboxRunner) -> None:
     def feed() -> int:
         eater = "held = []\nwhile True: held.append(b'x' * 1024 * 1024 * 4)"
         return subprocess.run([sys.executable, "-c", eater], check=False).returncode
 
     inside = await boxes.run(feed, memory_bytes=96 * _MIB)
     keeps(inside, "memory_bytes")
-    assert await inside.answer() == -9
+    assert await inside.result() == -9
 
 
-async def test_files_in_memory_count_and_are_small(boxes: Sandboxes) -> None:
+async def test_files_in_memory_count_and_are_small(boxes: SandboxRunner) -> None:
     def fill() -> str:
         try:
             with Path("/tmp/filler").open("wb", buffering=0) as file:
@@ -90,10 +90,10 @@ async def test_files_in_memory_count_and_are_small(boxes: Sandboxes) -> None:
         except OSError as error:
             return errno.errorcode[error.errno]
 
-    assert await boxes.ask(fill) in {"ENOSPC", "EFBIG"}
+    assert await boxes.call(fill) in {"ENOSPC", "EFBIG"}
 
 
-async def test_one_file_is_no_larger_than_the_workspace_may_be(boxes: Sandboxes) -> None:
+async def test_one_file_is_no_larger_than_the_workspace_may_be(boxes: SandboxRunner) -> None:
     def fill() -> str:
         try:
             os.truncate(os.open("large", os.O_CREAT | os.O_WRONLY), 1 << 40)
@@ -101,17 +101,17 @@ async def test_one_file_is_no_larger_than_the_workspace_may_be(boxes: Sandboxes)
             return errno.errorcode[error.errno]
         return "made"
 
-    assert await boxes.ask(fill) == "EFBIG"
+    assert await boxes.call(fill) == "EFBIG"
 
 
-async def until(inside: Inside, *, full: bool) -> None:
+async def until(inside: SandboxedCall, *, full: bool) -> None:
     async with asyncio.timeout(_SECONDS):
         while inside.sandbox.disk_full is not full:
             await asyncio.sleep(0.05)
 
 
 async def test_a_disk_filler_is_stopped_loses_nothing_and_may_go_on_after_deleting(
-    boxes: Sandboxes,
+    boxes: SandboxRunner,
 ) -> None:
     def fill() -> list[str]:
         with contextlib.suppress(OSError):
@@ -135,13 +135,13 @@ async def test_a_disk_filler_is_stopped_loses_nothing_and_may_go_on_after_deleti
     (inside.workspace / "before").write_text("kept")
     assert "disk_bytes" in inside.sandbox.limits_enforced
     await until(inside, full=True)
-    assert await inside.answer() == ["stopped", "ValueError"]
+    assert await inside.result() == ["stopped", "ValueError"]
     await until(inside, full=False)
     assert (inside.workspace / "before").read_text() == "kept"
     assert (inside.workspace / "after").read_text() == "written"
 
 
-async def test_space_is_taken_by_writing_and_never_reserved(boxes: Sandboxes) -> None:
+async def test_space_is_taken_by_writing_and_never_reserved(boxes: SandboxRunner) -> None:
     def reserve() -> list[object]:
         told: list[object] = []
         with Path("file").open("wb") as file:
@@ -156,10 +156,12 @@ async def test_space_is_taken_by_writing_and_never_reserved(boxes: Sandboxes) ->
             told.append(os.fstat(file.fileno()).st_blocks)
         return told
 
-    assert await boxes.ask(reserve) == [-1, True, 1 << 20, 0, 0]
+    assert await boxes.call(reserve) == [-1, True, 1 << 20, 0, 0]
 
 
-async def test_processor_time_is_limited(boxes: Sandboxes, bubblewrap: BubblewrapRuntime) -> None:
+async def test_processor_time_is_limited(
+    boxes: SandboxRunner, bubblewrap: BubblewrapRuntime
+) -> None:
     def spin() -> None:
         Path(".answer").write_text("0")
         Path(".answer").rename("answer")
@@ -168,7 +170,7 @@ async def test_processor_time_is_limited(boxes: Sandboxes, bubblewrap: Bubblewra
 
     inside = await boxes.run(spin, cpus=0.1)
     keeps(inside, "cpus")
-    await inside.answer()
+    await inside.result()
     groups = list(bubblewrap._cgroups.leftovers())  # noqa: SLF001 - only a test asks
     async with asyncio.timeout(_SECONDS):
         while not any(throttled(group / "cpu.stat") for group in groups):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.interns.runtimes.inside import Sandboxes
+from tests.integration.interns.runtimes.sandbox_runner import SandboxRunner
 from tollhouse.interns.size import Held, measure
 from tollhouse.interns.tree import ANY_NUMBER
 
@@ -42,7 +42,7 @@ def make_empty_files(wait: float) -> None:
         os.close(os.open(f"e{number}", os.O_CREAT | os.O_WRONLY))
 
 
-async def held_at_the_end(boxes: Sandboxes, function: Callable[..., None], wait: float) -> Held:
+async def held_at_the_end(boxes: SandboxRunner, function: Callable[..., None], wait: float) -> Held:
     inside = await boxes.run(function, wait, files=_NAMES)
     ended = asyncio.ensure_future(inside.sandbox.wait())
     async with asyncio.timeout(_SECONDS):
@@ -59,7 +59,7 @@ async def held_at_the_end(boxes: Sandboxes, function: Callable[..., None], wait:
 @pytest.mark.parametrize("wait", [0.0, 3.3])
 @pytest.mark.parametrize("function", [write_large_files, write_small_files])
 async def test_a_writer_is_stopped_beyond_its_limit(
-    boxes: Sandboxes, function: Callable[..., None], wait: float
+    boxes: SandboxRunner, function: Callable[..., None], wait: float
 ) -> None:
     limit = boxes.limits.disk_bytes
     assert limit < (await held_at_the_end(boxes, function, wait)).disk_bytes < 16 * limit
@@ -67,7 +67,7 @@ async def test_a_writer_is_stopped_beyond_its_limit(
 
 @pytest.mark.parametrize("wait", [0.0, 3.3])
 async def test_who_makes_empty_files_is_stopped_beyond_its_limit(
-    boxes: Sandboxes, wait: float
+    boxes: SandboxRunner, wait: float
 ) -> None:
     held = await held_at_the_end(boxes, make_empty_files, wait)
     assert _NAMES < held.names < 64 * _NAMES

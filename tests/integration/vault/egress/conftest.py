@@ -11,7 +11,7 @@ import pytest
 import trustme
 import uvloop
 
-from tests.integration.vault.egress.house import API, OTHER, SECOND, House
+from tests.integration.vault.egress.egress_fixture import API, OTHER, SECOND, EgressFixture
 from tollhouse.testing.raw_server import RawServer
 
 
@@ -44,9 +44,9 @@ async def nothing_left() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def house(
+async def egress(
     tmp_path: Path, authority: trustme.CA, server_tls: ssl.SSLContext
-) -> AsyncIterator[House]:
+) -> AsyncIterator[EgressFixture]:
     async with (
         RawServer(ssl_context=server_tls) as api,
         RawServer(ssl_context=server_tls) as other,
@@ -54,10 +54,10 @@ async def house(
         RawServer() as gateway,
     ):
         hosts = {API: api, OTHER: other, SECOND: second}
-        house = House(tmp_path, hosts, gateway, authority)
-        await house.open()
-        yield house
-        await house.close()
+        egress = EgressFixture(tmp_path, hosts, gateway, authority)
+        await egress.open()
+        yield egress
+        await egress.close()
 
 
 def open_sockets() -> int:

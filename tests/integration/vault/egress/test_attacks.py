@@ -4,7 +4,7 @@ import pytest
 
 from tests.integration.vault.egress.attacks import ATTACKS
 from tests.integration.vault.egress.attacks.table import TOKEN
-from tests.integration.vault.egress.house import OTHER, VALUE, House
+from tests.integration.vault.egress.egress_fixture import OTHER, VALUE, EgressFixture
 from tollhouse.testing.raw_server import reply, say
 
 ROWS = {
@@ -27,29 +27,29 @@ def test_every_row_has_its_attacks() -> None:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-async def test_is_stopped(house: House, name: str) -> None:
-    await ATTACKS[name].run(house)
+async def test_is_stopped(egress: EgressFixture, name: str) -> None:
+    await ATTACKS[name].run(egress)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_is_seen_where_its_rule_is_off(
-    house: House, name: str, monkeypatch: pytest.MonkeyPatch
+    egress: EgressFixture, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ATTACKS[name].off(monkeypatch)
     with pytest.raises((AssertionError, EOFError, TimeoutError, pytest.fail.Exception)):
-        await ATTACKS[name].run(house)
+        await ATTACKS[name].run(egress)
 
 
 # What is stopped because nothing does it: there is no rule that could be off.
 
 
-async def test_a_redirect_is_not_followed(house: House) -> None:
+async def test_a_redirect_is_not_followed(egress: EgressFixture) -> None:
     location = f"Location: https://{OTHER}/?x=1\r\n".encode()
-    house.api.behave = say(reply(b"", "302 Found", location))
-    client = await house.tunnel()
-    status, headers, _ = await client.ask(house.head(TOKEN))
+    egress.api.behave = say(reply(b"", "302 Found", location))
+    client = await egress.tunnel()
+    status, headers, _ = await client.request(egress.head(TOKEN))
     assert (status, headers["location"]) == (302, f"https://{OTHER}/?x=1")
-    assert house.other.peers == []
+    assert egress.other.peers == []
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,11 @@ async def test_a_redirect_is_not_followed(house: House) -> None:
     ],
     ids=["no status", "no field", "no length", "two lengths"],
 )
-async def test_an_error_says_nothing_of_what_the_host_said(house: House, garbage: bytes) -> None:
-    house.api.behave = say(garbage)
-    client = await house.tunnel()
-    status, headers, body = await client.ask(house.head(TOKEN))
+async def test_an_error_says_nothing_of_what_the_host_said(
+    egress: EgressFixture, garbage: bytes
+) -> None:
+    egress.api.behave = say(garbage)
+    client = await egress.tunnel()
+    status, headers, body = await client.request(egress.head(TOKEN))
     assert (status, headers["x-tollhouse-egress"]) == (502, "broken")
     assert VALUE.encode() not in body

@@ -5,13 +5,13 @@ import base64
 
 import pytest
 
-from tests.integration.vault.egress.house import (
+from tests.integration.vault.egress.egress_fixture import (
     API,
     GATEWAY_KEY,
     OTHER,
     VALUE,
     ConnectRefusedError,
-    House,
+    EgressFixture,
 )
 from tollhouse.testing.raw_server import Peer, reply, say
 from tollhouse.testing.script import Pause
@@ -19,77 +19,77 @@ from tollhouse.testing.script import Pause
 WITH_TOKEN = "Authorization: Bearer {{secret:token}}"
 
 
-async def test_a_value_takes_the_place_of_its_placeholder(house: House) -> None:
-    client = await house.tunnel()
-    status, _, _ = await client.ask(house.head(WITH_TOKEN))
+async def test_a_value_takes_the_place_of_its_placeholder(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    status, _, _ = await client.request(egress.head(WITH_TOKEN))
     assert status == 200
-    assert f"authorization: Bearer {VALUE}\r\n".encode() in house.api.peers[0].arrived
-    assert house.keeper.released == [("token", API)]
+    assert f"authorization: Bearer {VALUE}\r\n".encode() in egress.api.peers[0].arrived
+    assert egress.broker.released == [("token", API)]
 
 
-async def test_a_value_takes_its_place_inside_basic_credentials(house: House) -> None:
-    client = await house.tunnel()
+async def test_a_value_takes_its_place_inside_basic_credentials(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
     given = base64.b64encode(b"me:{{secret:token}}").decode()
-    await client.ask(house.head(f"Authorization: Basic {given}"))
+    await client.request(egress.head(f"Authorization: Basic {given}"))
     expected = base64.b64encode(f"me:{VALUE}".encode())
-    assert b"authorization: Basic " + expected + b"\r\n" in house.api.peers[0].arrived
+    assert b"authorization: Basic " + expected + b"\r\n" in egress.api.peers[0].arrived
 
 
-async def test_a_placeholder_in_a_body_is_text(house: House) -> None:
-    client = await house.tunnel()
+async def test_a_placeholder_in_a_body_is_text(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
     body = b'{"a": "{{secret:token}}"}'
-    head = house.head(WITH_TOKEN, f"Content-Length: {len(body)}", request="POST /items HTTP/1.1")
-    status, _, echoed = await client.ask(head + body, "POST")
+    head = egress.head(WITH_TOKEN, f"Content-Length: {len(body)}", request="POST /items HTTP/1.1")
+    status, _, echoed = await client.request(head + body, "POST")
     assert (status, echoed) == (200, body)
-    assert house.api.peers[0].arrived.endswith(b"\r\n\r\n" + body)
+    assert egress.api.peers[0].arrived.endswith(b"\r\n\r\n" + body)
 
 
-async def test_requests_follow_each_other_on_one_connection(house: House) -> None:
-    client = await house.tunnel()
+async def test_requests_follow_each_other_on_one_connection(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
     for _ in range(3):
-        status, _, _ = await client.ask(house.head(WITH_TOKEN))
+        status, _, _ = await client.request(egress.head(WITH_TOKEN))
         assert status == 200
-    assert len(house.api.peers) == 1
-    assert house.api.peers[0].requests == 3
+    assert len(egress.api.peers) == 1
+    assert egress.api.peers[0].requests == 3
 
 
-async def test_a_request_without_a_placeholder_asks_for_nothing(house: House) -> None:
-    client = await house.tunnel()
-    status, _, _ = await client.ask(house.head("Accept-Encoding: gzip", "Range: bytes=0-3"))
+async def test_a_request_without_a_placeholder_asks_for_nothing(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    status, _, _ = await client.request(egress.head("Accept-Encoding: gzip", "Range: bytes=0-3"))
     assert status == 200
-    assert house.keeper.released == []
-    assert b"accept-encoding: gzip\r\nrange: bytes=0-3\r\n" in house.api.peers[0].arrived
+    assert egress.broker.released == []
+    assert b"accept-encoding: gzip\r\nrange: bytes=0-3\r\n" in egress.api.peers[0].arrived
 
 
-async def test_other_hosts_are_reached_untouched(house: House) -> None:
-    client = await house.tunnel(OTHER)
-    head = house.head(WITH_TOKEN, host=OTHER)
-    status, _, _ = await client.ask(head)
+async def test_other_hosts_are_reached_untouched(egress: EgressFixture) -> None:
+    client = await egress.tunnel(OTHER)
+    head = egress.head(WITH_TOKEN, host=OTHER)
+    status, _, _ = await client.request(head)
     assert status == 200
-    assert bytes(house.other.peers[0].arrived) == head
+    assert bytes(egress.other.peers[0].arrived) == head
 
 
-async def test_a_body_without_a_length_goes_on_in_chunks(house: House) -> None:
-    client = await house.tunnel()
-    head = house.head("Transfer-Encoding: chunked", request="POST / HTTP/1.1")
-    await client.say(head + b"5\r\nhello\r\n")
-    house.api.behave = say(reply(b"early"))
+async def test_a_body_without_a_length_goes_on_in_chunks(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    head = egress.head("Transfer-Encoding: chunked", request="POST / HTTP/1.1")
+    await client.send(head + b"5\r\nhello\r\n")
+    egress.api.behave = say(reply(b"early"))
     assert (await client.response("POST"))[2] == b"early"
-    assert b"transfer-encoding: chunked\r\n" in house.api.peers[0].arrived
+    assert b"transfer-encoding: chunked\r\n" in egress.api.peers[0].arrived
 
 
-async def test_a_body_is_asked_for_where_the_client_waits_for_that(house: House) -> None:
-    client = await house.tunnel()
-    await client.say(
-        house.head("Content-Length: 5", "Expect: 100-continue", request="PUT / HTTP/1.1")
+async def test_a_body_is_asked_for_where_the_client_waits_for_that(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await client.send(
+        egress.head("Content-Length: 5", "Expect: 100-continue", request="PUT / HTTP/1.1")
     )
-    assert (await client.hear()).startswith(b"HTTP/1.1 100 ")
-    status, _, body = await client.ask(b"hello", "PUT")
+    assert (await client.receive()).startswith(b"HTTP/1.1 100 ")
+    status, _, body = await client.request(b"hello", "PUT")
     assert (status, body) == (200, b"hello")
-    assert b"expect" not in house.api.peers[0].arrived
+    assert b"expect" not in egress.api.peers[0].arrived
 
 
-async def test_a_stream_arrives_as_it_is_sent(house: House) -> None:
+async def test_a_stream_arrives_as_it_is_sent(egress: EgressFixture) -> None:
     stopped = asyncio.Event()
 
     async def stream(peer: Peer) -> None:
@@ -97,15 +97,15 @@ async def test_a_stream_arrives_as_it_is_sent(house: House) -> None:
         await stopped.wait()
         peer.transport.close()
 
-    house.api.behave = stream
-    client = await house.tunnel()
-    await client.say(house.head(WITH_TOKEN))
+    egress.api.behave = stream
+    client = await egress.tunnel()
+    await client.send(egress.head(WITH_TOKEN))
     heard = b""
     while b"data: one\n\n" not in heard:
-        heard += await client.hear()
+        heard += await client.receive()
     stopped.set()
     while not heard.endswith(b"0\r\n\r\n"):
-        heard += await client.hear()
+        heard += await client.receive()
 
 
 FORMS = {
@@ -119,121 +119,127 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("pieces", ["whole", "bytes"])
-async def test_a_value_that_is_echoed_is_masked(house: House, form: str, pieces: str) -> None:
+async def test_a_value_that_is_echoed_is_masked(
+    egress: EgressFixture, form: str, pieces: str
+) -> None:
     shown = FORMS[form].encode()
     body = b"<" + shown + b">"
     if pieces == "whole":
-        house.api.behave = say(reply(body))
+        egress.api.behave = say(reply(body))
     else:
         head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         parts = [part for byte in body for part in (b"1\r\n%c\r\n" % byte, Pause(0))]
-        house.api.behave = say(head, *parts, b"0\r\n\r\n")
-    client = await house.tunnel()
-    _, _, answer = await client.ask(house.head(WITH_TOKEN))
+        egress.api.behave = say(head, *parts, b"0\r\n\r\n")
+    client = await egress.tunnel()
+    _, _, answer = await client.request(egress.head(WITH_TOKEN))
     assert answer == b"<" + b"*" * len(shown) + b">"
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
-async def test_a_value_that_is_echoed_in_base64_is_masked(house: House, before: int) -> None:
+async def test_a_value_that_is_echoed_in_base64_is_masked(
+    egress: EgressFixture, before: int
+) -> None:
     echoed = base64.b64encode(b"x" * before + VALUE.encode() + b"yy")
-    house.api.behave = say(reply(echoed))
-    client = await house.tunnel()
-    _, _, answer = await client.ask(house.head(WITH_TOKEN))
+    egress.api.behave = say(reply(echoed))
+    client = await egress.tunnel()
+    _, _, answer = await client.request(egress.head(WITH_TOKEN))
     assert len(answer) == len(echoed)
     assert answer.count(b"*") >= len(VALUE) * 8 // 6 - 1
 
 
-async def test_a_value_that_is_echoed_in_a_header_is_masked(house: House) -> None:
-    house.api.behave = say(reply(b"", fields=f"X-Echo: {VALUE}\r\n".encode()))
-    client = await house.tunnel()
-    _, headers, _ = await client.ask(house.head(WITH_TOKEN))
+async def test_a_value_that_is_echoed_in_a_header_is_masked(egress: EgressFixture) -> None:
+    egress.api.behave = say(reply(b"", fields=f"X-Echo: {VALUE}\r\n".encode()))
+    client = await egress.tunnel()
+    _, headers, _ = await client.request(egress.head(WITH_TOKEN))
     assert headers["x-echo"] == "*" * len(VALUE)
 
 
-async def test_what_the_host_says_of_its_status_is_not_repeated(house: House) -> None:
-    house.api.behave = say(f"HTTP/1.1 200 {VALUE}\r\nContent-Length: 0\r\n\r\n".encode())
-    client = await house.tunnel()
-    await client.say(house.head(WITH_TOKEN))
-    assert (await client.hear()).startswith(b"HTTP/1.1 200 OK\r\n")
+async def test_what_the_host_says_of_its_status_is_not_repeated(egress: EgressFixture) -> None:
+    egress.api.behave = say(f"HTTP/1.1 200 {VALUE}\r\nContent-Length: 0\r\n\r\n".encode())
+    client = await egress.tunnel()
+    await client.send(egress.head(WITH_TOKEN))
+    assert (await client.receive()).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-async def test_trailers_and_interim_answers_are_not_passed_back(house: House) -> None:
-    house.api.behave = say(
+async def test_trailers_and_interim_answers_are_not_passed_back(egress: EgressFixture) -> None:
+    egress.api.behave = say(
         f"HTTP/1.1 103 Early Hints\r\nLink: {VALUE}\r\n\r\n".encode(),
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Echo\r\n\r\n",
         f"2\r\nhi\r\n0\r\nX-Echo: {VALUE}\r\n\r\n".encode(),
     )
-    client = await house.tunnel()
-    status, headers, body = await client.ask(house.head(WITH_TOKEN, "Connection: close"))
+    client = await egress.tunnel()
+    status, headers, body = await client.request(egress.head(WITH_TOKEN, "Connection: close"))
     assert (status, body) == (200, b"hi")
     assert "trailer" not in headers
-    assert VALUE.encode() not in await client.hear_all()
+    assert VALUE.encode() not in await client.receive_all()
 
 
-async def test_the_gateway_gets_the_sessions_own_key(house: House) -> None:
-    house.gateway.behave = say(reply(f"key {GATEWAY_KEY}".encode()))
-    client = await house.client()
+async def test_the_gateway_gets_the_sessions_own_key(egress: EgressFixture) -> None:
+    egress.gateway.behave = say(reply(f"key {GATEWAY_KEY}".encode()))
+    client = await egress.client()
     request = (
         b"POST http://gateway.internal/v1/chat/completions HTTP/1.1\r\nHost: gateway.internal\r\n"
         b"Authorization: Bearer made-up\r\nContent-Length: 2\r\n\r\n{}"
     )
-    status, _, body = await client.ask(request, "POST")
+    status, _, body = await client.request(request, "POST")
     assert (status, body) == (200, b"key " + b"*" * len(GATEWAY_KEY))
-    fields = house.gateway.peers[0].fields
+    fields = egress.gateway.peers[0].fields
     assert fields["authorization"] == f"Bearer {GATEWAY_KEY}"
-    assert house.gateway.peers[0].head.startswith(b"POST /v1/chat/completions HTTP/1.1\r\n")
+    assert egress.gateway.peers[0].head.startswith(b"POST /v1/chat/completions HTTP/1.1\r\n")
 
 
 @pytest.mark.parametrize("port", [443, 80])
-async def test_the_gateway_is_reached_through_tunnels_too(house: House, port: int) -> None:
-    house.gateway.behave = say(reply(b"hello"))
-    client = await house.client()
+async def test_the_gateway_is_reached_through_tunnels_too(egress: EgressFixture, port: int) -> None:
+    egress.gateway.behave = say(reply(b"hello"))
+    client = await egress.client()
     await client.connect("gateway.internal", port)
     if port == 443:
-        await client.secure(house.trust, "gateway.internal")
+        await client.handshake(egress.trust, "gateway.internal")
     request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway.internal\r\n\r\n"
-    assert (await client.ask(request, "POST"))[2] == b"hello"
+    assert (await client.request(request, "POST"))[2] == b"hello"
 
 
 @pytest.mark.parametrize("path", ["/v1/key", "/v1/keys", "/v1/chat/completions/../key", "/"])
-async def test_nothing_else_of_the_gateway_is_reached(house: House, path: str) -> None:
-    client = await house.client()
+async def test_nothing_else_of_the_gateway_is_reached(egress: EgressFixture, path: str) -> None:
+    client = await egress.client()
     request = f"GET http://gateway.internal{path} HTTP/1.1\r\nHost: gateway.internal\r\n\r\n"
-    status, headers, _ = await client.ask(request.encode())
+    status, headers, _ = await client.request(request.encode())
     assert (status, headers["x-tollhouse-egress"]) == (404, "no_route")
-    assert house.gateway.peers == []
+    assert egress.gateway.peers == []
 
 
-async def test_what_a_session_may_read_of_the_gateway_it_may_not_change(house: House) -> None:
-    house.session.reads = frozenset({b"/v1/key"})
-    house.gateway.behave = say(reply(b"told"))
+async def test_what_a_session_may_read_of_the_gateway_it_may_not_change(
+    egress: EgressFixture,
+) -> None:
+    egress.session.reads = frozenset({b"/v1/key"})
+    egress.gateway.behave = say(reply(b"told"))
 
     async def asked(method: str, path: str) -> tuple[int, bytes]:
-        client = await house.client()
+        client = await egress.client()
         request = (
             f"{method} http://gateway.internal{path} HTTP/1.1\r\nHost: gateway.internal\r\n"
             "Content-Length: 0\r\n\r\n"
         )
-        status, _, body = await client.ask(request.encode(), method)
+        status, _, body = await client.request(request.encode(), method)
         return status, body
 
     assert await asked("GET", "/v1/key?limit=1") == (200, b"told")
-    assert house.gateway.peers[0].fields["authorization"] == f"Bearer {GATEWAY_KEY}"
+    assert egress.gateway.peers[0].fields["authorization"] == f"Bearer {GATEWAY_KEY}"
     for method, path in (("DELETE", "/v1/key"), ("GET", "/v1/key/x"), ("GET", "/v1/keys")):
         assert (await asked(method, path))[0] == 404
-    assert len(house.gateway.peers) == 1
+    assert len(egress.gateway.peers) == 1
 
 
-async def test_a_password_is_asked_for_where_there_is_one(house: House) -> None:
-    await house.again(password="let-me-in")
+async def test_a_password_is_asked_for_where_there_is_one(egress: EgressFixture) -> None:
+    await egress.restart(password="let-me-in")
     with pytest.raises(ConnectRefusedError) as refused:
-        await house.tunnel()
+        await egress.tunnel()
     assert b"407 " in refused.value.head
     assert b"Proxy-Authenticate: Basic" in refused.value.head
-    client = await house.client()
+    client = await egress.client()
     credentials = base64.b64encode(b"tollhouse:let-me-in").decode()
-    await client.connect(API, house.port_of(API), f"Proxy-Authorization: Basic {credentials}")
-    await client.secure(house.trust, API)
-    status, _, _ = await client.ask(house.head(WITH_TOKEN))
+    await client.connect(API, egress.port_of(API), f"Proxy-Authorization: Basic {credentials}")
+    await client.handshake(egress.trust, API)
+    status, _, _ = await client.request(egress.head(WITH_TOKEN))
     assert status == 200
-    assert b"roxy-authorization" not in house.api.peers[0].arrived
+    assert b"roxy-authorization" not in egress.api.peers[0].arrived

@@ -2,20 +2,20 @@
 
 import pytest
 
-from tests.integration.vault.egress.house import API, House
+from tests.integration.vault.egress.egress_fixture import API, EgressFixture
 from tollhouse.testing.raw_server import RawServer
 
 TOKEN = "Authorization: Bearer {{secret:token}}"
 
 
 @pytest.mark.parametrize("spelling", ["API.example", "api.example.", "Api.Example."])
-async def test_the_host_gets_its_name_in_one_spelling(house: House, spelling: str) -> None:
-    port = house.api.port
-    client = await house.tunnel()
+async def test_the_host_gets_its_name_in_one_spelling(egress: EgressFixture, spelling: str) -> None:
+    port = egress.api.port
+    client = await egress.tunnel()
     head = f"GET / HTTP/1.1\r\nAccept: a/b\r\nHost: {spelling}:{port}\r\n\r\n".encode()
-    status, _, _ = await client.ask(head)
+    status, _, _ = await client.request(head)
     assert status == 200
-    assert house.api.peers[0].head.split(b"\r\n")[1:3] == [
+    assert egress.api.peers[0].head.split(b"\r\n")[1:3] == [
         f"host: {API}:{port}".encode(),
         b"accept: a/b",
     ]
@@ -24,20 +24,20 @@ async def test_the_host_gets_its_name_in_one_spelling(house: House, spelling: st
 @pytest.mark.parametrize(
     "path", ["//elsewhere.example/x", "/a//b/../c/./d", "/%2e%2e/%41?q=%7e", "/?", "/a;b=c@d"]
 )
-async def test_a_path_goes_on_as_it_is(house: House, path: str) -> None:
-    client = await house.tunnel()
-    await client.ask(house.head(TOKEN, request=f"GET {path} HTTP/1.1"))
-    assert house.api.peers[0].head.startswith(f"GET {path} HTTP/1.1\r\n".encode())
+async def test_a_path_goes_on_as_it_is(egress: EgressFixture, path: str) -> None:
+    client = await egress.tunnel()
+    await client.request(egress.head(TOKEN, request=f"GET {path} HTTP/1.1"))
+    assert egress.api.peers[0].head.startswith(f"GET {path} HTTP/1.1\r\n".encode())
 
 
-async def test_a_path_goes_on_as_it_is_without_tls(house: House) -> None:
-    await house.again(plain_http=True)
-    house.names.addresses["plain.example"] = ["127.0.0.1"]
+async def test_a_path_goes_on_as_it_is_without_tls(egress: EgressFixture) -> None:
+    await egress.restart(plain_http=True)
+    egress.name_server.addresses["plain.example"] = ["127.0.0.1"]
     async with RawServer() as server:
         place = f"plain.example:{server.port}"
-        client = await house.client()
+        client = await egress.client()
         line = f"GET http://{place}//elsewhere.example/x HTTP/1.1\r\n"
-        await client.ask(f"{line}Host: {place}\r\n\r\n".encode())
+        await client.request(f"{line}Host: {place}\r\n\r\n".encode())
         assert server.peers[0].head.startswith(b"GET //elsewhere.example/x HTTP/1.1\r\n")
 
 
@@ -54,19 +54,19 @@ async def test_a_path_goes_on_as_it_is_without_tls(house: House) -> None:
     ],
 )
 async def test_what_hosts_read_in_different_ways_is_refused(
-    house: House, request_line: str, field: str, reason: str
+    egress: EgressFixture, request_line: str, field: str, reason: str
 ) -> None:
-    client = await house.tunnel()
-    await client.say(house.head(TOKEN, field, request=request_line) + b"abc")
+    client = await egress.tunnel()
+    await client.send(egress.head(TOKEN, field, request=request_line) + b"abc")
     _, headers, _ = await client.response("GET")
     assert headers["x-tollhouse-egress"] == reason
-    assert house.api.requests == 0
+    assert egress.api.requests == 0
 
 
-async def test_what_follows_a_refused_request_is_not_read(house: House) -> None:
-    client = await house.tunnel()
-    refused = house.head(TOKEN, request="TRACE / HTTP/1.1")
-    await client.say(refused + house.head(TOKEN))
-    heard = await client.hear_all()
+async def test_what_follows_a_refused_request_is_not_read(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    refused = egress.head(TOKEN, request="TRACE / HTTP/1.1")
+    await client.send(refused + egress.head(TOKEN))
+    heard = await client.receive_all()
     assert heard.count(b"HTTP/1.1 ") == 1
-    assert house.api.requests == 0
+    assert egress.api.requests == 0

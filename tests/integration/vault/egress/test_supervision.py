@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from tests.integration.vault.egress.house import Client
-from tests.starting import SlowStart, is_gone
-from tests.waiting import happened, until
+from tests.integration.vault.egress.egress_fixture import Client
+from tests.slow_start import SlowStart, is_gone
+from tests.waiting import until, wait_for_event
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.secret import Secret
 from tollhouse.vault.egress import process, service
@@ -80,16 +80,16 @@ async def asked(folder: Path) -> Client:
     """Return a client of a session that has asked, and waits for the answer."""
     reader, writer = await asyncio.open_unix_connection(str(folder / "proxy.sock"))
     client = Client(reader, writer)
-    await client.say(ASK)
+    await client.send(ASK)
     return client
 
 
 async def is_served(folder: Path) -> bool:
     client = await asked(folder)
     try:
-        return b"no_route" in await asyncio.wait_for(client.hear_all(), 20)
+        return b"no_route" in await asyncio.wait_for(client.receive_all(), 20)
     finally:
-        client.leave()
+        client.abort()
 
 
 def authority_of(folder: Path) -> str:
@@ -140,8 +140,8 @@ async def test_who_connects_while_there_is_no_process_is_answered_by_the_next_on
     os.kill(first, signal.SIGKILL)
     await until(lambda: not pid_of(egress))
     client = await asked(folder)
-    assert b"no_route" in await asyncio.wait_for(client.hear_all(), 20)
-    client.leave()
+    assert b"no_route" in await asyncio.wait_for(client.receive_all(), 20)
+    client.abort()
     await until(lambda: authority_of(folder) != before)
     assert pid_of(egress) != first
 
@@ -293,7 +293,7 @@ async def test_a_process_that_is_just_being_started_is_gone_when_the_server_has_
 ) -> None:
     slow = SlowStart(monkeypatch)
     opening = asyncio.create_task(egress.open(Wanted("session", WHO)))
-    await happened(slow.begun)
+    await wait_for_event(slow.begun)
     stopping = asyncio.create_task(egress.stop())
     await asyncio.sleep(0.05)
     slow.may_go_on.set()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.accounting.admission.front_desk import CREDIT, FrontDesk, limits
+from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture, limits
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import Credits, KeyLimit
 from tollhouse.identity.types import AccountType
@@ -17,65 +17,65 @@ from tollhouse.kernel.errors import PaymentRequired
 FULL = Rules(fraction=Fraction(1), wait_seconds=0)
 
 
-async def refused(front: FrontDesk, estimate: int = 0, **fields: Any) -> PaymentRequired:
+async def refused(admission: AdmissionFixture, estimate: int = 0, **fields: Any) -> PaymentRequired:
     with pytest.raises(PaymentRequired) as caught:
-        await front.admit(estimate, **fields)
+        await admission.admit(estimate, **fields)
     return caught.value
 
 
 async def test_requests_fit_until_their_estimates_fill_the_budget() -> None:
-    front = FrontDesk(balance=10 * CREDIT)
+    admission = AdmissionFixture(balance=10 * CREDIT)
     for _ in range(5):
-        await front.admit(CREDIT)
-    error = await refused(front, CREDIT)
+        await admission.admit(CREDIT)
+    error = await refused(admission, CREDIT)
     assert error.metadata["reason"] == "in_flight_budget_exhausted"
     assert error.metadata["limit_source"] == "service_in_flight_budget"
     assert error.retry_after == 5
 
 
 async def test_the_actual_cost_stays_for_the_settlement_window() -> None:
-    front = FrontDesk(balance=10 * CREDIT)
-    first = await front.admit(2 * CREDIT)
-    front.settle(first, 2 * CREDIT)
+    admission = AdmissionFixture(balance=10 * CREDIT)
+    first = await admission.admit(2 * CREDIT)
+    admission.settle(first, 2 * CREDIT)
     # The balance is 8 now, the budget 4, and 2 of it are taken by what has ended.
-    await front.admit(2 * CREDIT)
-    assert (await refused(front, 1)).metadata["reason"] == "in_flight_budget_exhausted"
-    front.clock.advance(5)
-    await front.admit(2 * CREDIT)
+    await admission.admit(2 * CREDIT)
+    assert (await refused(admission, 1)).metadata["reason"] == "in_flight_budget_exhausted"
+    admission.clock.advance(5)
+    await admission.admit(2 * CREDIT)
 
 
 async def test_a_402_with_nothing_running_is_possible_and_passes() -> None:
-    front = FrontDesk(balance=10 * CREDIT)
+    admission = AdmissionFixture(balance=10 * CREDIT)
     for _ in range(2):
-        front.settle(await front.admit(2 * CREDIT), 2 * CREDIT)
-    error = await refused(front, 2 * CREDIT)
+        admission.settle(await admission.admit(2 * CREDIT), 2 * CREDIT)
+    error = await refused(admission, 2 * CREDIT)
     assert error.metadata["limit_source"] == "service_in_flight_budget"
-    assert front.desk.holds == 0
+    assert admission.controller.holds == 0
     assert error.retry_after == 5
-    front.clock.advance(error.retry_after)
-    await front.admit(2 * CREDIT)
+    admission.clock.advance(error.retry_after)
+    await admission.admit(2 * CREDIT)
 
 
 async def test_retry_after_is_when_enough_of_what_has_ended_leaves() -> None:
-    front = FrontDesk(balance=20 * CREDIT)
+    admission = AdmissionFixture(balance=20 * CREDIT)
     for _ in range(3):
-        front.settle(await front.admit(2 * CREDIT), 2 * CREDIT)
-        front.clock.advance(1)
+        admission.settle(await admission.admit(2 * CREDIT), 2 * CREDIT)
+        admission.clock.advance(1)
     # Balance 14, budget 7, held 6: two credits fit once the first has left.
-    assert (await refused(front, 2 * CREDIT)).retry_after == 2
+    assert (await refused(admission, 2 * CREDIT)).retry_after == 2
 
 
 async def test_a_failed_request_frees_what_it_held() -> None:
-    front = FrontDesk(balance=4 * CREDIT)
-    first = await front.admit(2 * CREDIT)
-    await refused(front, CREDIT)
-    front.desk.release(first)
-    await front.admit(2 * CREDIT)
+    admission = AdmissionFixture(balance=4 * CREDIT)
+    first = await admission.admit(2 * CREDIT)
+    await refused(admission, CREDIT)
+    admission.controller.release(first)
+    await admission.admit(2 * CREDIT)
 
 
 async def test_a_request_heavier_than_the_whole_budget_is_refused_for_good() -> None:
-    front = FrontDesk(balance=3 * CREDIT)
-    error = await refused(front, 2 * CREDIT, open_ended=True)
+    admission = AdmissionFixture(balance=3 * CREDIT)
+    error = await refused(admission, 2 * CREDIT, open_ended=True)
     assert error.metadata["reason"] == "weight_exceeds_budget"
     assert error.metadata["limit_source"] == "service_credits"
     assert "max_tokens" in str(error.metadata["remedy_hint"])
@@ -84,108 +84,110 @@ async def test_a_request_heavier_than_the_whole_budget_is_refused_for_good() -> 
 
 
 async def test_it_is_told_at_once_although_others_could_be_waited_for() -> None:
-    front = FrontDesk(balance=3 * CREDIT, rules=Rules(wait_seconds=3_600))
-    await front.admit(CREDIT)
-    assert (await refused(front, 2 * CREDIT)).metadata["reason"] == "weight_exceeds_budget"
+    admission = AdmissionFixture(balance=3 * CREDIT, rules=Rules(wait_seconds=3_600))
+    await admission.admit(CREDIT)
+    assert (await refused(admission, 2 * CREDIT)).metadata["reason"] == "weight_exceeds_budget"
 
 
 async def test_the_budget_has_a_ceiling() -> None:
-    front = FrontDesk(balance=499 * CREDIT)
+    admission = AdmissionFixture(balance=499 * CREDIT)
     for _ in range(25):
-        await front.admit(2 * CREDIT)
-    assert (await refused(front, 1)).metadata["reason"] == "in_flight_budget_exhausted"
+        await admission.admit(2 * CREDIT)
+    assert (await refused(admission, 1)).metadata["reason"] == "in_flight_budget_exhausted"
 
 
 async def test_no_budget_applies_from_the_threshold_on() -> None:
-    front = FrontDesk(balance=500 * CREDIT)
+    admission = AdmissionFixture(balance=500 * CREDIT)
     for _ in range(100):
-        await front.admit(2 * CREDIT)
+        await admission.admit(2 * CREDIT)
 
 
 @pytest.mark.parametrize("kind", [each for each in AccountType if each is not AccountType.PREPAID])
 async def test_it_applies_to_prepaid_accounts_alone(kind: AccountType) -> None:
-    front = FrontDesk(balance=20 * CREDIT, type=kind)
+    admission = AdmissionFixture(balance=20 * CREDIT, type=kind)
     for _ in range(10):
-        await front.admit(2 * CREDIT)
+        await admission.admit(2 * CREDIT)
 
 
 async def test_it_does_not_apply_to_free_models_own_keys_and_mere_fees() -> None:
-    front = FrontDesk(balance=CREDIT)
-    await front.admit(CREDIT // 2)
-    await front.admit(free=True)
-    await front.admit(2 * CREDIT, own_key=True)
-    await front.admit(0, paid=True)
+    admission = AdmissionFixture(balance=CREDIT)
+    await admission.admit(CREDIT // 2)
+    await admission.admit(free=True)
+    await admission.admit(2 * CREDIT, own_key=True)
+    await admission.admit(0, paid=True)
 
 
 async def test_new_accounts_are_held_to_it_where_that_is_switched_on() -> None:
     rules = Rules(new_accounts=True, wait_seconds=0)
-    front = FrontDesk(balance=1_000 * CREDIT, rules=rules)
+    admission = AdmissionFixture(balance=1_000 * CREDIT, rules=rules)
     for _ in range(25):
-        await front.admit(2 * CREDIT)
-    await refused(front, CREDIT)
-    used = FrontDesk(rules=rules, credits=Credits(purchased_nano=1_000 * CREDIT, used_nano=1))
+        await admission.admit(2 * CREDIT)
+    await refused(admission, CREDIT)
+    used = AdmissionFixture(
+        rules=rules, credits=Credits(purchased_nano=1_000 * CREDIT, used_nano=1)
+    )
     for _ in range(50):
         await used.admit(2 * CREDIT)
 
 
 async def test_without_credits_nothing_paid_begins() -> None:
-    error = await refused(FrontDesk(balance=0), paid=True)
+    error = await refused(AdmissionFixture(balance=0), paid=True)
     assert error.metadata["reason"] == "insufficient_credits"
     assert error.metadata["limit_source"] == "service_credits"
     assert error.retry_after is None
-    await FrontDesk(balance=0).admit(free=True)
+    await AdmissionFixture(balance=0).admit(free=True)
 
 
 async def test_a_negative_balance_refuses_free_models_too() -> None:
-    front = FrontDesk(credits=Credits(purchased_nano=CREDIT, used_nano=2 * CREDIT))
-    error = await refused(front, free=True)
+    admission = AdmissionFixture(credits=Credits(purchased_nano=CREDIT, used_nano=2 * CREDIT))
+    error = await refused(admission, free=True)
     assert error.metadata["reason"] == "negative_balance"
     assert error.metadata["limit_source"] == "service_credits"
 
 
 @pytest.mark.parametrize("kind", [AccountType.ENTERPRISE, AccountType.INVOICE])
 async def test_who_pays_afterwards_needs_no_credits(kind: AccountType) -> None:
-    front = FrontDesk(credits=Credits(used_nano=5 * CREDIT), type=kind)
-    await front.admit(CREDIT)
-    await front.admit(free=True)
+    admission = AdmissionFixture(credits=Credits(used_nano=5 * CREDIT), type=kind)
+    await admission.admit(CREDIT)
+    await admission.admit(free=True)
 
 
 async def test_a_subscription_needs_credits() -> None:
-    front = FrontDesk(type=AccountType.SUBSCRIPTION)
-    assert (await refused(front, 1)).metadata["reason"] == "insufficient_credits"
+    admission = AdmissionFixture(type=AccountType.SUBSCRIPTION)
+    assert (await refused(admission, 1)).metadata["reason"] == "insufficient_credits"
 
 
 async def test_charges_count_before_they_are_booked_and_once_afterwards() -> None:
-    front = FrontDesk(balance=4 * CREDIT, rules=FULL)
-    record = front.record(await front.admit(2 * CREDIT), 2 * CREDIT)
-    front.desk.taken(record)
-    front.clock.advance(5)
-    await refused(front, 2 * CREDIT + 1)
-    front.desk.booked([record])
-    front.standing.account = type(front.standing.account)(
+    admission = AdmissionFixture(balance=4 * CREDIT, rules=FULL)
+    record = admission.record(await admission.admit(2 * CREDIT), 2 * CREDIT)
+    admission.controller.taken(record)
+    admission.clock.advance(5)
+    await refused(admission, 2 * CREDIT + 1)
+    admission.controller.booked([record])
+    admission.loader.account = type(admission.loader.account)(
         credits=Credits(purchased_nano=4 * CREDIT, used_nano=2 * CREDIT)
     )
-    front.desk.stale("account")
-    await refused(front, 2 * CREDIT + 1)
-    await front.admit(2 * CREDIT)
+    admission.controller.stale("account")
+    await refused(admission, 2 * CREDIT + 1)
+    await admission.admit(2 * CREDIT)
 
 
 async def test_credits_that_were_added_count_for_the_next_request() -> None:
-    front = FrontDesk(balance=CREDIT)
-    await refused(front, 2 * CREDIT)
-    front.standing.account = type(front.standing.account)(
+    admission = AdmissionFixture(balance=CREDIT)
+    await refused(admission, 2 * CREDIT)
+    admission.loader.account = type(admission.loader.account)(
         credits=Credits(purchased_nano=10 * CREDIT)
     )
-    await refused(front, 2 * CREDIT)
-    front.desk.stale("account")
-    await front.admit(2 * CREDIT)
+    await refused(admission, 2 * CREDIT)
+    admission.controller.stale("account")
+    await admission.admit(2 * CREDIT)
 
 
 async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
-    front = FrontDesk(balance=10 * CREDIT)
-    front.settle(await front.admit(2 * CREDIT), CREDIT)
-    await front.admit(2 * CREDIT)
-    error = await refused(front, 2 * CREDIT)
+    admission = AdmissionFixture(balance=10 * CREDIT)
+    admission.settle(await admission.admit(2 * CREDIT), CREDIT)
+    await admission.admit(2 * CREDIT)
+    error = await refused(admission, 2 * CREDIT)
     assert limits(error) == [
         {
             "limit_source": "service_in_flight_budget",
@@ -211,26 +213,28 @@ async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
 
 
 async def test_the_prefix_of_limit_source_is_a_setting() -> None:
-    front = FrontDesk(rules=Rules(source_prefix="acme_"))
-    error = await refused(front, 1)
+    admission = AdmissionFixture(rules=Rules(source_prefix="acme_"))
+    error = await refused(admission, 1)
     assert error.metadata["limit_source"] == "acme_credits"
     assert limits(error)[0]["limit_source"] == "acme_credits"
 
 
 async def test_half_of_the_least_balance_is_a_budget_of_nothing() -> None:
-    error = await refused(FrontDesk(balance=1), 1)
+    error = await refused(AdmissionFixture(balance=1), 1)
     assert error.metadata["reason"] == "weight_exceeds_budget"
 
 
 async def test_a_wait_of_nothing_is_told_as_a_second() -> None:
-    front = FrontDesk(balance=4 * CREDIT, rules=Rules(wait_seconds=0, settlement_seconds=0))
-    await front.admit(2 * CREDIT)
-    assert (await refused(front, CREDIT)).retry_after == 1
+    admission = AdmissionFixture(
+        balance=4 * CREDIT, rules=Rules(wait_seconds=0, settlement_seconds=0)
+    )
+    await admission.admit(2 * CREDIT)
+    assert (await refused(admission, CREDIT)).retry_after == 1
 
 
 async def test_a_request_that_the_balance_cannot_cover_is_refused_for_good() -> None:
-    front = FrontDesk(balance=4 * CREDIT)
-    error = await refused(front, 2 * CREDIT, most_nano=100 * CREDIT)
+    admission = AdmissionFixture(balance=4 * CREDIT)
+    error = await refused(admission, 2 * CREDIT, most_nano=100 * CREDIT)
     assert error.metadata["reason"] == "weight_exceeds_credits"
     assert error.retry_after is None
     assert error.message == (
@@ -240,37 +244,37 @@ async def test_a_request_that_the_balance_cannot_cover_is_refused_for_good() -> 
 
 @pytest.mark.parametrize("balance", [4 * CREDIT, 600 * CREDIT])
 async def test_requests_at_once_cannot_overdraw_the_balance(balance: int) -> None:
-    front = FrontDesk(balance=balance)
+    admission = AdmissionFixture(balance=balance)
     each = balance // 4
-    running = [await front.admit(0, most_nano=each) for _ in range(4)]
-    error = await refused(front, 0, most_nano=each)
+    running = [await admission.admit(0, most_nano=each) for _ in range(4)]
+    error = await refused(admission, 0, most_nano=each)
     assert (error.metadata["reason"], error.retry_after) == ("credits_held", 5)
-    front.desk.release(running[0])
-    await front.admit(0, most_nano=each)
+    admission.controller.release(running[0])
+    await admission.admit(0, most_nano=each)
 
 
 async def test_nobody_passes_those_who_wait_for_credits() -> None:
-    front = FrontDesk(rules=Rules(wait_seconds=5), balance=600 * CREDIT)
-    first = await front.admit(0, most_nano=400 * CREDIT)
-    large = asyncio.ensure_future(front.admit(0, most_nano=500 * CREDIT))
+    admission = AdmissionFixture(rules=Rules(wait_seconds=5), balance=600 * CREDIT)
+    first = await admission.admit(0, most_nano=400 * CREDIT)
+    large = asyncio.ensure_future(admission.admit(0, most_nano=500 * CREDIT))
     await asyncio.sleep(0.01)
-    small = asyncio.ensure_future(front.admit(0, most_nano=CREDIT))
+    small = asyncio.ensure_future(admission.admit(0, most_nano=CREDIT))
     await asyncio.sleep(0.01)
     assert (large.done(), small.done()) == (False, False)
-    front.desk.release(first)
+    admission.controller.release(first)
     await asyncio.gather(large, small)
 
 
 async def test_a_prompt_that_the_balance_cannot_cover_is_refused() -> None:
-    front = FrontDesk(balance=CREDIT)
-    error = await refused(front, 1, most_nano=9, least_nano=2 * CREDIT, open_ended=True)
+    admission = AdmissionFixture(balance=CREDIT)
+    error = await refused(admission, 1, most_nano=9, least_nano=2 * CREDIT, open_ended=True)
     assert error.message.startswith("The request's prompt alone may cost 2 credits")
 
 
 async def test_without_a_limit_of_output_no_more_can_be_spent_than_is_left() -> None:
-    front = FrontDesk(balance=CREDIT, limit=KeyLimit(CREDIT // 2))
-    claim = front.claim(1, most_nano=9 * CREDIT, least_nano=1, open_ended=True)
-    assert (await front.desk.admit(claim)).spendable_nano == CREDIT // 2
-    front.desk.release(claim.generation_id)
-    claim = front.claim(1, most_nano=CREDIT // 2, least_nano=1, open_ended=True)
-    assert (await front.desk.admit(claim)).spendable_nano is None
+    admission = AdmissionFixture(balance=CREDIT, limit=KeyLimit(CREDIT // 2))
+    claim = admission.request(1, most_nano=9 * CREDIT, least_nano=1, open_ended=True)
+    assert (await admission.controller.admit(claim)).spendable_nano == CREDIT // 2
+    admission.controller.release(claim.generation_id)
+    claim = admission.request(1, most_nano=CREDIT // 2, least_nano=1, open_ended=True)
+    assert (await admission.controller.admit(claim)).spendable_nano is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.unit.accounting.admission.front_desk import ACCOUNT, CREDIT, KEY, FrontDesk
+from tests.unit.accounting.admission.admission_fixture import ACCOUNT, CREDIT, KEY, AdmissionFixture
 from tollhouse.accounting.admission import roster
 from tollhouse.accounting.admission.types import AccountFacts
 from tollhouse.accounting.rules import Rules
@@ -25,8 +25,8 @@ BUDGET = 2 * CREDIT
 """That of a balance of four credits."""
 
 
-def waiting_desk(rules: Rules = PATIENT) -> FrontDesk:
-    return FrontDesk(balance=2 * BUDGET, rules=rules, clock=SystemClock())
+def waiting_desk(rules: Rules = PATIENT) -> AdmissionFixture:
+    return AdmissionFixture(balance=2 * BUDGET, rules=rules, clock=SystemClock())
 
 
 async def begun(*tasks: asyncio.Task[str]) -> Sequence[bool]:
@@ -36,76 +36,76 @@ async def begun(*tasks: asyncio.Task[str]) -> Sequence[bool]:
     return [task.done() for task in tasks]
 
 
-def ask(front: FrontDesk, estimate: int) -> asyncio.Task[str]:
-    return asyncio.create_task(front.admit(estimate))
+def ask(admission: AdmissionFixture, estimate: int) -> asyncio.Task[str]:
+    return asyncio.create_task(admission.admit(estimate))
 
 
 async def test_a_hold_ends_once() -> None:
-    front = FrontDesk(balance=2 * BUDGET)
-    first = await front.admit(CREDIT)
-    front.settle(first, CREDIT)
-    front.desk.release(first)
-    front.desk.release(first)
-    assert front.desk.holds == 0
-    front.clock.advance(5)
+    admission = AdmissionFixture(balance=2 * BUDGET)
+    first = await admission.admit(CREDIT)
+    admission.settle(first, CREDIT)
+    admission.controller.release(first)
+    admission.controller.release(first)
+    assert admission.controller.holds == 0
+    admission.clock.advance(5)
     # The balance is three: one and a half are the budget, and nothing is held.
-    await front.admit(CREDIT + CREDIT // 2)
+    await admission.admit(CREDIT + CREDIT // 2)
 
 
 async def test_a_charge_without_a_hold_counts_all_the_same() -> None:
-    front = FrontDesk(balance=2 * BUDGET)
-    front.settle("from a batch", 4 * CREDIT)
+    admission = AdmissionFixture(balance=2 * BUDGET)
+    admission.settle("from a batch", 4 * CREDIT)
     with pytest.raises(PaymentRequired, match="no credits left"):
-        await front.admit(1)
+        await admission.admit(1)
 
 
 async def test_a_request_waits_for_what_others_hold() -> None:
-    front = waiting_desk()
-    first = await front.admit(BUDGET)
-    second = ask(front, BUDGET)
+    admission = waiting_desk()
+    first = await admission.admit(BUDGET)
+    second = ask(admission, BUDGET)
     assert await begun(second) == [False]
-    front.desk.release(first)
+    admission.controller.release(first)
     assert await begun(second) == [True]
 
 
 async def test_first_come_first_served() -> None:
-    front = waiting_desk()
-    first = await front.admit(BUDGET)
-    large, small = ask(front, BUDGET), ask(front, 1)
+    admission = waiting_desk()
+    first = await admission.admit(BUDGET)
+    large, small = ask(admission, BUDGET), ask(admission, 1)
     assert await begun(large, small) == [False, False]
-    front.desk.release(first)
+    admission.controller.release(first)
     assert await begun(large, small) == [True, False]
-    front.desk.release(await large)
+    admission.controller.release(await large)
     assert await begun(small) == [True]
 
 
 async def test_who_comes_while_others_wait_waits_behind_them() -> None:
-    front = waiting_desk()
-    first = await front.admit(CREDIT)
-    large = ask(front, BUDGET)
+    admission = waiting_desk()
+    first = await admission.admit(CREDIT)
+    large = ask(admission, BUDGET)
     await begun(large)
-    small = ask(front, 1)
+    small = ask(admission, 1)
     assert await begun(large, small) == [False, False]
-    front.desk.release(first)
+    admission.controller.release(first)
     assert await begun(large, small) == [True, False]
-    front.desk.release(await large)
+    admission.controller.release(await large)
     assert await begun(small) == [True]
 
 
 async def test_a_wait_ends_with_the_refusal() -> None:
-    front = waiting_desk(Rules(wait_seconds=0.05, settlement_seconds=9))
-    await front.admit(BUDGET)
+    admission = waiting_desk(Rules(wait_seconds=0.05, settlement_seconds=9))
+    await admission.admit(BUDGET)
     with pytest.raises(PaymentRequired) as caught:
-        await front.admit(BUDGET)
+        await admission.admit(BUDGET)
     assert caught.value.retry_after == 9
 
 
 async def test_a_wait_ends_at_once_when_waiting_can_no_longer_help() -> None:
-    front = waiting_desk()
-    first = await front.admit(BUDGET)
-    second = ask(front, BUDGET)
+    admission = waiting_desk()
+    first = await admission.admit(BUDGET)
+    second = ask(admission, BUDGET)
     assert await begun(second) == [False]
-    front.settle(first, 2 * BUDGET)
+    admission.settle(first, 2 * BUDGET)
     assert await begun(second) == [True]
     error = second.exception()
     assert isinstance(error, PaymentRequired)
@@ -113,270 +113,272 @@ async def test_a_wait_ends_at_once_when_waiting_can_no_longer_help() -> None:
 
 
 async def test_one_that_fits_begins_at_the_end_of_its_wait_though_others_wait_before_it() -> None:
-    front = waiting_desk(Rules(wait_seconds=0.1, settlement_seconds=0))
-    await front.admit(CREDIT)
-    large, small = ask(front, BUDGET), ask(front, 1)
+    admission = waiting_desk(Rules(wait_seconds=0.1, settlement_seconds=0))
+    await admission.admit(CREDIT)
+    large, small = ask(admission, BUDGET), ask(admission, 1)
     await asyncio.wait([large, small])
     assert isinstance(large.exception(), PaymentRequired)
     assert small.exception() is None
 
 
 async def test_a_wait_ends_when_the_settlement_window_does() -> None:
-    front = waiting_desk(Rules(wait_seconds=30, settlement_seconds=0.05))
-    front.settle(await front.admit(BUDGET), BUDGET)
+    admission = waiting_desk(Rules(wait_seconds=30, settlement_seconds=0.05))
+    admission.settle(await admission.admit(BUDGET), BUDGET)
     # Two credits are left, the budget is one, and two are held for a moment.
-    await asyncio.wait_for(front.admit(CREDIT), 10)
+    await asyncio.wait_for(admission.admit(CREDIT), 10)
 
 
 async def test_who_waits_and_goes_away_leaves_the_queue() -> None:
-    front = waiting_desk()
-    first = await front.admit(BUDGET)
-    second, third = ask(front, BUDGET), ask(front, 1)
+    admission = waiting_desk()
+    first = await admission.admit(BUDGET)
+    second, third = ask(admission, BUDGET), ask(admission, 1)
     await begun(second, third)
     second.cancel()
-    front.desk.release(first)
+    admission.controller.release(first)
     assert await begun(third) == [True]
 
 
 async def test_credits_that_are_added_end_a_wait() -> None:
-    front = waiting_desk()
-    await front.admit(BUDGET)
-    second = ask(front, BUDGET)
+    admission = waiting_desk()
+    await admission.admit(BUDGET)
+    second = ask(admission, BUDGET)
     await begun(second)
-    front.standing.account = AccountFacts(credits=Credits(purchased_nano=100 * CREDIT))
-    front.desk.stale(ACCOUNT)
+    admission.loader.account = AccountFacts(credits=Credits(purchased_nano=100 * CREDIT))
+    admission.controller.stale(ACCOUNT)
     assert await begun(second) == [True]
 
 
 async def test_a_hold_whose_request_never_ends_expires() -> None:
-    front = FrontDesk(balance=2 * BUDGET, rules=Rules(wait_seconds=0, hold_seconds=60))
-    lost = await front.admit(BUDGET)
-    front.clock.advance(59)
+    admission = AdmissionFixture(balance=2 * BUDGET, rules=Rules(wait_seconds=0, hold_seconds=60))
+    lost = await admission.admit(BUDGET)
+    admission.clock.advance(59)
     with pytest.raises(PaymentRequired):
-        await front.admit(BUDGET)
-    front.clock.advance(1)
+        await admission.admit(BUDGET)
+    admission.clock.advance(1)
     with capture_logs() as logs:
-        await front.admit(CREDIT)
+        await admission.admit(CREDIT)
     assert [(each["event"], each["generation"]) for each in logs] == [("hold_expired", lost)]
     # Its charge, if one comes after all, counts once.
-    front.settle(lost, 3 * CREDIT)
-    front.clock.advance(5)
+    admission.settle(lost, 3 * CREDIT)
+    admission.clock.advance(5)
     with pytest.raises(PaymentRequired):
-        await front.admit(CREDIT)
+        await admission.admit(CREDIT)
 
 
 async def test_without_room_for_its_charge_nothing_begins() -> None:
-    front = FrontDesk(balance=2 * BUDGET)
-    front.full = True
+    admission = AdmissionFixture(balance=2 * BUDGET)
+    admission.journal_is_full = True
     with pytest.raises(Unavailable):
-        await front.admit(1)
-    assert front.desk.holds == 0
-    front.full = False
-    await front.admit(BUDGET)
+        await admission.admit(1)
+    assert admission.controller.holds == 0
+    admission.journal_is_full = False
+    await admission.admit(BUDGET)
 
 
 async def test_an_account_is_read_once_however_many_come_at_once() -> None:
-    front = waiting_desk()
-    await asyncio.gather(*(front.admit(1) for _ in range(50)))
-    assert front.standing.reads == 1
+    admission = waiting_desk()
+    await asyncio.gather(*(admission.admit(1) for _ in range(50)))
+    assert admission.loader.reads == 1
 
 
 async def test_a_change_during_the_reading_makes_it_read_again() -> None:
-    front = waiting_desk()
+    admission = waiting_desk()
 
     async def change_once() -> None:
-        if not front.standing.reads:
-            front.desk.stale(ACCOUNT)
+        if not admission.loader.reads:
+            admission.controller.stale(ACCOUNT)
 
-    front.standing.before = change_once
-    await front.admit(1)
-    assert front.standing.reads == 2
+    admission.loader.before_load = change_once
+    await admission.admit(1)
+    assert admission.loader.reads == 2
 
 
 async def test_books_that_cannot_be_read_refuse_with_503() -> None:
-    front = waiting_desk()
+    admission = waiting_desk()
 
     async def fail() -> None:
         raise OSError
 
-    front.standing.before = fail
+    admission.loader.before_load = fail
     with capture_logs() as logs, pytest.raises(Unavailable):
-        await front.admit(1)
+        await admission.admit(1)
     assert logs[0]["event"] == "account_not_read"
 
 
 async def test_books_that_do_not_answer_refuse_with_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roster, "LOAD_SECONDS", 0.01)
-    front = waiting_desk()
+    admission = waiting_desk()
 
     async def never() -> None:
         await asyncio.Event().wait()
 
-    front.standing.before = never
+    admission.loader.before_load = never
     with pytest.raises(Unavailable):
-        await front.admit(1)
+        await admission.admit(1)
 
 
 async def test_old_facts_are_read_again_beside_the_requests() -> None:
-    front = FrontDesk(balance=0, max_age_seconds=1)
-    await front.admit(free=True)
-    front.standing.account = AccountFacts(credits=Credits(purchased_nano=2 * BUDGET))
-    front.clock.advance(2)
+    admission = AdmissionFixture(balance=0, max_age_seconds=1)
+    await admission.admit(free=True)
+    admission.loader.account = AccountFacts(credits=Credits(purchased_nano=2 * BUDGET))
+    admission.clock.advance(2)
     with pytest.raises(PaymentRequired):
-        await front.admit(1)
+        await admission.admit(1)
     await begun()
-    await front.admit(1)
-    assert front.standing.reads == 2
+    await admission.admit(1)
+    assert admission.loader.reads == 2
 
 
 async def test_old_facts_are_read_once_at_a_time() -> None:
-    front = FrontDesk(balance=2 * BUDGET, max_age_seconds=1)
-    await front.admit(1)
+    admission = AdmissionFixture(balance=2 * BUDGET, max_age_seconds=1)
+    await admission.admit(1)
     read = asyncio.Event()
 
     async def slow() -> None:
         await read.wait()
 
-    front.standing.before = slow
+    admission.loader.before_load = slow
     for _ in range(3):
-        front.clock.advance(2)
-        await front.admit(1)
+        admission.clock.advance(2)
+        await admission.admit(1)
         await begun()
     read.set()
     await begun()
-    assert front.standing.reads == 2
+    assert admission.loader.reads == 2
 
 
 async def test_old_facts_that_cannot_be_read_again_serve_on() -> None:
-    front = FrontDesk(balance=2 * BUDGET, max_age_seconds=1)
-    await front.admit(1)
+    admission = AdmissionFixture(balance=2 * BUDGET, max_age_seconds=1)
+    await admission.admit(1)
 
     async def fail() -> None:
         raise OSError
 
-    front.standing.before = fail
-    front.clock.advance(2)
+    admission.loader.before_load = fail
+    admission.clock.advance(2)
     with capture_logs() as logs:
-        await front.admit(1)
+        await admission.admit(1)
         await begun()
     assert [each["event"] for each in logs] == ["account_not_read"]
-    await front.admit(1)
+    await admission.admit(1)
 
 
 async def test_idle_accounts_are_forgotten_when_there_are_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(roster, "MOST_REMEMBERED", 2)
-    front = FrontDesk(balance=2 * BUDGET)
-    busy = await front.admit(1)
-    front.desk.release(await front.admit(1, account_id="idle"))
-    await front.admit(1, account_id="third")
-    assert front.standing.reads == 3
-    await front.admit(1)
-    assert front.standing.reads == 3, "an account with a hold is not forgotten"
-    front.desk.release(busy)
-    await front.admit(1, account_id="idle")
-    assert front.standing.reads == 4
+    admission = AdmissionFixture(balance=2 * BUDGET)
+    busy = await admission.admit(1)
+    admission.controller.release(await admission.admit(1, account_id="idle"))
+    await admission.admit(1, account_id="third")
+    assert admission.loader.reads == 3
+    await admission.admit(1)
+    assert admission.loader.reads == 3, "an account with a hold is not forgotten"
+    admission.controller.release(busy)
+    await admission.admit(1, account_id="idle")
+    assert admission.loader.reads == 4
 
 
 async def test_a_booked_charge_of_a_forgotten_account_changes_nothing() -> None:
-    front = FrontDesk(balance=2 * BUDGET)
-    front.desk.booked([front.record("gen-0", CREDIT)])
-    await front.admit(BUDGET)
+    admission = AdmissionFixture(balance=2 * BUDGET)
+    admission.controller.booked([admission.record("gen-0", CREDIT)])
+    await admission.admit(BUDGET)
 
 
 async def test_a_booked_charge_of_a_forgotten_account_hides_no_other() -> None:
-    front = FrontDesk(balance=9 * CREDIT)
-    known = await front.admit(CREDIT)
-    front.settle(known, CREDIT)
-    strange = front.record("gen-0", CREDIT, account_id="forgotten")
-    front.desk.booked([strange, front.record(known, CREDIT)])
-    front.standing.account = AccountFacts(
+    admission = AdmissionFixture(balance=9 * CREDIT)
+    known = await admission.admit(CREDIT)
+    admission.settle(known, CREDIT)
+    strange = admission.record("gen-0", CREDIT, account_id="forgotten")
+    admission.controller.booked([strange, admission.record(known, CREDIT)])
+    admission.loader.account = AccountFacts(
         credits=Credits(purchased_nano=9 * CREDIT, used_nano=CREDIT)
     )
-    front.desk.stale(ACCOUNT)
-    seen = await front.desk.preview(front.claim(1))
+    admission.controller.stale(ACCOUNT)
+    seen = await admission.controller.preview(admission.request(1))
     assert [cap.used_nano for cap in seen.caps if cap.source == "credits"] == [CREDIT]
 
 
 async def test_a_preview_holds_and_counts_nothing() -> None:
-    front = FrontDesk(balance=2 * BUDGET, limit=KeyLimit(CREDIT))
+    admission = AdmissionFixture(balance=2 * BUDGET, limit=KeyLimit(CREDIT))
     for _ in range(60):
-        seen = await front.desk.preview(front.claim(CREDIT, free=True, only_free=True))
+        seen = await admission.controller.preview(
+            admission.request(CREDIT, free=True, only_free=True)
+        )
     assert seen.error is None
     assert [(cap.limit, cap.used, cap.held) for cap in seen.requests] == [(50, 0, 0)]
     assert [cap.source for cap in seen.caps] == ["key_limit", "credits", "in_flight_budget"]
-    assert front.desk.holds == 0
+    assert admission.controller.holds == 0
 
 
 async def test_a_preview_tells_what_would_refuse() -> None:
-    front = FrontDesk(balance=2 * BUDGET, rules=Rules(free_per_day=0))
-    heavy = await front.desk.preview(front.claim(2 * BUDGET))
+    admission = AdmissionFixture(balance=2 * BUDGET, rules=Rules(free_per_day=0))
+    heavy = await admission.controller.preview(admission.request(2 * BUDGET))
     assert isinstance(heavy.error, PaymentRequired)
     assert heavy.caps[0].source == "credits"
-    free = await front.desk.preview(front.claim(free=True))
+    free = await admission.controller.preview(admission.request(free=True))
     assert isinstance(free.error, RateLimited)
 
 
 async def test_an_account_that_pays_afterwards_has_no_limit_of_credits() -> None:
-    front = FrontDesk(limit=KeyLimit(CREDIT), type=AccountType.INVOICE)
-    seen = await front.desk.preview(front.claim(1))
+    admission = AdmissionFixture(limit=KeyLimit(CREDIT), type=AccountType.INVOICE)
+    seen = await admission.controller.preview(admission.request(1))
     assert [cap.source for cap in seen.caps] == ["key_limit"]
     assert seen.error is None
 
 
 async def test_a_key_that_is_deleted_while_its_request_runs_is_charged() -> None:
-    front = FrontDesk(balance=2 * BUDGET)
-    first = await front.admit(CREDIT)
-    front.desk.stale(ACCOUNT)
-    front.settle(first, CREDIT)
-    preview = await front.desk.preview(front.claim(1, key_hash=KEY))
+    admission = AdmissionFixture(balance=2 * BUDGET)
+    first = await admission.admit(CREDIT)
+    admission.controller.stale(ACCOUNT)
+    admission.settle(first, CREDIT)
+    preview = await admission.controller.preview(admission.request(1, key_hash=KEY))
     assert next(cap for cap in preview.caps if cap.source == "credits").used_nano == CREDIT
 
 
 async def test_one_that_competes_for_nothing_does_not_queue_behind_those_that_wait() -> None:
-    front = FrontDesk(
+    admission = AdmissionFixture(
         balance=1_000 * CREDIT, rules=PATIENT, limit=KeyLimit(CREDIT), clock=SystemClock()
     )
-    await front.admit(CREDIT)
-    waiting = ask(front, CREDIT)
+    await admission.admit(CREDIT)
+    waiting = ask(admission, CREDIT)
     assert await begun(waiting) == [False]
-    other = asyncio.create_task(front.admit(CREDIT, key_hash="o" * 64))
-    free = asyncio.create_task(front.admit(free=True))
+    other = asyncio.create_task(admission.admit(CREDIT, key_hash="o" * 64))
+    free = asyncio.create_task(admission.admit(free=True))
     assert await begun(other, free) == [True, True]
     waiting.cancel()
 
 
 async def test_one_that_wants_what_others_wait_for_queues_behind_them_whatever_its_key_is() -> None:
-    front = FrontDesk(
+    admission = AdmissionFixture(
         balance=1_000 * CREDIT, rules=PATIENT, limit=KeyLimit(3 * CREDIT), clock=SystemClock()
     )
-    first = await front.admit(2 * CREDIT)
-    large = ask(front, 2 * CREDIT)
+    first = await admission.admit(2 * CREDIT)
+    large = ask(admission, 2 * CREDIT)
     assert await begun(large) == [False]
-    small = asyncio.create_task(front.admit(CREDIT, key_hash="i" * 64, payer_hash=KEY))
+    small = asyncio.create_task(admission.admit(CREDIT, key_hash="i" * 64, payer_hash=KEY))
     assert await begun(large, small) == [False, False]
-    front.desk.release(first)
+    admission.controller.release(first)
     assert await begun(large, small) == [True, True]
 
 
 async def test_a_wait_looks_again_only_when_something_may_have_changed() -> None:
     rules = Rules(wait_seconds=0.2, settlement_seconds=0.01)
-    front = FrontDesk(balance=1_000 * CREDIT, rules=rules, limit=KeyLimit(3 * CREDIT))
-    front.desk._clock = SystemClock()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    admission = AdmissionFixture(balance=1_000 * CREDIT, rules=rules, limit=KeyLimit(3 * CREDIT))
+    admission.controller._clock = SystemClock()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     looks = 0
-    verdict = front.desk._verdict  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    verdict = admission.controller._verdict  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
     def counting(case: Any) -> Any:
         nonlocal looks
         looks += 1
         return verdict(case)
 
-    front.settle(await front.admit(CREDIT), CREDIT)
-    await front.admit(2 * CREDIT)
-    front.desk._verdict = counting  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    admission.settle(await admission.admit(CREDIT), CREDIT)
+    await admission.admit(2 * CREDIT)
+    admission.controller._verdict = counting  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     with pytest.raises(PaymentRequired):
-        await front.admit(CREDIT // 2)
+        await admission.admit(CREDIT // 2)
     assert looks < 6
 
 
@@ -384,13 +386,13 @@ async def test_who_waits_for_anothers_reading_waits_no_longer_than_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(roster, "LOAD_SECONDS", 0.5)
-    front = waiting_desk()
+    admission = waiting_desk()
 
     async def never() -> None:
         await asyncio.Event().wait()
 
-    front.standing.before = never
-    asked = [ask(front, 1) for _ in range(200)]
+    admission.loader.before_load = never
+    asked = [ask(admission, 1) for _ in range(200)]
     # One after the other they would take a hundred seconds.
     _, pending = await asyncio.wait(asked, timeout=50)
     assert not pending
@@ -398,30 +400,30 @@ async def test_who_waits_for_anothers_reading_waits_no_longer_than_the_limit(
 
 
 async def test_each_key_is_read_again_when_it_is_old_however_busy_another_is() -> None:
-    front = FrontDesk(balance=BUDGET, max_age_seconds=1)
-    await front.admit(free=True)
-    await front.admit(free=True, key_hash="o" * 64)
+    admission = AdmissionFixture(balance=BUDGET, max_age_seconds=1)
+    await admission.admit(free=True)
+    await admission.admit(free=True, key_hash="o" * 64)
     for _ in range(4):
-        front.clock.advance(2)
-        await front.admit(free=True)
+        admission.clock.advance(2)
+        await admission.admit(free=True)
         await begun()
-    reads = front.standing.reads
-    await front.admit(free=True, key_hash="o" * 64)
+    reads = admission.loader.reads
+    await admission.admit(free=True, key_hash="o" * 64)
     await begun()
-    assert front.standing.reads == reads + 1
+    assert admission.loader.reads == reads + 1
 
 
 async def test_a_group_that_was_booked_in_doubt_has_its_account_read_again() -> None:
-    front = FrontDesk(balance=100 * CREDIT)
-    record = front.record(await front.admit(CREDIT), CREDIT)
-    front.desk.taken(record)
+    admission = AdmissionFixture(balance=100 * CREDIT)
+    record = admission.record(await admission.admit(CREDIT), CREDIT)
+    admission.controller.taken(record)
     # Its part is in the books while memory still takes it for pending: counted twice for now.
-    front.standing.account = AccountFacts(
+    admission.loader.account = AccountFacts(
         credits=Credits(purchased_nano=100 * CREDIT, used_nano=CREDIT)
     )
-    front.desk.stale(ACCOUNT)
-    await front.admit(1)
-    front.desk.booked([record])
-    front.desk.stale(ACCOUNT)
-    preview = await front.desk.preview(front.claim(1))
+    admission.controller.stale(ACCOUNT)
+    await admission.admit(1)
+    admission.controller.booked([record])
+    admission.controller.stale(ACCOUNT)
+    preview = await admission.controller.preview(admission.request(1))
     assert next(cap for cap in preview.caps if cap.source == "credits").used_nano == CREDIT

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.accounting.admission.front_desk import CREDIT, FrontDesk
+from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
     FREE_PER_MINUTE,
@@ -24,41 +24,41 @@ MIDNIGHT = datetime(2026, 3, 13, tzinfo=UTC)
 OTHER = "o" * 64
 
 
-async def ask(front: FrontDesk, **fields: Any) -> str:
-    return await front.admit(**({"free": True, "rate": FREE} | fields))
+async def ask(admission: AdmissionFixture, **fields: Any) -> str:
+    return await admission.admit(**({"free": True, "rate": FREE} | fields))
 
 
-async def answer(front: FrontDesk, times: int = 1, **fields: Any) -> None:
+async def answer(admission: AdmissionFixture, times: int = 1, **fields: Any) -> None:
     """Ask and be answered, three seconds apart: never more than 20 a minute."""
     for _ in range(times):
-        front.settle(await ask(front, **fields), 0, free_limited=True)
-        front.clock.advance(3)
+        admission.settle(await ask(admission, **fields), 0, free_limited=True)
+        admission.clock.advance(3)
 
 
-async def limited(front: FrontDesk, **fields: Any) -> RateLimited:
+async def limited(admission: AdmissionFixture, **fields: Any) -> RateLimited:
     with pytest.raises(RateLimited) as caught:
-        await ask(front, **fields)
+        await ask(admission, **fields)
     return caught.value
 
 
 async def test_twenty_in_a_minute() -> None:
-    front = FrontDesk()
+    admission = AdmissionFixture()
     for _ in range(20):
-        await ask(front)
-    error = await limited(front)
+        await ask(admission)
+    error = await limited(admission)
     assert "free-models-per-min" in error.message
     assert (error.window.limit, error.window.remaining) == (20, 0)
     assert error.window.resets_at == START + timedelta(seconds=60)
-    front.clock.advance(60)
-    await ask(front)
+    admission.clock.advance(60)
+    await ask(admission)
 
 
 async def test_a_refusal_carries_the_headers_in_its_metadata() -> None:
-    front = FrontDesk()
+    admission = AdmissionFixture()
     for _ in range(20):
-        await ask(front)
+        await ask(admission)
     reset = int((START + timedelta(seconds=60)).timestamp() * 1000)
-    assert (await limited(front)).metadata == {
+    assert (await limited(admission)).metadata == {
         "error_type": "rate_limit_exceeded",
         "headers": {
             "X-RateLimit-Limit": "20",
@@ -69,9 +69,9 @@ async def test_a_refusal_carries_the_headers_in_its_metadata() -> None:
 
 
 async def test_fifty_in_a_utc_day() -> None:
-    front = FrontDesk()
-    await answer(front, 50)
-    error = await limited(front)
+    admission = AdmissionFixture()
+    await answer(admission, 50)
+    error = await limited(admission)
     assert "free-models-per-day" in error.message
     assert "1000" in error.message
     assert (error.window.limit, error.window.remaining) == (50, 0)
@@ -79,11 +79,11 @@ async def test_fifty_in_a_utc_day() -> None:
 
 
 async def test_a_new_utc_day_starts_anew() -> None:
-    front = FrontDesk()
-    await answer(front, 50)
-    await limited(front)
-    front.clock.advance((MIDNIGHT - front.clock.now()).total_seconds())
-    await ask(front)
+    admission = AdmissionFixture()
+    await answer(admission, 50)
+    await limited(admission)
+    admission.clock.advance((MIDNIGHT - admission.clock.now()).total_seconds())
+    await ask(admission)
 
 
 @pytest.mark.parametrize(
@@ -99,105 +99,105 @@ async def test_a_new_utc_day_starts_anew() -> None:
 async def test_a_thousand_a_day_from_nine_purchased_credits_on(
     credits_: Credits, limit: int
 ) -> None:
-    front = FrontDesk(credits=credits_)
-    await answer(front, limit)
-    assert (await limited(front)).window.limit == limit
+    admission = AdmissionFixture(credits=credits_)
+    await answer(admission, limit)
+    assert (await limited(admission)).window.limit == limit
 
 
 async def test_running_requests_count_towards_the_day() -> None:
-    front = FrontDesk(rules=Rules(free_per_day=2))
-    first = await ask(front)
-    await ask(front)
-    assert "free-models-per-day" in (await limited(front)).message
-    front.desk.release(first)
-    await ask(front)
+    admission = AdmissionFixture(rules=Rules(free_per_day=2))
+    first = await ask(admission)
+    await ask(admission)
+    assert "free-models-per-day" in (await limited(admission)).message
+    admission.controller.release(first)
+    await ask(admission)
 
 
 async def test_the_limits_are_the_accounts_and_not_a_keys() -> None:
-    front = FrontDesk()
+    admission = AdmissionFixture()
     for number in range(20):
-        await ask(front, key_hash=f"{number:064}")
-    await limited(front, key_hash=OTHER)
+        await ask(admission, key_hash=f"{number:064}")
+    await limited(admission, key_hash=OTHER)
 
 
 async def test_exempt_accounts_are_not_limited() -> None:
-    front = FrontDesk(free_limits_exempt=True)
+    admission = AdmissionFixture(free_limits_exempt=True)
     for _ in range(60):
-        await ask(front)
+        await ask(admission)
 
 
 async def test_exempt_endpoints_are_not_limited() -> None:
-    front = FrontDesk()
+    admission = AdmissionFixture()
     for _ in range(60):
-        await front.admit(free=False, paid=False)
+        await admission.admit(free=False, paid=False)
 
 
 async def test_own_provider_keys_are_not_limited() -> None:
-    front = FrontDesk()
+    admission = AdmissionFixture()
     for _ in range(60):
-        await ask(front, own_key=True)
+        await ask(admission, own_key=True)
 
 
 async def test_paid_models_have_no_limit_of_requests() -> None:
-    front = FrontDesk(balance=1_000 * CREDIT)
+    admission = AdmissionFixture(balance=1_000 * CREDIT)
     for _ in range(2_000):
-        await front.admit(1)
+        await admission.admit(1)
 
 
 async def test_a_model_may_have_its_own_limit() -> None:
-    front = FrontDesk(balance=1_000 * CREDIT)
+    admission = AdmissionFixture(balance=1_000 * CREDIT)
     own = Rate("requests-per-min", "acme/large", 3)
     for _ in range(3):
-        await front.admit(1, rate=own)
+        await admission.admit(1, rate=own)
     with pytest.raises(RateLimited, match="requests-per-min"):
-        await front.admit(1, rate=own)
-    await front.admit(1, rate=Rate("requests-per-min", "acme/small", 3))
-    await front.admit(1)
+        await admission.admit(1, rate=own)
+    await admission.admit(1, rate=Rate("requests-per-min", "acme/small", 3))
+    await admission.admit(1)
 
 
 async def test_a_request_with_paid_models_beside_goes_on_without_the_free_one() -> None:
-    front = FrontDesk(balance=CREDIT, rules=Rules(free_per_day=1))
+    admission = AdmissionFixture(balance=CREDIT, rules=Rules(free_per_day=1))
     both = {"free": True, "only_free": False, "paid": True}
-    assert (await front.desk.admit(front.claim(1, **both))).may_use_free
-    assert not (await front.desk.admit(front.claim(1, **both))).may_use_free
+    assert (await admission.controller.admit(admission.request(1, **both))).may_use_free
+    assert not (await admission.controller.admit(admission.request(1, **both))).may_use_free
 
 
 async def test_what_is_refused_is_not_counted() -> None:
-    front = FrontDesk(rules=Rules(free_per_day=5, free_per_minute=5))
+    admission = AdmissionFixture(rules=Rules(free_per_day=5, free_per_minute=5))
     for _ in range(5):
-        await ask(front)
+        await ask(admission)
     for _ in range(50):
-        await limited(front)
-    front.clock.advance(60)
-    assert "free-models-per-day" in (await limited(front)).message
+        await limited(admission)
+    admission.clock.advance(60)
+    assert "free-models-per-day" in (await limited(admission)).message
 
 
 async def test_a_clock_that_jumps_back_gives_no_second_day() -> None:
-    front = FrontDesk(rules=Rules(free_per_day=3))
-    await answer(front, 1)
-    front.clock.set(front.clock.now() - timedelta(days=1))
-    await answer(front, 2)
-    await limited(front)
+    admission = AdmissionFixture(rules=Rules(free_per_day=3))
+    await answer(admission, 1)
+    admission.clock.set(admission.clock.now() - timedelta(days=1))
+    await answer(admission, 2)
+    await limited(admission)
 
 
 async def test_a_reply_that_is_booked_counts_once() -> None:
-    front = FrontDesk(rules=Rules(free_per_day=3))
-    record = front.record(await ask(front), 0, free_limited=True)
-    front.desk.taken(record)
-    front.desk.booked([record])
-    today = front.clock.now().date()
-    front.standing.account = type(front.standing.account)(free_requests={today: 1})
-    front.desk.stale("account")
-    await ask(front)
-    await ask(front)
-    await limited(front)
+    admission = AdmissionFixture(rules=Rules(free_per_day=3))
+    record = admission.record(await ask(admission), 0, free_limited=True)
+    admission.controller.taken(record)
+    admission.controller.booked([record])
+    today = admission.clock.now().date()
+    admission.loader.account = type(admission.loader.account)(free_requests={today: 1})
+    admission.controller.stale("account")
+    await ask(admission)
+    await ask(admission)
+    await limited(admission)
 
 
 async def test_a_preview_shows_what_is_left_of_both_limits() -> None:
-    front = FrontDesk()
-    await answer(front, 2)
-    await ask(front)
-    seen = await front.desk.preview(front.claim(free=True, rate=FREE))
+    admission = AdmissionFixture()
+    await answer(admission, 2)
+    await ask(admission)
+    seen = await admission.controller.preview(admission.request(free=True, rate=FREE))
     minute, day = seen.requests
     assert (minute.bucket, minute.limit, minute.used, minute.held) == (FREE_PER_MINUTE, 20, 3, 0)
     assert minute.remaining == 17
@@ -208,31 +208,31 @@ async def test_a_preview_shows_what_is_left_of_both_limits() -> None:
 
 
 async def test_what_is_left_of_a_limit_that_was_lowered_is_not_negative() -> None:
-    front = FrontDesk(rules=Rules(free_per_day=1))
-    today = front.clock.now().date()
-    front.standing.account = AccountFacts(free_requests={today: 3})
-    seen = await front.desk.preview(front.claim(free=True))
+    admission = AdmissionFixture(rules=Rules(free_per_day=1))
+    today = admission.clock.now().date()
+    admission.loader.account = AccountFacts(free_requests={today: 3})
+    seen = await admission.controller.preview(admission.request(free=True))
     assert [cap.remaining for cap in seen.requests] == [0]
 
 
 async def test_a_preview_shows_an_exempt_account_no_limit_of_requests() -> None:
-    front = FrontDesk(free_limits_exempt=True)
-    seen = await front.desk.preview(front.claim(free=True, rate=FREE))
+    admission = AdmissionFixture(free_limits_exempt=True)
+    seen = await admission.controller.preview(admission.request(free=True, rate=FREE))
     assert list(seen.requests) == []
     assert seen.admitted.may_use_free
 
 
 async def test_less_than_a_second_too_early_is_too_early() -> None:
-    front = FrontDesk(rules=Rules(free_per_minute=1))
-    await ask(front, rate=Rate(FREE_PER_MINUTE, None, 1))
-    front.clock.advance(59.5)
-    await limited(front, rate=Rate(FREE_PER_MINUTE, None, 1))
-    front.clock.advance(0.5)
-    await ask(front, rate=Rate(FREE_PER_MINUTE, None, 1))
+    admission = AdmissionFixture(rules=Rules(free_per_minute=1))
+    await ask(admission, rate=Rate(FREE_PER_MINUTE, None, 1))
+    admission.clock.advance(59.5)
+    await limited(admission, rate=Rate(FREE_PER_MINUTE, None, 1))
+    admission.clock.advance(0.5)
+    await ask(admission, rate=Rate(FREE_PER_MINUTE, None, 1))
 
 
 async def test_credits_are_no_remedy_for_who_bought_them() -> None:
-    bought = FrontDesk(balance=10 * CREDIT, rules=Rules(free_per_day_raised=0))
+    bought = AdmissionFixture(balance=10 * CREDIT, rules=Rules(free_per_day_raised=0))
     assert (await limited(bought)).message == (
         "Rate limit exceeded: free-models-per-day. Wait for the next UTC day."
     )
@@ -240,16 +240,16 @@ async def test_credits_are_no_remedy_for_who_bought_them() -> None:
 
 async def test_what_an_exempt_account_asked_does_not_count_once_it_is_exempt_no_more() -> None:
     once = Rate(FREE_PER_MINUTE, None, 1)
-    front = FrontDesk(free_limits_exempt=True)
-    await front.admit(free=True, rate=once)
-    front.standing.account = AccountFacts()
-    front.desk.stale("account")
-    await front.admit(free=True, rate=once)
+    admission = AdmissionFixture(free_limits_exempt=True)
+    await admission.admit(free=True, rate=once)
+    admission.loader.account = AccountFacts()
+    admission.controller.stale("account")
+    await admission.admit(free=True, rate=once)
 
 
 async def test_with_the_clock_set_back_requests_of_later_days_count() -> None:
     clock = FakeClock()
-    front = FrontDesk(clock=clock, free_requests={clock.now().date(): 3})
+    admission = AdmissionFixture(clock=clock, free_requests={clock.now().date(): 3})
     clock.set(clock.now() - timedelta(days=2.3))
-    seen = await front.desk.preview(front.claim(free=True))
+    seen = await admission.controller.preview(admission.request(free=True))
     assert [cap.used for cap in seen.requests] == [3]

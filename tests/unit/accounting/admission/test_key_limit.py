@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.accounting.admission.front_desk import CREDIT, KEY, FrontDesk, limits
+from tests.unit.accounting.admission.admission_fixture import CREDIT, KEY, AdmissionFixture, limits
 from tollhouse.accounting.admission.types import KeyFacts
 from tollhouse.accounting.budgets import key_budget
 from tollhouse.accounting.policy import key_usage
@@ -20,30 +20,30 @@ RICH = 1_000 * CREDIT
 OTHER = "o" * 64
 
 
-def front_desk(limit: KeyLimit, clock: FakeClock | None = None, **days: int) -> FrontDesk:
+def front_desk(limit: KeyLimit, clock: FakeClock | None = None, **days: int) -> AdmissionFixture:
     """Return a desk with a key that has used so much on some days."""
-    front = FrontDesk(balance=RICH, limit=limit, clock=clock)
+    admission = AdmissionFixture(balance=RICH, limit=limit, clock=clock)
     spent = {date.fromisoformat(day.replace("_", "-")[1:]): Spend(n) for day, n in days.items()}
     total = sum(spent.values(), Spend())
-    front.standing.keys[KEY] = KeyFacts(limit, total, spent)
-    return front
+    admission.loader.keys[KEY] = KeyFacts(limit, total, spent)
+    return admission
 
 
-async def refused(front: FrontDesk, estimate: int = 0, **fields: Any) -> PaymentRequired:
+async def refused(admission: AdmissionFixture, estimate: int = 0, **fields: Any) -> PaymentRequired:
     with pytest.raises(PaymentRequired) as caught:
-        await front.admit(estimate, **fields)
+        await admission.admit(estimate, **fields)
     assert caught.value.metadata["limit_source"] == "service_key_limit"
     return caught.value
 
 
 async def test_a_used_up_limit_refuses_until_it_is_raised() -> None:
-    front = front_desk(KeyLimit(CREDIT), d2026_03_01=CREDIT)
-    error = await refused(front, 1)
+    admission = front_desk(KeyLimit(CREDIT), d2026_03_01=CREDIT)
+    error = await refused(admission, 1)
     assert error.metadata["reason"] == "key_limit_exhausted"
     assert error.retry_after is None
-    front.standing.keys[KEY] = KeyFacts(KeyLimit(2 * CREDIT), Spend(CREDIT))
-    front.desk.stale("account")
-    await front.admit(1)
+    admission.loader.keys[KEY] = KeyFacts(KeyLimit(2 * CREDIT), Spend(CREDIT))
+    admission.controller.stale("account")
+    await admission.admit(1)
 
 
 async def test_a_limit_below_what_is_used_refuses_and_says_both() -> None:
@@ -54,22 +54,22 @@ async def test_a_limit_below_what_is_used_refuses_and_says_both() -> None:
 
 
 async def test_requests_at_once_cannot_overrun_it() -> None:
-    front = front_desk(KeyLimit(10))
+    admission = front_desk(KeyLimit(10))
     for _ in range(3):
-        await front.admit(3)
-    error = await refused(front, 3)
+        await admission.admit(3)
+    error = await refused(admission, 3)
     assert error.metadata["reason"] == "key_limit_held"
     assert error.retry_after is not None
-    await front.admit(1)
+    await admission.admit(1)
 
 
 async def test_what_a_request_held_and_did_not_use_is_free_again() -> None:
-    front = front_desk(KeyLimit(10))
-    first = await front.admit(10)
-    await refused(front, 1)
-    front.settle(first, 4)
-    await front.admit(6)
-    await refused(front, 1)
+    admission = front_desk(KeyLimit(10))
+    first = await admission.admit(10)
+    await refused(admission, 1)
+    admission.settle(first, 4)
+    await admission.admit(6)
+    await refused(admission, 1)
 
 
 async def test_a_request_that_may_cost_more_than_is_left_is_refused_for_good() -> None:
@@ -79,36 +79,36 @@ async def test_a_request_that_may_cost_more_than_is_left_is_refused_for_good() -
 
 
 async def test_one_without_an_output_limit_may_use_what_is_left_and_holds_it() -> None:
-    front = front_desk(KeyLimit(CREDIT))
-    await front.admit(2 * CREDIT, open_ended=True)
-    assert (await refused(front, 1)).metadata["reason"] == "key_limit_held"
+    admission = front_desk(KeyLimit(CREDIT))
+    await admission.admit(2 * CREDIT, open_ended=True)
+    assert (await refused(admission, 1)).metadata["reason"] == "key_limit_held"
 
 
 async def test_a_limit_of_nothing_leaves_free_models() -> None:
-    front = front_desk(KeyLimit(0))
-    await refused(front, paid=True)
-    await front.admit(free=True)
+    admission = front_desk(KeyLimit(0))
+    await refused(admission, paid=True)
+    await admission.admit(free=True)
 
 
 async def test_each_key_has_its_own() -> None:
-    front = front_desk(KeyLimit(10))
-    await front.admit(10)
-    await refused(front, 1)
-    await front.admit(10, key_hash=OTHER)
+    admission = front_desk(KeyLimit(10))
+    await admission.admit(10)
+    await refused(admission, 1)
+    await admission.admit(10, key_hash=OTHER)
 
 
 @pytest.mark.parametrize("include", [False, True])
 async def test_use_with_own_provider_keys_counts_where_it_is_included(*, include: bool) -> None:
-    front = front_desk(KeyLimit(10, include_byok=include))
-    front.standing.keys[KEY] = KeyFacts(
+    admission = front_desk(KeyLimit(10, include_byok=include))
+    admission.loader.keys[KEY] = KeyFacts(
         KeyLimit(10, include_byok=include), Spend(byok_usage_nano=10)
     )
     if include:
-        await refused(front, own_key=True)
-        await refused(front, 1)
+        await refused(admission, own_key=True)
+        await refused(admission, 1)
     else:
-        await front.admit(own_key=True)
-        await front.admit(10)
+        await admission.admit(own_key=True)
+        await admission.admit(10)
 
 
 @pytest.mark.parametrize(
@@ -121,42 +121,42 @@ async def test_use_with_own_provider_keys_counts_where_it_is_included(*, include
 )
 async def test_a_window_starts_anew(reset: Reset, last_before: str, resets_at: str) -> None:
     clock = FakeClock()
-    front = front_desk(KeyLimit(10, reset), clock, **{last_before: 10, "d2026_03_12": 4})
-    await front.admit(6)
-    error = await refused(front, 5)
+    admission = front_desk(KeyLimit(10, reset), clock, **{last_before: 10, "d2026_03_12": 4})
+    await admission.admit(6)
+    error = await refused(admission, 5)
     assert limits(error)[0]["resets_at"] == resets_at
 
 
 async def test_a_used_up_window_says_when_it_starts_anew() -> None:
-    front = front_desk(KeyLimit(10, Reset.WEEKLY), d2026_03_10=10)
-    assert "2026-03-16T00:00:00Z" in str((await refused(front, 1)).metadata["remedy_hint"])
+    admission = front_desk(KeyLimit(10, Reset.WEEKLY), d2026_03_10=10)
+    assert "2026-03-16T00:00:00Z" in str((await refused(admission, 1)).metadata["remedy_hint"])
 
 
 async def test_a_day_that_begins_opens_a_daily_limit() -> None:
     clock = FakeClock(datetime(2026, 3, 12, 23, 59, 59, tzinfo=UTC))
-    front = front_desk(KeyLimit(10, Reset.DAILY), clock)
-    front.settle(await front.admit(10), 10)
-    await refused(front, 1)
+    admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    admission.settle(await admission.admit(10), 10)
+    await refused(admission, 1)
     clock.advance(1)
-    await front.admit(10)
+    await admission.admit(10)
 
 
 async def test_a_reply_counts_to_the_day_its_request_came() -> None:
     clock = FakeClock(datetime(2026, 3, 12, 23, 59, 59, tzinfo=UTC))
-    front = front_desk(KeyLimit(10, Reset.DAILY), clock)
-    record = front.record(await front.admit(10), 10)
+    admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    record = admission.record(await admission.admit(10), 10)
     clock.advance(2)
-    front.desk.taken(record)
-    await front.admit(10)
+    admission.controller.taken(record)
+    await admission.admit(10)
 
 
 async def test_a_clock_that_jumps_back_opens_no_window_again() -> None:
     clock = FakeClock()
-    front = front_desk(KeyLimit(10, Reset.DAILY), clock)
-    front.settle(await front.admit(6), 6)
+    admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    admission.settle(await admission.admit(6), 6)
     clock.set(clock.now() - timedelta(days=1))
-    front.settle(await front.admit(4), 4)
-    await refused(front, 1)
+    admission.settle(await admission.admit(4), 4)
+    await refused(admission, 1)
 
 
 @pytest.mark.parametrize("reset", Reset)
@@ -165,11 +165,11 @@ async def test_a_gateway_that_sees_the_clock_set_back_agrees_with_a_new_one_and_
     reset: Reset, days_back: float
 ) -> None:
     clock = FakeClock()
-    front = front_desk(KeyLimit(100, reset), clock)
+    admission = front_desk(KeyLimit(100, reset), clock)
     days: Counter[date] = Counter()
 
     async def uses(nano: int) -> None:
-        front.settle(await front.admit(nano), nano)
+        admission.settle(await admission.admit(nano), nano)
         days[clock.now().date()] += nano
 
     async def agree() -> None:
@@ -177,8 +177,8 @@ async def test_a_gateway_that_sees_the_clock_set_back_agrees_with_a_new_one_and_
         usage = key_usage(Spend(days.total()), spent, clock.now(), None)
         budget = key_budget(KeyLimit(100, reset), usage, clock.now().date())
         new = front_desk(KeyLimit(100, reset), clock)
-        new.standing.keys[KEY] = KeyFacts(KeyLimit(100, reset), usage.total, spent)
-        seen = [await each.desk.preview(each.claim(1)) for each in (front, new)]
+        new.loader.keys[KEY] = KeyFacts(KeyLimit(100, reset), usage.total, spent)
+        seen = [await each.controller.preview(each.request(1)) for each in (admission, new)]
         assert budget is not None
         assert {each.caps[0].used_nano for each in seen} == {budget.spend_nano}
 
@@ -193,60 +193,60 @@ async def test_a_gateway_that_sees_the_clock_set_back_agrees_with_a_new_one_and_
 
 async def test_days_that_count_once_the_clock_is_set_back_are_read() -> None:
     clock = FakeClock()
-    front = front_desk(KeyLimit(10, Reset.MONTHLY), clock)
-    await front.admit(1)
+    admission = front_desk(KeyLimit(10, Reset.MONTHLY), clock)
+    await admission.admit(1)
     clock.set(clock.now() - timedelta(days=40))
     earlier = {clock.now().date(): Spend(9)}
-    front.standing.keys[KEY] = KeyFacts(KeyLimit(10, Reset.MONTHLY), Spend(9), earlier)
-    await refused(front, 2)
+    admission.loader.keys[KEY] = KeyFacts(KeyLimit(10, Reset.MONTHLY), Spend(9), earlier)
+    await refused(admission, 2)
 
 
 async def test_a_request_from_before_midnight_has_nothing_read_again() -> None:
     clock = FakeClock(datetime(2026, 3, 11, 23, 59, 59, tzinfo=UTC))
-    front = front_desk(KeyLimit(10, Reset.DAILY), clock)
-    late = front.claim(1)
+    admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    late = admission.request(1)
     clock.advance(2)
-    await front.admit(1)
-    await front.desk.admit(late)
-    await front.admit(1)
-    assert front.standing.reads == 1
+    await admission.admit(1)
+    await admission.controller.admit(late)
+    await admission.admit(1)
+    assert admission.loader.reads == 1
 
 
 async def test_what_is_not_booked_yet_counts_after_the_books_were_read_again() -> None:
-    front = front_desk(KeyLimit(10))
-    record = front.record(await front.admit(8), 8)
-    front.desk.taken(record)
-    front.desk.stale("account")
-    assert (await refused(front, 3)).metadata["reason"] == "weight_exceeds_key_limit"
-    front.standing.keys[KEY] = KeyFacts(KeyLimit(10), Spend(8))
-    front.desk.booked([record])
-    front.desk.stale("account")
-    await front.admit(2)
-    await refused(front, 1)
+    admission = front_desk(KeyLimit(10))
+    record = admission.record(await admission.admit(8), 8)
+    admission.controller.taken(record)
+    admission.controller.stale("account")
+    assert (await refused(admission, 3)).metadata["reason"] == "weight_exceeds_key_limit"
+    admission.loader.keys[KEY] = KeyFacts(KeyLimit(10), Spend(8))
+    admission.controller.booked([record])
+    admission.controller.stale("account")
+    await admission.admit(2)
+    await refused(admission, 1)
 
 
 async def test_a_request_from_before_midnight_counts_once_in_the_week() -> None:
     clock = FakeClock(datetime(2026, 3, 11, 23, 59, 59, tzinfo=UTC))
-    front = front_desk(KeyLimit(10, Reset.WEEKLY), clock)
-    late = front.claim(4)
+    admission = front_desk(KeyLimit(10, Reset.WEEKLY), clock)
+    late = admission.request(4)
     clock.advance(2)
-    front.desk.release(await front.admit(1))
-    await front.desk.admit(late)
-    front.settle(late.generation_id, 4, created_at=late.now)
-    front.desk.stale("account")
-    await front.admit(6)
-    await refused(front, 1)
+    admission.controller.release(await admission.admit(1))
+    await admission.controller.admit(late)
+    admission.settle(late.generation_id, 4, created_at=late.now)
+    admission.controller.stale("account")
+    await admission.admit(6)
+    await refused(admission, 1)
 
 
 async def test_what_was_spent_with_the_clock_set_back_leaves_with_its_window() -> None:
     clock = FakeClock()
-    front = front_desk(KeyLimit(10, Reset.DAILY), clock)
-    front.settle(await front.admit(1), 1)
+    admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    admission.settle(await admission.admit(1), 1)
     clock.set(clock.now() - timedelta(days=1))
-    front.settle(await front.admit(9), 9)
-    front.desk.stale("account")
+    admission.settle(await admission.admit(9), 9)
+    admission.controller.stale("account")
     clock.set(clock.now() + timedelta(days=2))
-    await front.admit(10)
+    await admission.admit(10)
 
 
 @pytest.mark.parametrize("reset", [None, *Reset])
@@ -256,9 +256,9 @@ async def test_with_the_clock_set_back_a_limit_and_the_keys_counters_agree(
 ) -> None:
     clock = FakeClock()
     clock.set(clock.now() - timedelta(days=days_back))
-    front = front_desk(KeyLimit(100, reset), clock, d2026_03_12=7, d2026_03_11=5, d2026_03_01=3)
-    seen = await front.desk.preview(front.claim(1))
-    facts = front.standing.keys[KEY]
+    admission = front_desk(KeyLimit(100, reset), clock, d2026_03_12=7, d2026_03_11=5, d2026_03_01=3)
+    seen = await admission.controller.preview(admission.request(1))
+    facts = admission.loader.keys[KEY]
     usage = key_usage(facts.total, facts.days, clock.now(), None)
     budget = key_budget(facts.limit, usage, clock.now().date())
     assert budget is not None
@@ -271,32 +271,32 @@ async def test_a_limit_that_is_never_reset_is_not_worth_waiting_for() -> None:
 
 
 async def test_what_others_hold_of_a_limit_does_not_bind_who_does_not_count_for_it() -> None:
-    front = front_desk(KeyLimit(CREDIT))
-    await front.admit(CREDIT)
-    await front.admit(CREDIT, own_key=True)
+    admission = front_desk(KeyLimit(CREDIT))
+    await admission.admit(CREDIT)
+    await admission.admit(CREDIT, own_key=True)
 
 
 async def test_the_last_nano_credit_can_be_spent() -> None:
-    front = front_desk(KeyLimit(10), d2026_03_01=9)
-    await front.admit(5, open_ended=True)
+    admission = front_desk(KeyLimit(10), d2026_03_01=9)
+    await admission.admit(5, open_ended=True)
 
 
 async def test_a_request_that_costs_a_fee_alone_waits_for_what_others_hold() -> None:
-    front = front_desk(KeyLimit(10))
-    await front.admit(10)
-    error = await refused(front, 0)
+    admission = front_desk(KeyLimit(10))
+    await admission.admit(10)
+    error = await refused(admission, 0)
     assert error.metadata["reason"] == "key_limit_held"
 
 
 async def test_what_is_left_is_what_a_request_without_an_end_holds() -> None:
     clock = FakeClock()
     today = f"d{clock.now().date().isoformat().replace('-', '_')}"
-    front = front_desk(KeyLimit(10, Reset.DAILY), clock, d2026_03_01=9, **{today: 4})
-    seen = await front.desk.preview(front.claim(20, open_ended=True))
+    admission = front_desk(KeyLimit(10, Reset.DAILY), clock, d2026_03_01=9, **{today: 4})
+    seen = await admission.controller.preview(admission.request(20, open_ended=True))
     assert seen.key_nano == 6
 
 
 async def test_of_a_limit_that_is_used_up_a_request_without_an_end_holds_nothing() -> None:
-    front = front_desk(KeyLimit(10), d2026_03_01=12)
-    seen = await front.desk.preview(front.claim(20, open_ended=True))
+    admission = front_desk(KeyLimit(10), d2026_03_01=12)
+    seen = await admission.controller.preview(admission.request(20, open_ended=True))
     assert seen.key_nano == 0

@@ -12,10 +12,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.unit.accounting.admission import money_machine
-from tests.unit.accounting.admission.front_desk import ACCOUNT, FakeStanding
-from tests.unit.accounting.admission.money_machine import ALL_KEYS, MoneyMachine, System
-from tests.unit.accounting.admission.money_model import CREDIT, PAYERS, Asked, keys_of
+from tests.unit.accounting.admission import admission_state_machine
+from tests.unit.accounting.admission.admission_fixture import ACCOUNT, FakeAccountLoader
+from tests.unit.accounting.admission.admission_model import CREDIT, PAYERS, ModelRequest, keys_of
+from tests.unit.accounting.admission.admission_state_machine import (
+    ALL_KEYS,
+    AdmissionStateMachine,
+    SystemUnderTest,
+)
 from tollhouse.accounting.admission.desk import Desk
 from tollhouse.accounting.admission.reserve import KeyMeans, Means, refusal
 from tollhouse.accounting.admission.types import (
@@ -38,7 +42,7 @@ from tollhouse.testing.clock import FakeClock
 if TYPE_CHECKING:
     from datetime import date, datetime
 
-    from tests.unit.accounting.admission.money_model import Ended, Model
+    from tests.unit.accounting.admission.admission_model import AdmissionModel, EndedRequest
     from tollhouse.accounting.admission.account import Hold
 
 STEPS = 200
@@ -46,7 +50,7 @@ EXAMPLES_IN_TEST = 25
 EXAMPLES_IN_SOAK = 1_000
 
 
-def claim_of(model: Model, id_: str, asked: Asked) -> Claim:
+def claim_of(model: AdmissionModel, id_: str, asked: ModelRequest) -> Claim:
     """Return the claim of one of the machine's requests."""
     free, key = asked.free, asked.key
     rate = Rate(FREE_PER_MINUTE, None, model.rules.free_per_minute) if free else None
@@ -56,8 +60,8 @@ def claim_of(model: Model, id_: str, asked: Asked) -> Claim:
         key,
         model.now,
         asked.estimate,
-        asked.most,
-        asked.least,
+        asked.maximum,
+        asked.minimum,
         open_ended=asked.open_ended,
         paid=not free,
         free=free,
@@ -67,14 +71,14 @@ def claim_of(model: Model, id_: str, asked: Asked) -> Claim:
     )
 
 
-def preview_claim(model: Model, key: str) -> Claim:
+def preview_claim(model: AdmissionModel, key: str) -> Claim:
     """Return a claim that meets all limits of an account."""
-    claim = claim_of(model, "preview", Asked(key, 1, 1))
+    claim = claim_of(model, "preview", ModelRequest(key, 1, 1))
     claim.free = True
     return claim
 
 
-def counters_of(seen: Preview, model: Model, holds: int) -> tuple[int, ...]:
+def counters_of(seen: Preview, model: AdmissionModel, holds: int) -> tuple[int, ...]:
     """Return what is counted.
 
     That is the balance, what is held of the budget, what is held of the balance, the day's free
@@ -98,7 +102,9 @@ def reason_of(error: PaymentRequired | RateLimited) -> str:
     )
 
 
-def record_of(ended: Ended, arrived: datetime, account_id: str = ACCOUNT) -> GenerationRecord:
+def record_of(
+    ended: EndedRequest, arrived: datetime, account_id: str = ACCOUNT
+) -> GenerationRecord:
     """Return the record of one of the machine's requests."""
     return generation_record(
         id=ended.id,
@@ -114,10 +120,10 @@ def record_of(ended: Ended, arrived: datetime, account_id: str = ACCOUNT) -> Gen
 class InMemory:
     """A desk over books in memory."""
 
-    def __init__(self, model: Model, desk: type[Desk] = Desk) -> None:
+    def __init__(self, model: AdmissionModel, desk: type[Desk] = Desk) -> None:
         self.model = model
         self.clock = FakeClock()
-        self.standing = FakeStanding()
+        self.standing = FakeAccountLoader()
         self.pending: list[GenerationRecord] = []
         self.batches: dict[str, tuple[str, int]] = {}
         self.desk_type = desk
@@ -127,7 +133,7 @@ class InMemory:
     def _open(self) -> Desk:
         return self.desk_type(self.model.rules, self.standing, self.clock)
 
-    def admit(self, id_: str, asked: Asked) -> str | int | None:
+    def admit(self, id_: str, asked: ModelRequest) -> str | int | None:
         claim = claim_of(self.model, id_, asked)
         try:
             admitted = self.loop.run_until_complete(self.desk.admit(claim))
@@ -135,7 +141,7 @@ class InMemory:
             return reason_of(error)
         return admitted.spendable_nano
 
-    def settle(self, ended: Ended, arrived: datetime) -> None:
+    def settle(self, ended: EndedRequest, arrived: datetime) -> None:
         record = record_of(ended, arrived)
         self.pending.append(record)
         self.desk.taken(record)
@@ -201,7 +207,7 @@ class InMemory:
         usage = key_usage(known.total, known.days, now, None)
         return KeyMeans(key_budget(known.limit, usage, now.date()), known.reserved_nano)
 
-    def charge(self, batch: str, ended: Ended, arrived: datetime, by: int) -> None:
+    def charge(self, batch: str, ended: EndedRequest, arrived: datetime, by: int) -> None:
         key, amount = self.batches[batch]
         self.batches[batch] = (key, max(0, amount - by))
         self._add(record_of(ended, arrived))
@@ -245,10 +251,10 @@ def _with(credits_: Credits, *, purchased: int = 0, granted: int = 0, used: int 
     )
 
 
-class InMemoryMachine(MoneyMachine):
+class InMemoryMachine(AdmissionStateMachine):
     """The shipped desk."""
 
-    def open(self, model: Model) -> System:
+    def open(self, model: AdmissionModel) -> SystemUnderTest:
         return InMemory(model)
 
 
@@ -315,12 +321,12 @@ def quick() -> settings:
     return settings(lives(EXAMPLES_IN_SOAK), phases=[Phase.generate], derandomize=True)
 
 
-class FaultyMachine(MoneyMachine):
+class FaultyMachine(AdmissionStateMachine):
     """A desk with a fault that was put there."""
 
     desk: type[Desk]
 
-    def open(self, model: Model) -> System:
+    def open(self, model: AdmissionModel) -> SystemUnderTest:
         return InMemory(model, self.desk)
 
 
@@ -347,7 +353,9 @@ def test_the_machine_finds_a_fault_that_few_lives_show(quick: settings) -> None:
 def test_a_life_of_the_machine_that_shows_that_fault(
     desk: type[Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(money_machine, "event", str)  # Hypothesis takes none outside of its tests
+    monkeypatch.setattr(
+        admission_state_machine, "event", str
+    )  # Hypothesis takes none outside of its tests
     intern, payer = next(iter(PAYERS.items()))
     machine = with_fault(desk)()
     machine.begin(600 * CREDIT, Fraction(1), 0.0, 0)

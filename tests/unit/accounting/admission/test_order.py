@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.accounting.admission.front_desk import CREDIT, KEY, FrontDesk
+from tests.unit.accounting.admission.admission_fixture import CREDIT, KEY, AdmissionFixture
 from tollhouse.accounting.admission.types import FREE_PER_MINUTE, KeyFacts, Rate
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import Credits, KeyLimit, Spend
@@ -18,11 +18,11 @@ FREE: dict[str, Any] = {"free": True, "rate": Rate(FREE_PER_MINUTE, None, 0)}
 BROKE = Credits(purchased_nano=CREDIT, used_nano=3 * CREDIT)
 
 
-async def refused(front: FrontDesk, estimate: int = 0, **fields: Any) -> TollhouseError:
+async def refused(admission: AdmissionFixture, estimate: int = 0, **fields: Any) -> TollhouseError:
     """Return the refusal of a request; a preview has told it before."""
-    preview = await front.desk.preview(front.claim(estimate, **fields))
+    preview = await admission.controller.preview(admission.request(estimate, **fields))
     with pytest.raises(TollhouseError) as caught:
-        await front.admit(estimate, **fields)
+        await admission.admit(estimate, **fields)
     assert type(preview.error) is type(caught.value)
     assert preview.error is not None
     assert preview.error.message == caught.value.message
@@ -30,77 +30,82 @@ async def refused(front: FrontDesk, estimate: int = 0, **fields: Any) -> Tollhou
     return caught.value
 
 
-def spent_key(front: FrontDesk) -> FrontDesk:
-    front.standing.keys[KEY] = KeyFacts(KeyLimit(CREDIT), Spend(CREDIT))
-    return front
+def spent_key(admission: AdmissionFixture) -> AdmissionFixture:
+    admission.loader.keys[KEY] = KeyFacts(KeyLimit(CREDIT), Spend(CREDIT))
+    return admission
 
 
 async def test_the_limits_of_free_models_are_checked_before_all_credits() -> None:
-    front = spent_key(FrontDesk(rules=NONE_FREE, credits=BROKE))
-    assert isinstance(await refused(front, **FREE), RateLimited)
+    admission = spent_key(AdmissionFixture(rules=NONE_FREE, credits=BROKE))
+    assert isinstance(await refused(admission, **FREE), RateLimited)
 
 
 async def test_a_models_own_limit_is_checked_before_all_credits() -> None:
-    front = spent_key(FrontDesk(rules=NONE_FREE, credits=BROKE))
+    admission = spent_key(AdmissionFixture(rules=NONE_FREE, credits=BROKE))
     rate = Rate("requests-per-min", "acme/large", 0)
-    assert isinstance(await refused(front, 1, rate=rate), RateLimited)
+    assert isinstance(await refused(admission, 1, rate=rate), RateLimited)
 
 
 async def test_the_keys_limit_is_checked_before_the_balance() -> None:
-    error = await refused(spent_key(FrontDesk(credits=BROKE)), 1)
+    error = await refused(spent_key(AdmissionFixture(credits=BROKE)), 1)
     assert error.metadata["limit_source"] == "service_key_limit"
 
 
 async def test_the_balance_is_checked_before_the_in_flight_budget() -> None:
-    error = await refused(FrontDesk(credits=BROKE), CREDIT)
+    error = await refused(AdmissionFixture(credits=BROKE), CREDIT)
     assert error.metadata["reason"] == "insufficient_credits"
 
 
 async def test_a_limit_that_waiting_cannot_lift_refuses_before_one_that_it_can() -> None:
-    front = FrontDesk(balance=4 * CREDIT, limit=KeyLimit(CREDIT))
-    await front.admit(CREDIT)
-    error = await refused(front, 3 * CREDIT)
+    admission = AdmissionFixture(balance=4 * CREDIT, limit=KeyLimit(CREDIT))
+    await admission.admit(CREDIT)
+    error = await refused(admission, 3 * CREDIT)
     assert error.metadata["reason"] == "weight_exceeds_key_limit"
     assert error.retry_after is None
 
 
 async def test_room_in_the_journal_is_asked_for_last() -> None:
-    front = FrontDesk()
-    front.full = True
-    assert isinstance(await refused(front, 1), PaymentRequired)
-    rich = FrontDesk(balance=4 * CREDIT)
-    rich.full = True
+    admission = AdmissionFixture()
+    admission.journal_is_full = True
+    assert isinstance(await refused(admission, 1), PaymentRequired)
+    rich = AdmissionFixture(balance=4 * CREDIT)
+    rich.journal_is_full = True
     assert isinstance(await refused(rich, 1), Unavailable)
 
 
-async def too_small(front: FrontDesk, estimate: int = 0, **fields: Any) -> set[str]:
+async def too_small(admission: AdmissionFixture, estimate: int = 0, **fields: Any) -> set[str]:
     """Return the limits in which a request does not fit."""
-    return set((await front.desk.preview(front.claim(estimate, **fields))).too_small)
+    return set(
+        (await admission.controller.preview(admission.request(estimate, **fields))).too_small
+    )
 
 
 async def test_a_request_that_fits_everywhere_is_too_large_for_nothing() -> None:
-    assert await too_small(FrontDesk(balance=4 * CREDIT, limit=KeyLimit(CREDIT)), CREDIT) == set()
+    assert (
+        await too_small(AdmissionFixture(balance=4 * CREDIT, limit=KeyLimit(CREDIT)), CREDIT)
+        == set()
+    )
 
 
 async def test_where_no_budget_holds_nothing_is_too_large_for_it() -> None:
-    assert await too_small(FrontDesk(type=AccountType.INVOICE), 100 * CREDIT) == set()
+    assert await too_small(AdmissionFixture(type=AccountType.INVOICE), 100 * CREDIT) == set()
 
 
 async def test_a_key_without_enough_left_is_too_small_whether_spent_or_held() -> None:
-    spent = spent_key(FrontDesk(balance=100 * CREDIT))
+    spent = spent_key(AdmissionFixture(balance=100 * CREDIT))
     assert await too_small(spent, 1) == {"key_limit"}
-    held = FrontDesk(balance=100 * CREDIT, limit=KeyLimit(CREDIT))
+    held = AdmissionFixture(balance=100 * CREDIT, limit=KeyLimit(CREDIT))
     await held.admit(CREDIT)
     assert await too_small(held, 1) == {"key_limit"}
 
 
 async def test_a_balance_of_nothing_is_too_small_and_so_is_its_budget() -> None:
-    assert await too_small(FrontDesk(), 1) == {"credits", "in_flight_budget"}
-    assert await too_small(FrontDesk()) == {"credits"}
+    assert await too_small(AdmissionFixture(), 1) == {"credits", "in_flight_budget"}
+    assert await too_small(AdmissionFixture()) == {"credits"}
 
 
 async def test_a_budget_is_too_small_whether_as_a_whole_or_for_what_is_held() -> None:
-    front = FrontDesk(balance=4 * CREDIT)
-    assert await too_small(front, 2 * CREDIT + 1) == {"in_flight_budget"}
-    await front.admit(2 * CREDIT)
-    assert await too_small(front, 1) == {"in_flight_budget"}
+    admission = AdmissionFixture(balance=4 * CREDIT)
+    assert await too_small(admission, 2 * CREDIT + 1) == {"in_flight_budget"}
+    await admission.admit(2 * CREDIT)
+    assert await too_small(admission, 1) == {"in_flight_budget"}

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.accounting.admission.front_desk import ACCOUNT, CREDIT, KEY, FrontDesk, limits
+from tests.unit.accounting.admission.admission_fixture import (
+    ACCOUNT,
+    CREDIT,
+    KEY,
+    AdmissionFixture,
+    limits,
+)
 from tollhouse.accounting.admission import roster
 from tollhouse.accounting.admission.types import KeyFacts
 from tollhouse.accounting.rules import Rules
@@ -22,54 +28,56 @@ ADA, BOB = "a" * 64, "b" * 64
 
 def front_desk(
     payers: int | None, own: int | None = None, *, reserved: int = 0, rules: Rules | None = None
-) -> FrontDesk:
+) -> AdmissionFixture:
     """Return a desk at which the payer and Ada's own key have limits."""
     clock = None if rules is None else SystemClock()
-    front = FrontDesk(balance=RICH, limit=KeyLimit(payers), rules=rules, clock=clock)
-    front.standing.keys[KEY] = KeyFacts(KeyLimit(payers), reserved_nano=reserved)
-    front.standing.keys[ADA] = KeyFacts(KeyLimit(own))
-    return front
+    admission = AdmissionFixture(balance=RICH, limit=KeyLimit(payers), rules=rules, clock=clock)
+    admission.loader.keys[KEY] = KeyFacts(KeyLimit(payers), reserved_nano=reserved)
+    admission.loader.keys[ADA] = KeyFacts(KeyLimit(own))
+    return admission
 
 
-async def admit(front: FrontDesk, key: str, estimate: int = 1, **fields: Any) -> str:
-    return await front.admit(estimate, key_hash=key, payer_hash=KEY, **fields)
+async def admit(admission: AdmissionFixture, key: str, estimate: int = 1, **fields: Any) -> str:
+    return await admission.admit(estimate, key_hash=key, payer_hash=KEY, **fields)
 
 
-async def refused(front: FrontDesk, key: str, estimate: int = 1, **fields: Any) -> PaymentRequired:
+async def refused(
+    admission: AdmissionFixture, key: str, estimate: int = 1, **fields: Any
+) -> PaymentRequired:
     with pytest.raises(PaymentRequired) as caught:
-        await admit(front, key, estimate, **fields)
+        await admit(admission, key, estimate, **fields)
     return caught.value
 
 
-def settle(front: FrontDesk, id_: str, key: str, cost: int) -> Any:
-    record = front.record(id_, cost, key_hash=key, payer_hash=KEY)
-    front.desk.taken(record)
+def settle(admission: AdmissionFixture, id_: str, key: str, cost: int) -> Any:
+    record = admission.record(id_, cost, key_hash=key, payer_hash=KEY)
+    admission.controller.taken(record)
     return record
 
 
 async def test_what_an_intern_used_is_used_of_its_payers_limit() -> None:
-    front = front_desk(10)
-    settle(front, await admit(front, ADA, 10), ADA, 10)
-    error = await refused(front, BOB)
+    admission = front_desk(10)
+    settle(admission, await admit(admission, ADA, 10), ADA, 10)
+    error = await refused(admission, BOB)
     assert error.metadata["reason"] == "key_limit_exhausted"
     assert error.metadata["limit_source"] == "service_key_limit"
     assert error.message.startswith("The limit of the key that answers for this intern of ")
     with pytest.raises(PaymentRequired):
-        await front.admit(1)
+        await admission.admit(1)
 
 
 async def test_what_the_payer_itself_used_counts_for_its_interns() -> None:
-    front = front_desk(10)
-    front.settle(await front.admit(10), 10)
-    assert (await refused(front, ADA)).metadata["reason"] == "key_limit_exhausted"
+    admission = front_desk(10)
+    admission.settle(await admission.admit(10), 10)
+    assert (await refused(admission, ADA)).metadata["reason"] == "key_limit_exhausted"
 
 
 async def test_two_interns_at_once_cannot_spend_the_same_rest() -> None:
-    front = front_desk(10)
-    await admit(front, ADA, 5)
-    await admit(front, BOB, 5)
+    admission = front_desk(10)
+    await admit(admission, ADA, 5)
+    await admit(admission, BOB, 5)
     for key in (ADA, BOB):
-        error = await refused(front, key, 5)
+        error = await refused(admission, key, 5)
         assert error.metadata["reason"] == "key_limit_held"
         assert error.message == (
             "Requests under way hold 0.00000001 credits of the limit of the key that answers for "
@@ -78,11 +86,11 @@ async def test_two_interns_at_once_cannot_spend_the_same_rest() -> None:
 
 
 async def test_a_request_that_ends_gives_back_what_it_held_of_both() -> None:
-    front = front_desk(10, own=10)
-    front.desk.release(await admit(front, ADA, 10))
-    settle(front, await admit(front, ADA, 10), ADA, 4)
-    front.desk.release(await front.admit(6))
-    await admit(front, ADA, 6)
+    admission = front_desk(10, own=10)
+    admission.controller.release(await admit(admission, ADA, 10))
+    settle(admission, await admit(admission, ADA, 10), ADA, 4)
+    admission.controller.release(await admission.admit(6))
+    await admit(admission, ADA, 6)
 
 
 async def test_each_limit_refuses_what_the_other_would_allow() -> None:
@@ -108,9 +116,9 @@ async def test_the_binding_limit_comes_first_and_says_whose_it_is() -> None:
 
 
 async def test_a_request_without_a_limit_of_its_output_holds_the_least_that_is_left() -> None:
-    front = front_desk(10, own=30)
-    await admit(front, ADA, 20, open_ended=True)
-    seen = await front.desk.preview(front.claim(1, key_hash=ADA, payer_hash=KEY))
+    admission = front_desk(10, own=30)
+    await admit(admission, ADA, 20, open_ended=True)
+    seen = await admission.controller.preview(admission.request(1, key_hash=ADA, payer_hash=KEY))
     held = {cap.source: cap.held_nano for cap in seen.caps if "limit" in cap.source}
     assert held == {"key_limit": 10, "payer_limit": 10}
     assert seen.too_small == {"payer_limit"}
@@ -123,41 +131,41 @@ async def test_what_batches_have_reserved_of_the_payers_limit_is_not_left() -> N
 
 
 async def test_nothing_is_counted_twice_against_the_account() -> None:
-    front = FrontDesk(balance=100, limit=KeyLimit(None))
-    id_ = await admit(front, ADA, 20)
-    seen = await front.desk.preview(front.claim(1))
+    admission = AdmissionFixture(balance=100, limit=KeyLimit(None))
+    id_ = await admit(admission, ADA, 20)
+    seen = await admission.controller.preview(admission.request(1))
     held = {cap.source: cap.held_nano for cap in seen.caps}
     assert (held["credits"], held["in_flight_budget"]) == (20, 20)
-    settle(front, id_, ADA, 20)
-    seen = await front.desk.preview(front.claim(1))
+    settle(admission, id_, ADA, 20)
+    seen = await admission.controller.preview(admission.request(1))
     assert next(cap.used_nano for cap in seen.caps if cap.source == "credits") == 20
 
 
 async def test_what_is_booked_is_counted_once() -> None:
-    front = front_desk(10)
-    record = settle(front, await admit(front, ADA, 4), ADA, 4)
-    front.standing.keys[KEY] = KeyFacts(KeyLimit(10), Spend(4))
-    front.standing.keys[ADA] = KeyFacts(KeyLimit(None), Spend(4))
-    front.desk.booked([record])
-    front.desk.stale("account")
-    await admit(front, BOB, 6)
+    admission = front_desk(10)
+    record = settle(admission, await admit(admission, ADA, 4), ADA, 4)
+    admission.loader.keys[KEY] = KeyFacts(KeyLimit(10), Spend(4))
+    admission.loader.keys[ADA] = KeyFacts(KeyLimit(None), Spend(4))
+    admission.controller.booked([record])
+    admission.controller.stale("account")
+    await admit(admission, BOB, 6)
 
 
 async def test_a_payers_limit_that_is_changed_holds_at_once() -> None:
-    front = front_desk(10)
-    await admit(front, ADA, 1)
-    front.standing.keys[KEY] = KeyFacts(KeyLimit(0))
-    front.desk.stale("account")
-    await refused(front, ADA)
+    admission = front_desk(10)
+    await admit(admission, ADA, 1)
+    admission.loader.keys[KEY] = KeyFacts(KeyLimit(0))
+    admission.controller.stale("account")
+    await refused(admission, ADA)
 
 
 async def test_what_others_hold_of_the_payers_limit_is_waited_for() -> None:
-    front = front_desk(10, rules=Rules(wait_seconds=30, settlement_seconds=0))
-    first = await admit(front, ADA, 10)
-    second = asyncio.create_task(admit(front, BOB, 5))
+    admission = front_desk(10, rules=Rules(wait_seconds=30, settlement_seconds=0))
+    first = await admit(admission, ADA, 10)
+    second = asyncio.create_task(admit(admission, BOB, 5))
     await asyncio.sleep(0.01)
     assert not second.done()
-    front.desk.release(first)
+    admission.controller.release(first)
     await second
 
 
@@ -165,15 +173,15 @@ async def test_keys_that_go_stale_faster_than_they_are_read_refuse_with_503(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(roster, "LOAD_SECONDS", 0.1)
-    front = front_desk(None)
+    admission = front_desk(None)
 
     async def changing() -> None:
-        if front.standing.reads % 2 == 0:  # each is read twice, and the other is stale then
-            front.desk.stale(ACCOUNT)
+        if admission.loader.reads % 2 == 0:  # each is read twice, and the other is stale then
+            admission.controller.stale(ACCOUNT)
         await asyncio.sleep(0)
 
-    front.standing.before = changing
+    admission.loader.before_load = changing
     async with asyncio.timeout(30):
         with pytest.raises(Unavailable) as caught:
-            await admit(front, ADA)
+            await admit(admission, ADA)
     assert caught.value.retry_after == 1

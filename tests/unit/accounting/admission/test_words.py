@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.accounting.admission.front_desk import CREDIT, FrontDesk
+from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import Credits, KeyLimit, Reset
 from tollhouse.kernel.errors import PaymentRequired
@@ -15,17 +15,17 @@ from tollhouse.testing.clock import FakeClock
 AT_ONCE = Rules(wait_seconds=0, settlement_seconds=0)
 
 
-async def words(front: FrontDesk, estimate: int, **fields: Any) -> tuple[str, object]:
+async def words(admission: AdmissionFixture, estimate: int, **fields: Any) -> tuple[str, object]:
     """Return the message and the remedy with which a request is refused."""
     with pytest.raises(PaymentRequired) as caught:
-        await front.admit(estimate, **fields)
+        await admission.admit(estimate, **fields)
     return caught.value.message, caught.value.metadata["remedy_hint"]
 
 
 async def test_of_a_key_s_limit_that_is_used_up() -> None:
-    front = FrontDesk(balance=999 * CREDIT, limit=KeyLimit(2 * CREDIT))
-    front.settle(await front.admit(2 * CREDIT), 3 * CREDIT)
-    assert await words(front, 1) == (
+    admission = AdmissionFixture(balance=999 * CREDIT, limit=KeyLimit(2 * CREDIT))
+    admission.settle(await admission.admit(2 * CREDIT), 3 * CREDIT)
+    assert await words(admission, 1) == (
         "The key's limit of 2 credits is used up (3 used).",
         "Raise the key's limit.",
     )
@@ -33,47 +33,49 @@ async def test_of_a_key_s_limit_that_is_used_up() -> None:
 
 async def test_of_a_key_s_limit_that_starts_anew() -> None:
     clock = FakeClock()
-    front = FrontDesk(balance=999 * CREDIT, limit=KeyLimit(CREDIT, Reset.DAILY), clock=clock)
-    front.settle(await front.admit(CREDIT), CREDIT)
+    admission = AdmissionFixture(
+        balance=999 * CREDIT, limit=KeyLimit(CREDIT, Reset.DAILY), clock=clock
+    )
+    admission.settle(await admission.admit(CREDIT), CREDIT)
     tomorrow = clock.now().date().toordinal() + 1
     midnight = f"{clock.now().date().fromordinal(tomorrow)}T00:00:00Z"
-    _, remedy = await words(front, 1)
+    _, remedy = await words(admission, 1)
     assert remedy == f"Raise the key's limit, or wait for its reset at {midnight}."
 
 
 async def test_of_a_request_that_is_heavier_than_what_its_key_has_left() -> None:
-    front = FrontDesk(balance=999 * CREDIT, limit=KeyLimit(2 * CREDIT))
-    assert await words(front, 5 * CREDIT // 2) == (
+    admission = AdmissionFixture(balance=999 * CREDIT, limit=KeyLimit(2 * CREDIT))
+    assert await words(admission, 5 * CREDIT // 2) == (
         "The request may cost 2.5 credits; 2 are left of the key's limit.",
         "Lower max_tokens or the prompt's size, or raise the key's limit.",
     )
 
 
 async def test_of_a_key_s_limit_that_requests_under_way_hold() -> None:
-    front = FrontDesk(balance=999 * CREDIT, limit=KeyLimit(4 * CREDIT))
-    await front.admit(5 * CREDIT // 2)
+    admission = AdmissionFixture(balance=999 * CREDIT, limit=KeyLimit(4 * CREDIT))
+    await admission.admit(5 * CREDIT // 2)
     remedy = "Wait for them and send the request again, or raise the key's limit."
-    assert await words(front, 2 * CREDIT) == (
+    assert await words(admission, 2 * CREDIT) == (
         "Requests under way hold 2.5 credits of the key's limit; 1.5 are left.",
         remedy,
     )
-    front.settle(await front.admit(CREDIT), 3 * CREDIT)
-    assert await words(front, CREDIT) == (
+    admission.settle(await admission.admit(CREDIT), 3 * CREDIT)
+    assert await words(admission, CREDIT) == (
         "Requests under way hold 2.5 credits of the key's limit; 0 are left.",
         remedy,
     )
 
 
 async def test_of_an_account_without_credits() -> None:
-    assert await words(FrontDesk(), 1) == (
+    assert await words(AdmissionFixture(), 1) == (
         "The account has no credits left (balance 0).",
         "Add credits.",
     )
 
 
 async def test_of_a_negative_balance_at_a_free_model() -> None:
-    front = FrontDesk(credits=Credits(used_nano=CREDIT // 2))
-    assert await words(front, 0, free=True) == (
+    admission = AdmissionFixture(credits=Credits(used_nano=CREDIT // 2))
+    assert await words(admission, 0, free=True) == (
         "The account's balance is negative (-0.5); that refuses free models, too.",
         "Add credits.",
     )
@@ -83,8 +85,8 @@ async def test_of_a_negative_balance_at_a_free_model() -> None:
     ("open_ended", "why"), [(False, ""), (True, ", since it names no max_tokens,")]
 )
 async def test_of_a_request_that_is_heavier_than_the_budget(*, open_ended: bool, why: str) -> None:
-    front = FrontDesk(balance=4 * CREDIT)
-    assert await words(front, 3 * CREDIT, open_ended=open_ended) == (
+    admission = AdmissionFixture(balance=4 * CREDIT)
+    assert await words(admission, 3 * CREDIT, open_ended=open_ended) == (
         f"The request would hold 3 credits{why} and the whole in-flight budget is 2.",
         (
             "Set max_tokens or lower it, shorten the prompt, or add credits; the same request "
@@ -94,9 +96,9 @@ async def test_of_a_request_that_is_heavier_than_the_budget(*, open_ended: bool,
 
 
 async def test_of_a_budget_that_requests_under_way_hold() -> None:
-    front = FrontDesk(balance=4 * CREDIT)
-    await front.admit(3 * CREDIT // 2)
-    assert await words(front, CREDIT) == (
+    admission = AdmissionFixture(balance=4 * CREDIT)
+    await admission.admit(3 * CREDIT // 2)
+    assert await words(admission, CREDIT) == (
         (
             "Requests under way or just ended hold 1.5 of an in-flight budget of 2 credits; "
             "this one needs 1."
@@ -106,8 +108,8 @@ async def test_of_a_budget_that_requests_under_way_hold() -> None:
 
 
 async def test_waiting_is_advised_for_a_second_at_least() -> None:
-    front = FrontDesk(balance=999 * CREDIT, limit=KeyLimit(1), rules=AT_ONCE)
-    await front.admit(1)
+    admission = AdmissionFixture(balance=999 * CREDIT, limit=KeyLimit(1), rules=AT_ONCE)
+    await admission.admit(1)
     with pytest.raises(PaymentRequired) as caught:
-        await front.admit(1)
+        await admission.admit(1)
     assert caught.value.retry_after == 1

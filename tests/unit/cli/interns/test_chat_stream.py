@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chat_grammar import check_stream
-from tests.chat_stand_in import (
+from tests.fake_chat_gateway import (
     DONE,
     KEEP_ALIVE,
-    Grammar,
-    failure,
+    ChunkBuilder,
+    error_body,
     form,
     permission,
+    reasoning,
     stream,
-    thought,
 )
 from tollhouse.cli.interns.chat_questions import Elicitation, Field, Permission
 from tollhouse.cli.interns.chat_stream import (
@@ -45,17 +45,17 @@ def whole(*pieces: Any, **further: Any) -> bytes:
         {"usage": None},
         {"ask": permission("c", None, ["allow_once"])},
         {"ask": form("c", {"name": "n", "type": "integer"}, {"name": "t", "type": "string"})},
-        {"error": failure(502, "turn_failed", "No.", retryable=True), "session_id": None},
+        {"error": error_body(502, "turn_failed", "No.", retryable=True), "session_id": None},
     ],
     ids=["said", "no usage", "permission", "form", "error"],
 )
 def test_what_clients_are_tested_with_is_legal(further: dict[str, Any]) -> None:
-    told = check_stream(whole(thought("hm"), KEEP_ALIVE, "Hi", **further))
+    told = check_stream(whole(reasoning("hm"), KEEP_ALIVE, "Hi", **further))
     assert (told.reasoning, told.content, told.keep_alives) == ("hm", "Hi", 1)
 
 
 def test_a_stream_is_what_was_said_and_a_closing() -> None:
-    events, ended = read(whole(thought("hm"), "Hi", usage=None))
+    events, ended = read(whole(reasoning("hm"), "Hi", usage=None))
     assert events == [Reasoning("hm"), Text("Hi"), Closing("session-of-the-server", None)]
     assert ended
 
@@ -65,12 +65,12 @@ def test_a_stream_without_its_end_has_not_ended() -> None:
 
 
 def test_what_follows_the_end_is_passed_over() -> None:
-    assert read(DONE + Grammar().delta(content="more") + b"data: {garbage\n\n") == ([], True)
+    assert read(DONE + ChunkBuilder().delta(content="more") + b"data: {garbage\n\n") == ([], True)
 
 
 @given(cuts=st.lists(st.integers(0, 3000), max_size=8))
 def test_it_does_not_matter_where_the_bytes_were_cut(cuts: list[int]) -> None:
-    data = whole("Hé ", KEEP_ALIVE, thought("…"), "x", ask=permission())
+    data = whole("Hé ", KEEP_ALIVE, reasoning("…"), "x", ask=permission())
     reader, events, start = ChatReader(), list[Event](), 0
     for cut in [*sorted(cuts), len(data)]:
         events += reader.feed(data[start:cut])
@@ -95,14 +95,14 @@ def test_a_form_has_its_fields() -> None:
 
 
 def test_an_error_has_its_reason() -> None:
-    error = failure(410, "run_ended", "It ended.")
+    error = error_body(410, "run_ended", "It ended.")
     (event, _), ended = read(whole(error=error))
     assert event == Failure(410, "It ended.", "run_ended", retryable=False)
     assert ended
 
 
 def test_an_error_finish_that_says_nothing_is_a_failure_too() -> None:
-    assert isinstance(read(Grammar().delta("error"))[0][0], Failure)
+    assert isinstance(read(ChunkBuilder().delta("error"))[0][0], Failure)
 
 
 def test_unknown_fields_and_finishes_are_passed_over() -> None:
@@ -130,4 +130,4 @@ def test_garbage_is_garbled(data: bytes) -> None:
 def test_a_question_that_nobody_knows_is_garbled(arguments: str) -> None:
     call = {"id": "c", "function": {"name": "f", "arguments": arguments}}
     with pytest.raises(Garbled):
-        read(Grammar().delta(tool_calls=[call]))
+        read(ChunkBuilder().delta(tool_calls=[call]))

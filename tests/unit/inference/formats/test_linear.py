@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.unit.inference.formats.large import CHAT, REPLIES, REQUESTS, STREAMS
+from tests.unit.inference.formats.large_inputs import CHAT, REPLIES, REQUESTS, STREAMS
 from tollhouse.accounting.types import FREE, Charge, CostState, Usage
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference import access

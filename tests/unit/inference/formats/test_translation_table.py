@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from tests.unit.inference.formats.features.feature import judged
-from tests.unit.inference.formats.features.replays import encoded, folded, streamed
+from tests.unit.inference.formats.features.feature import outcome_of
 from tests.unit.inference.formats.features.replies import REPLIES
-from tests.unit.inference.formats.features.reply_words import PLAIN as PLAIN_REPLIES
+from tests.unit.inference.formats.features.reply_parts import PLAIN as PLAIN_REPLIES
+from tests.unit.inference.formats.features.request_parts import PLAIN as PLAIN_REQUESTS
 from tests.unit.inference.formats.features.requests import REQUESTS
-from tests.unit.inference.formats.features.words import PLAIN as PLAIN_REQUESTS
+from tests.unit.inference.formats.features.stream_folding import encoded, folded, streamed
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import FREE
 from tollhouse.inference.formats.chat_completions.speaker import ChatSpeaker
@@ -154,7 +154,7 @@ def _asked(feature: RequestFeature, client: str, dialect: str) -> str:
         body = _provider_body(client, dialect, _body(feature, client))
     except Invalid:
         return "refused"
-    return judged(feature, client, dialect, body, _provider_body(client, dialect, plain))
+    return outcome_of(feature, client, dialect, body, _provider_body(client, dialect, plain))
 
 
 def _body(feature: RequestFeature, client: str) -> Body:
@@ -176,7 +176,7 @@ def _whole(feature: ReplyFeature, client: str, dialect: str) -> str:
         return "-"
     relay = _answered(feature, client, dialect)
     body, plain = feature.says[dialect], feature.beside.get(dialect, PLAIN_REPLIES[dialect])
-    return judged(feature, dialect, client, _whole_of(relay, body), _whole_of(relay, plain))
+    return outcome_of(feature, dialect, client, _whole_of(relay, body), _whole_of(relay, plain))
 
 
 def _streamed(feature: ReplyFeature, client: str, dialect: str) -> str:
@@ -186,7 +186,7 @@ def _streamed(feature: ReplyFeature, client: str, dialect: str) -> str:
     events = feature.streams.get(dialect) or streamed(dialect, feature.says[dialect])
     plain = streamed(dialect, feature.beside.get(dialect, PLAIN_REPLIES[dialect]))
     body = folded(client, _stream_of(relay, events))
-    return judged(feature, dialect, client, body, folded(client, _stream_of(relay, plain)))
+    return outcome_of(feature, dialect, client, body, folded(client, _stream_of(relay, plain)))
 
 
 def _answered(feature: ReplyFeature, client: str, dialect: str) -> Relay:

@@ -11,56 +11,56 @@ import pytest
 from tests.unit.inference.fakes import (
     FakeAdmission,
     FakeProvider,
-    World,
+    PipelineFixture,
     failed,
     received,
     steps,
     whole_reply,
 )
-from tests.unit.inference.generation.worlds import UNREACHABLE
+from tests.unit.inference.generation.pipeline_fixtures import UNREACHABLE
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import PaymentRequired, TollhouseError, Unavailable
 
 NO_CREDITS = PaymentRequired("No credits.", metadata={"reason": "insufficient_credits"})
 
 
-def world(*providers: FakeProvider, **fields: Any) -> World:
-    return World(providers or [FakeProvider(whole_reply())], **fields)
+def fixture(*providers: FakeProvider, **fields: Any) -> PipelineFixture:
+    return PipelineFixture(providers or [FakeProvider(whole_reply())], **fields)
 
 
 async def test_what_is_refused_reaches_nobody_and_books_nothing() -> None:
-    w = world(admission=FakeAdmission(refused=NO_CREDITS))
+    w = fixture(admission=FakeAdmission(refused=NO_CREDITS))
     assert await failed(w.begin()) is NO_CREDITS
     await steps()
-    assert (w.providers[0].calls, w.books.records, w.in_flight) == ([], [], 0)
+    assert (w.providers[0].calls, w.settler.records, w.in_flight) == ([], [], 0)
     assert w.finished(402) == 1
 
 
 async def test_a_stream_that_is_refused_never_begins() -> None:
-    w = world(admission=FakeAdmission(refused=NO_CREDITS))
+    w = fixture(admission=FakeAdmission(refused=NO_CREDITS))
     assert await failed(w.begin(stream=True)) is NO_CREDITS
 
 
 async def test_an_item_of_a_batch_claims_nothing_since_its_batch_did() -> None:
-    w = world(admission=FakeAdmission(refused=NO_CREDITS))
+    w = fixture(admission=FakeAdmission(refused=NO_CREDITS))
     await received(w.begin(in_batch=True))
-    assert (w.admission.claims, len(w.books.booked)) == ([], 1)
+    assert (w.admission.claims, len(w.settler.booked)) == ([], 1)
 
 
 async def test_a_reply_is_admitted_under_the_id_that_it_is_booked_by() -> None:
-    w = world()
+    w = fixture()
     reply = json.loads(await received(w.begin()))
     [claim] = w.admission.claims
-    assert claim.generation_id == reply["id"] == w.books.booked[0].id
+    assert claim.generation_id == reply["id"] == w.settler.booked[0].id
 
 
 async def test_it_holds_until_it_is_booked_and_not_after_the_client_has_its_reply() -> None:
     ready = asyncio.Event()
-    w = world()
-    w.books.ready = ready
+    w = fixture()
+    w.settler.ready = ready
     exchange = w.begin()
     await steps()
-    assert len(w.books.records) == 1
+    assert len(w.settler.records) == 1
     assert w.admission.holding
     ready.set()
     await received(exchange)
@@ -69,20 +69,20 @@ async def test_it_holds_until_it_is_booked_and_not_after_the_client_has_its_repl
 
 @pytest.mark.parametrize("error", [UNREACHABLE, ValueError("a bug")])
 async def test_one_that_fails_gives_back_what_it_held(error: BaseException) -> None:
-    w = world(FakeProvider(error))
+    w = fixture(FakeProvider(error))
     await failed(w.begin())
     assert not w.admission.holding
 
 
 async def test_one_whose_charge_cannot_be_kept_gives_back_what_it_held() -> None:
-    w = world()
-    w.books.broken = OSError()
+    w = fixture()
+    w.settler.broken = OSError()
     assert status_of(await failed(w.begin())) == 503
     assert not w.admission.holding
 
 
 async def test_one_whose_client_goes_away_gives_back_what_it_held() -> None:
-    w = world(FakeProvider(whole_reply(), accepts=asyncio.Event()))
+    w = fixture(FakeProvider(whole_reply(), accepts=asyncio.Event()))
     exchange = w.begin()
     await steps()
     assert w.admission.holding
@@ -97,22 +97,22 @@ async def test_a_client_that_goes_away_while_it_waits_to_begin_leaves() -> None:
             await asyncio.Event().wait()
             return await super().admit(claim)
 
-    w = world(admission=Waiting())
+    w = fixture(admission=Waiting())
     exchange = w.begin()
     await steps()
     exchange.abandon()
     await steps()
-    assert (w.in_flight, w.providers[0].calls, w.books.records) == (0, [], [])
+    assert (w.in_flight, w.providers[0].calls, w.settler.records) == (0, [], [])
 
 
 async def test_a_fallback_is_not_admitted_again() -> None:
-    w = world(FakeProvider(UNREACHABLE), FakeProvider(whole_reply()))
+    w = fixture(FakeProvider(UNREACHABLE), FakeProvider(whole_reply()))
     await received(w.begin())
     assert len(w.admission.claims) == 1
 
 
 async def test_a_full_disk_is_told_before_a_provider_is_called() -> None:
     full: TollhouseError = Unavailable("The gateway cannot keep charges now.")
-    w = world(admission=FakeAdmission(refused=full))
+    w = fixture(admission=FakeAdmission(refused=full))
     assert await failed(w.begin()) is full
     assert w.providers[0].calls == []

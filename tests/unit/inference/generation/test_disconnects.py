@@ -7,15 +7,22 @@ import pytest
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
     PRICE,
-    FakeBooks,
     FakeProvider,
     FakeReply,
-    World,
+    FakeSettler,
+    PipelineFixture,
     steps,
     stream_reply,
     whole_reply,
 )
-from tests.unit.inference.generation.worlds import COST, CUT, UNREACHABLE, USAGE, leaving, world
+from tests.unit.inference.generation.pipeline_fixtures import (
+    COST,
+    CUT,
+    UNREACHABLE,
+    USAGE,
+    abandoned_pipeline,
+    make_pipeline,
+)
 from tollhouse.accounting.pricing import cost
 from tollhouse.accounting.types import CostState
 from tollhouse.inference.exchange import HIGH_WATER
@@ -23,21 +30,21 @@ from tollhouse.inference.exchange import HIGH_WATER
 
 async def test_a_client_that_leaves_before_anything_was_sent_leaves_nothing() -> None:
     provider = FakeProvider(whole_reply())
-    w = World([provider])
+    w = PipelineFixture([provider])
     exchange = w.begin()
     exchange.abandon()
     await steps()
-    assert (provider.calls, w.books.records, w.in_flight) == ([], [], 0)
+    assert (provider.calls, w.settler.records, w.in_flight) == ([], [], 0)
 
 
 async def test_a_client_that_leaves_while_the_provider_decides_is_booked() -> None:
     provider = FakeProvider(whole_reply(), accepts=asyncio.Event())
-    w = World([provider, FakeProvider(whole_reply())])
+    w = PipelineFixture([provider, FakeProvider(whole_reply())])
     exchange = w.begin()
     await steps()
     exchange.abandon()
     await steps()
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert (record.cancelled, record.finish_reason) == (True, None)
     assert record.charge.state is CostState.ESTIMATED
     assert record.charge.cost_nano == 0
@@ -48,13 +55,13 @@ async def test_a_client_that_leaves_while_the_provider_decides_is_booked() -> No
 async def test_a_client_that_leaves_in_the_middle_cancels_the_call_and_is_booked(
     stream: bool,  # noqa: FBT001
 ) -> None:
-    w, reply, _ = leaving(stream=stream)
+    w, reply, _ = abandoned_pipeline(stream=stream)
     exchange = w.begin(stream=stream)
     await steps()
     exchange.abandon()
     await steps()
     assert reply.closed == 1
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert record.cancelled
     assert record.finish_reason is None
     assert record.charge.state is CostState.ESTIMATED
@@ -63,24 +70,24 @@ async def test_a_client_that_leaves_in_the_middle_cancels_the_call_and_is_booked
 
 
 async def test_a_client_that_leaves_pays_for_what_was_seen() -> None:
-    w, _, _ = leaving(stream=True)
+    w, _, _ = abandoned_pipeline(stream=True)
     exchange = w.begin(stream=True)
     await steps()
     exchange.abandon()
     await steps()
-    charge = w.books.booked[0].charge
+    charge = w.settler.booked[0].charge
     assert charge.usage.output_tokens == 2  # "Hello"
     assert charge.cost_nano == charge.provider_cost_nano == cost(charge.usage, PRICE).total_nano
 
 
 async def test_the_call_is_cancelled_before_the_books_are_asked() -> None:
-    w, reply, _ = leaving(stream=True)
-    w.books.ready = asyncio.Event()
+    w, reply, _ = abandoned_pipeline(stream=True)
+    w.settler.ready = asyncio.Event()
     exchange = w.begin(stream=True)
     await steps()
     exchange.abandon()
     await steps()
-    assert (reply.closed, w.books.booked) == (1, [])
+    assert (reply.closed, w.settler.booked) == (1, [])
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -88,15 +95,15 @@ async def test_a_client_that_leaves_while_its_reply_is_settled_is_booked_once_an
     stream: bool,  # noqa: FBT001
 ) -> None:
     reply = stream_reply() if stream else whole_reply()
-    w = world(reply, books=FakeBooks(ready=(ready := asyncio.Event())))
+    w = make_pipeline(reply, settler=FakeSettler(ready=(ready := asyncio.Event())))
     exchange = w.begin(stream=stream)
     await steps()
     exchange.abandon()
     await steps()
     ready.set()
     await steps()
-    assert len(w.books.records) == 1
-    assert w.books.booked[0].charge.state is CostState.EXACT
+    assert len(w.settler.records) == 1
+    assert w.settler.booked[0].charge.state is CostState.EXACT
     assert reply.closed == 1
     assert w.in_flight == 0
 
@@ -105,15 +112,15 @@ async def test_a_client_that_leaves_while_its_reply_is_settled_is_booked_once_an
 async def test_a_reply_of_a_provider_that_bills_all_the_same_is_read_to_its_end(
     stream: bool,  # noqa: FBT001
 ) -> None:
-    w, reply, rest = leaving(stream=stream, on_disconnect="drain")
+    w, reply, rest = abandoned_pipeline(stream=stream, on_disconnect="drain")
     exchange = w.begin(stream=stream)
     await steps()
     exchange.abandon()
     await steps()
-    assert (reply.closed, w.books.records) == (0, [])
+    assert (reply.closed, w.settler.records) == (0, [])
     rest.set()
     await steps()
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert record.cancelled
     assert (record.charge.state, record.charge.usage) == (CostState.EXACT, USAGE)
     assert (record.finish_reason, record.charge.cost_nano) == ("stop", COST)
@@ -121,14 +128,14 @@ async def test_a_reply_of_a_provider_that_bills_all_the_same_is_read_to_its_end(
 
 
 async def test_a_drained_reply_that_breaks_is_free() -> None:
-    w, reply, rest = leaving(stream=True, on_disconnect="drain")
+    w, reply, rest = abandoned_pipeline(stream=True, on_disconnect="drain")
     reply.body.insert(3, CUT)
     exchange = w.begin(stream=True)
     await steps()
     exchange.abandon()
     rest.set()
     await steps()
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert (record.finish_reason, record.charge.cost_nano) == ("error", 0)
     assert (record.charge.provider_cost_nano or 0) > 0
 
@@ -136,22 +143,22 @@ async def test_a_drained_reply_that_breaks_is_free() -> None:
 async def test_for_a_client_that_left_no_other_provider_is_asked() -> None:
     first = FakeProvider(UNREACHABLE, on_disconnect="drain", accepts=(accepts := asyncio.Event()))
     second = FakeProvider(whole_reply())
-    w = World([first, second])
+    w = PipelineFixture([first, second])
     exchange = w.begin()
     await steps()
     exchange.abandon()
     accepts.set()
     await steps()
-    assert (second.calls, w.books.records, w.in_flight) == ([], [], 0)
+    assert (second.calls, w.settler.records, w.in_flight) == ([], [], 0)
 
 
 async def test_a_drained_reply_larger_than_the_buffer_does_not_wait_for_a_reader() -> None:
     big = replies.chunk({"content": "x" * (2 * HIGH_WATER)})
     reply = FakeReply([big, rest := asyncio.Event(), big, replies.chunk({}, "stop"), replies.DONE])
-    w = World([FakeProvider(reply, on_disconnect="drain")])
+    w = PipelineFixture([FakeProvider(reply, on_disconnect="drain")])
     exchange = w.begin(stream=True)
     await steps()
     exchange.abandon()
     rest.set()
     await steps()
-    assert len(w.books.booked) == 1
+    assert len(w.settler.booked) == 1

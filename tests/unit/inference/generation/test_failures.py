@@ -6,19 +6,19 @@ import json
 import pytest
 
 from tests.unit.inference import replies
+from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fakes import (
     MODEL,
     PRICE,
     FakeProvider,
     FakeReply,
-    World,
+    PipelineFixture,
     failed,
     received,
     stream_reply,
     whole_reply,
 )
-from tests.unit.inference.generation.worlds import COST, CUT, UNREACHABLE, world
-from tests.unit.inference.legal_stream import checked
+from tests.unit.inference.generation.pipeline_fixtures import COST, CUT, UNREACHABLE, make_pipeline
 from tollhouse.accounting.pricing import cost
 from tollhouse.accounting.types import CostState
 from tollhouse.inference.providers.failures import failure
@@ -37,52 +37,52 @@ from tollhouse.kernel.errors import (
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429, 500, 502, 503, 504, 529])
 async def test_a_provider_that_failed_is_followed_by_the_next(status: int) -> None:
-    w = world(failure("Acme", status), whole_reply())
+    w = make_pipeline(failure("Acme", status), whole_reply())
     await received(w.begin())
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert record.provider_model == "p1-model"
     assert [each.status for each in record.attempts] == [status, 200]
 
 
 async def test_a_provider_that_was_never_reached_is_followed_by_the_next() -> None:
-    w = world(UNREACHABLE, whole_reply())
+    w = make_pipeline(UNREACHABLE, whole_reply())
     await received(w.begin())
-    assert [each.status for each in w.books.booked[0].attempts] == [None, 200]
+    assert [each.status for each in w.settler.booked[0].attempts] == [None, 200]
     assert w.ambiguous == 0
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 async def test_a_request_that_was_refused_is_not_asked_again(status: int) -> None:
     second = FakeProvider(whole_reply())
-    w = World([FakeProvider(failure("Acme", status, message="too long")), second])
+    w = PipelineFixture([FakeProvider(failure("Acme", status, message="too long")), second])
     error = await failed(w.begin())
     assert isinstance(error, ProviderRefused)
     assert error.message == "Acme refused the request: too long."
     assert second.calls == []
-    assert w.books.records == []
+    assert w.settler.records == []
 
 
 async def test_a_request_that_one_dialect_cannot_say_goes_to_the_next_that_can() -> None:
     recording = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
     messages = [{"role": "user", "content": [recording]}]
     deaf = FakeProvider(whole_reply(), dialects=frozenset({Dialect.MESSAGES}))
-    w = World([deaf, FakeProvider(whole_reply())])
+    w = PipelineFixture([deaf, FakeProvider(whole_reply())])
     await received(w.begin(messages=messages))
     assert deaf.calls == []
-    assert [each.status for each in w.books.booked[0].attempts] == [200]
+    assert [each.status for each in w.settler.booked[0].attempts] == [200]
 
 
 async def test_a_request_that_no_dialect_can_say_is_refused_and_not_booked() -> None:
     recording = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
     deaf = FakeProvider(whole_reply(), dialects=frozenset({Dialect.MESSAGES}))
-    w = World([deaf])
+    w = PipelineFixture([deaf])
     error = await failed(w.begin(messages=[{"role": "user", "content": [recording]}]))
     assert status_of(error) == 400
-    assert w.books.records == []
+    assert w.settler.records == []
 
 
 async def test_a_flagged_request_shows_what_was_said_last() -> None:
-    w = world(failure("Acme", 400, code="moderation_blocked"))
+    w = make_pipeline(failure("Acme", 400, code="moderation_blocked"))
     error = await failed(w.begin(messages=[{"role": "user", "content": "x" * 200}]))
     assert status_of(error) == 403
     assert error.metadata["reasons"] == ["moderation_blocked"]
@@ -91,17 +91,17 @@ async def test_a_flagged_request_shows_what_was_said_last() -> None:
 
 async def test_a_request_that_may_have_been_worked_on_is_not_asked_again() -> None:
     second = FakeProvider(whole_reply())
-    w = World([FakeProvider(CUT), second])
+    w = PipelineFixture([FakeProvider(CUT), second])
     assert await failed(w.begin()) is CUT
     assert second.calls == []
     assert w.ambiguous == 1
 
 
 async def test_a_request_that_may_have_been_worked_on_is_booked_without_a_charge() -> None:
-    w = world(CUT)
+    w = make_pipeline(CUT)
     exchange = w.begin()
     await failed(exchange)
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert exchange.booked
     assert record.finish_reason == "error"
     assert record.charge.state is CostState.ESTIMATED
@@ -110,9 +110,9 @@ async def test_a_request_that_may_have_been_worked_on_is_booked_without_a_charge
 
 
 async def test_a_request_that_an_idempotent_provider_may_have_worked_on_goes_to_the_next() -> None:
-    w = world(CUT, whole_reply(), idempotent=True)
+    w = make_pipeline(CUT, whole_reply(), idempotent=True)
     await received(w.begin())
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert record.provider_model == "p1-model"
     assert [each.status for each in record.attempts] == [None, 200]
     assert w.ambiguous == 1
@@ -124,33 +124,33 @@ async def test_a_reply_that_broke_off_is_not_asked_of_the_next_though_idempotent
 ) -> None:
     second = FakeProvider(whole_reply())
     body = [replies.chunk({"content": "a"}), CUT] if stream else [b"{", CUT]
-    w = World([FakeProvider(FakeReply(body)), second], idempotent=True)
+    w = PipelineFixture([FakeProvider(FakeReply(body)), second], idempotent=True)
     exchange = w.begin(stream=stream)
     if stream:
-        assert checked(await received(exchange)).failed
+        assert check_stream(await received(exchange)).failed
     else:
         assert await failed(exchange) is CUT
     assert second.calls == []
 
 
 async def test_work_that_an_earlier_provider_may_have_done_is_booked_after_all_failed() -> None:
-    w = world(CUT, failure("Beta", 500), idempotent=True)
+    w = make_pipeline(CUT, failure("Beta", 500), idempotent=True)
     await failed(w.begin())
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert [each.status for each in record.attempts] == [None, 500]
     assert record.charge.cost_nano == 0
 
 
 @pytest.mark.parametrize("error", [UNREACHABLE, failure("Acme", 429), failure("Acme", 400)])
 async def test_a_request_that_nobody_worked_on_is_not_booked(error: ProviderFailure) -> None:
-    w = world(error)
+    w = make_pipeline(error)
     assert await failed(w.begin()) is error
-    assert w.books.records == []
+    assert w.settler.records == []
 
 
 async def test_after_all_failed_the_last_error_is_the_answer() -> None:
     last = failure("Beta", 500)
-    assert await failed(world(failure("Acme", 429), UNREACHABLE, last).begin()) is last
+    assert await failed(make_pipeline(failure("Acme", 429), UNREACHABLE, last).begin()) is last
 
 
 @pytest.mark.parametrize(
@@ -174,11 +174,11 @@ async def test_retry_after_is_the_smallest_hint_of_a_429_or_503_if_all_gave_one(
     hints: list[tuple[int, int | None]], answer: int | None
 ) -> None:
     errors = [failure("Acme", status, retry_after=hint) for status, hint in hints]
-    assert (await failed(world(*errors).begin())).retry_after == answer
+    assert (await failed(make_pipeline(*errors).begin())).retry_after == answer
 
 
 async def test_an_unexpected_error_of_a_provider_shows_nothing() -> None:
-    w = world(RuntimeError("the secret is 42"))
+    w = make_pipeline(RuntimeError("the secret is 42"))
     error = await failed(w.begin())
     assert isinstance(error, Bug)
     assert "42" not in error.message
@@ -187,50 +187,50 @@ async def test_an_unexpected_error_of_a_provider_shows_nothing() -> None:
 @pytest.mark.parametrize("code", [429, "rate_limited"])
 async def test_an_error_under_a_success_status_is_the_providers_error(code: object) -> None:
     body = json.dumps({"error": {"message": "slow down", "code": code}}).encode()
-    w = world(FakeReply([body]))
+    w = make_pipeline(FakeReply([body]))
     error = await failed(w.begin())
     assert isinstance(error, ProviderFailure)
     assert error.provider_code == code
     assert status_of(error) == (429 if code == 429 else 502)
-    assert len(w.books.booked) == 1
+    assert len(w.settler.booked) == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"choices":[]}'])
 async def test_a_whole_reply_of_garbage_is_a_502_that_names_the_provider(body: bytes) -> None:
-    error = await failed(world(FakeReply([body])).begin())
+    error = await failed(make_pipeline(FakeReply([body])).begin())
     assert status_of(error) == 502
     assert error.metadata["provider_name"] == "Acme"
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_reply_that_breaks_before_its_first_byte_is_an_error(stream: bool) -> None:  # noqa: FBT001
-    w = world(FakeReply([ProviderTimeout("late", provider_name="Acme", ambiguous=True)]))
+    w = make_pipeline(FakeReply([ProviderTimeout("late", provider_name="Acme", ambiguous=True)]))
     assert status_of(await failed(w.begin(stream=stream))) == 504
-    assert len(w.books.booked) == 1
+    assert len(w.settler.booked) == 1
 
 
 @pytest.mark.parametrize("name", ["no done", "text"])
 async def test_a_stream_that_ends_before_its_first_chunk_is_a_502(name: str) -> None:
     reply = stream_reply(name)
     reply.body = [b": only a comment\n\n"]
-    assert status_of(await failed(world(reply).begin(stream=True))) == 502
+    assert status_of(await failed(make_pipeline(reply).begin(stream=True))) == 502
 
 
 async def test_a_failure_of_an_accepted_request_is_booked_even_if_it_looks_unsent() -> None:
-    w = world(FakeReply([UNREACHABLE]))
+    w = make_pipeline(FakeReply([UNREACHABLE]))
     await failed(w.begin())
-    assert len(w.books.booked) == 1
+    assert len(w.settler.booked) == 1
 
 
 # Failures in mid-stream
 
 
 async def test_a_stream_that_breaks_ends_with_an_error_and_is_free() -> None:
-    w = world(FakeReply([replies.chunk({"content": "Hello, hello"}), CUT]))
-    seen = checked(await received(w.begin(stream=True)))
+    w = make_pipeline(FakeReply([replies.chunk({"content": "Hello, hello"}), CUT]))
+    seen = check_stream(await received(w.begin(stream=True)))
     assert seen.text == "Hello, hello"
     assert seen.last["error"]["message"] == "Acme closed the connection."
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert record.finish_reason == "error"
     assert record.charge.state is CostState.ESTIMATED
     assert record.charge.usage.output_tokens == 3
@@ -247,29 +247,29 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_is_free() -> None:
     ],
 )
 async def test_a_stream_that_goes_wrong_ends_with_an_error(piece: bytes) -> None:
-    w = world(FakeReply([replies.chunk({"content": "a"}), piece, replies.DONE]))
-    seen = checked(await received(w.begin(stream=True)))
+    w = make_pipeline(FakeReply([replies.chunk({"content": "a"}), piece, replies.DONE]))
+    seen = check_stream(await received(w.begin(stream=True)))
     assert (seen.text, seen.failed) == ("a", True)
 
 
 async def test_what_came_in_one_piece_with_an_error_is_passed_on_before_it() -> None:
     piece = replies.chunk({"content": "a"}) + replies.chunk({"content": "b"})
     error = replies.event({"error": {"message": "x", "code": 500}})
-    w = world(FakeReply([piece + error]))
-    seen = checked(await received(w.begin(stream=True)))
+    w = make_pipeline(FakeReply([piece + error]))
+    seen = check_stream(await received(w.begin(stream=True)))
     assert (seen.text, seen.failed) == ("ab", True)
 
 
 async def test_a_stream_without_done_that_finished_is_whole() -> None:
-    w = world(stream_reply("no done"))
-    assert not checked(await received(w.begin(stream=True))).failed
+    w = make_pipeline(stream_reply("no done"))
+    assert not check_stream(await received(w.begin(stream=True))).failed
 
 
 async def test_a_stream_that_broke_after_its_usage_is_booked_from_it() -> None:
     reply = FakeReply([replies.chunk({"content": "a"}), replies.USAGE_CHUNK, CUT])
-    w = world(reply)
-    assert checked(await received(w.begin(stream=True))).failed
-    charge = w.books.booked[0].charge
+    w = make_pipeline(reply)
+    assert check_stream(await received(w.begin(stream=True))).failed
+    charge = w.settler.booked[0].charge
     assert (charge.state, charge.cost_nano, charge.provider_cost_nano) == (
         CostState.EXACT,
         0,
@@ -280,9 +280,9 @@ async def test_a_stream_that_broke_after_its_usage_is_booked_from_it() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_reply_that_cannot_be_closed_is_booked_all_the_same(stream: bool) -> None:  # noqa: FBT001
     reply = FakeReply([CUT], closing=OSError("already closed"))
-    w = world(reply)
+    w = make_pipeline(reply)
     assert await failed(w.begin(stream=stream)) is CUT
-    assert len(w.books.booked) == 1
+    assert len(w.settler.booked) == 1
 
 
 # What nobody speaks
@@ -290,18 +290,18 @@ async def test_a_reply_that_cannot_be_closed_is_booked_all_the_same(stream: bool
 
 async def test_a_model_that_speaks_nothing_that_would_do_is_not_asked() -> None:
     provider = FakeProvider(whole_reply(), dialects=frozenset({Dialect.EMBEDDINGS}))
-    w = World([provider])
+    w = PipelineFixture([provider])
     error = await failed(w.begin())
     assert isinstance(error, NotFound)
     assert MODEL in error.message
     assert provider.calls == []
-    assert w.books.booked == []
+    assert w.settler.booked == []
 
 
 async def test_an_endpoint_that_speaks_nothing_that_would_do_is_passed_over() -> None:
     first = FakeProvider(whole_reply(), dialects=frozenset({Dialect.EMBEDDINGS}))
     second = FakeProvider(whole_reply())
-    w = World([first, second])
+    w = PipelineFixture([first, second])
     await received(w.begin())
     assert first.calls == []
     assert [call.dialect for call in second.calls] == [Dialect.CHAT]
@@ -310,11 +310,11 @@ async def test_an_endpoint_that_speaks_nothing_that_would_do_is_passed_over() ->
 @pytest.mark.parametrize("error", [UNREACHABLE, failure("Acme", 500)])
 async def test_a_failure_after_a_comment_is_told_in_the_stream(error: ProviderFailure) -> None:
     accepts = asyncio.Event()
-    w = World([FakeProvider(error, accepts=accepts)])
+    w = PipelineFixture([FakeProvider(error, accepts=accepts)])
     exchange = w.begin(stream=True)
     exchange.keep_alive(0.001, b": beat\n\n")
     beat = await exchange.read()
     accepts.set()
     rest = (await received(exchange)).replace(b": beat\n\n", b"")
     assert beat.startswith(b": beat")
-    assert checked(rest).failed
+    assert check_stream(rest).failed

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import FakeReply, call, received
-from tests.unit.inference.formats.responses import legal_responses
-from tests.unit.inference.generation.worlds import world
+from tests.unit.inference.formats.responses import responses_stream_checks
+from tests.unit.inference.generation.pipeline_fixtures import make_pipeline
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.speaker import ChatSpeaker
 from tollhouse.inference.formats.hub.relay import Translation
@@ -21,7 +21,7 @@ from tollhouse.inference.providers.failures import failure
 from tollhouse.kernel.errors import ProviderRefused
 
 if TYPE_CHECKING:
-    from tests.unit.inference.fakes import World
+    from tests.unit.inference.fakes import PipelineFixture
     from tollhouse.inference.exchange import Exchange
 
 WORDS = "prompt is too long: 9 tokens > 8 maximum"
@@ -29,7 +29,7 @@ REFUSED = failure("Acme", 400, message="maximum context length is 8 tokens, you 
 IN_STREAM = replies.event({"error": {"code": "context_length_exceeded", "message": WORDS}})
 
 
-def ask_responses(w: World, *, stream: bool) -> Exchange:
+def ask_responses(w: PipelineFixture, *, stream: bool) -> Exchange:
     body = {"model": "acme/large", "input": "hi", "stream": stream}
     request = parse_responses(json.dumps(body).encode())
     chat = call(parse_request(b'{"model":"acme/large","messages":[{}]}'))
@@ -40,23 +40,25 @@ def ask_responses(w: World, *, stream: bool) -> Exchange:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_chat_is_refused_in_words_that_clients_look_for(stream: bool) -> None:  # noqa: FBT001
     with pytest.raises(ProviderRefused) as refused:
-        await received(world(REFUSED).begin(stream=stream))
+        await received(make_pipeline(REFUSED).begin(stream=stream))
     assert refused.value.message.startswith(WORDS)
 
 
 async def test_a_chat_that_streams_says_them_as_well() -> None:
-    w = world(FakeReply([replies.chunk(replies.ROLE), IN_STREAM]))
+    w = make_pipeline(FakeReply([replies.chunk(replies.ROLE), IN_STREAM]))
     assert WORDS in (await received(w.begin(stream=True))).decode()
 
 
 async def test_a_whole_response_is_refused() -> None:
     with pytest.raises(ProviderRefused):
-        await received(ask_responses(world(REFUSED), stream=False))
+        await received(ask_responses(make_pipeline(REFUSED), stream=False))
 
 
 @pytest.mark.parametrize("reply", [REFUSED, FakeReply([IN_STREAM])])
 async def test_a_streamed_response_has_failed_with_openais_code(reply: Any) -> None:
     """Codex looks for it there alone, also where the provider refused before it streamed."""
-    told = legal_responses.checked(await received(ask_responses(world(reply), stream=True)))
+    told = responses_stream_checks.check_stream(
+        await received(ask_responses(make_pipeline(reply), stream=True))
+    )
     assert told.response["error"]["code"] == "context_length_exceeded"
     assert told.response["error"]["message"].startswith(WORDS)

@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inference.fakes import FakeProvider, World, failed, received, steps, whole_reply
-from tests.unit.inference.generation.worlds import UNREACHABLE
+from tests.unit.inference.chat_stream_checks import check_stream
+from tests.unit.inference.fakes import (
+    FakeProvider,
+    PipelineFixture,
+    failed,
+    received,
+    steps,
+    whole_reply,
+)
+from tests.unit.inference.generation.pipeline_fixtures import UNREACHABLE
 from tests.unit.inference.guardrails.fakes import FAILED, FakeGuardrail
-from tests.unit.inference.legal_stream import checked
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.guardrails.base import Verdict
 from tollhouse.kernel.envelope import status_of
@@ -19,17 +26,17 @@ from tollhouse.kernel.envelope import status_of
 NAMES_A = (AccessPolicy("workspace", guardrails=("a",)),)
 
 
-def world(guardrail: FakeGuardrail, *providers: FakeProvider, **fields: Any) -> World:
+def fixture(guardrail: FakeGuardrail, *providers: FakeProvider, **fields: Any) -> PipelineFixture:
     plain: dict[str, Any] = {"guardrails": {"a": guardrail}, "policies": NAMES_A}
-    return World(providers or [FakeProvider(whole_reply())], **(plain | fields))
+    return PipelineFixture(providers or [FakeProvider(whole_reply())], **(plain | fields))
 
 
 async def test_what_it_lets_pass_is_served_and_booked() -> None:
     guardrail = FakeGuardrail()
-    w = world(guardrail)
+    w = fixture(guardrail)
     reply = json.loads(await received(w.begin()))
     [question] = map(json.loads, guardrail.questions)
-    assert question["id"] == reply["id"] == w.books.booked[0].id
+    assert question["id"] == reply["id"] == w.settler.booked[0].id
     assert question["endpoint"] == "/chat/completions"
 
 
@@ -39,23 +46,23 @@ async def test_what_it_lets_pass_is_served_and_booked() -> None:
 async def test_what_it_does_not_let_pass_reaches_nobody_and_costs_nothing(
     verdict: Verdict | Exception, status: int
 ) -> None:
-    w = world(FakeGuardrail(verdict))
+    w = fixture(FakeGuardrail(verdict))
     assert status_of(await failed(w.begin())) == status
     await steps()
-    assert (w.providers[0].calls, w.books.records, w.in_flight) == ([], [], 0)
+    assert (w.providers[0].calls, w.settler.records, w.in_flight) == ([], [], 0)
     assert w.finished(status) == 1
 
 
 async def test_it_is_asked_once_however_many_endpoints_are_tried() -> None:
     guardrail = FakeGuardrail()
-    w = world(guardrail, FakeProvider(UNREACHABLE), FakeProvider(whole_reply()))
+    w = fixture(guardrail, FakeProvider(UNREACHABLE), FakeProvider(whole_reply()))
     await received(w.begin())
     assert len(guardrail.questions) == 1
 
 
 async def test_it_is_not_asked_for_a_request_that_nobody_may_serve() -> None:
     guardrail = FakeGuardrail()
-    w = world(guardrail, policies=(*NAMES_A, AccessPolicy("key", allowed_models=())))
+    w = fixture(guardrail, policies=(*NAMES_A, AccessPolicy("key", allowed_models=())))
     assert status_of(await failed(w.begin())) == 403
     assert guardrail.questions == []
 
@@ -63,25 +70,25 @@ async def test_it_is_not_asked_for_a_request_that_nobody_may_serve() -> None:
 async def test_it_is_not_asked_for_those_whose_policies_do_not_name_it() -> None:
     guardrail = FakeGuardrail()
     for policies in ((), (AccessPolicy("key", blocked_models=("x",)),)):
-        w = world(guardrail, FakeProvider(whole_reply()), policies=policies)
+        w = fixture(guardrail, FakeProvider(whole_reply()), policies=policies)
         await received(w.begin())
     assert guardrail.questions == []
 
 
 async def test_a_client_that_leaves_meanwhile_ends_the_question_and_reaches_nobody() -> None:
     guardrail = FakeGuardrail(ready=asyncio.Event())
-    w = world(guardrail, FakeProvider(whole_reply(), on_disconnect="drain"))
+    w = fixture(guardrail, FakeProvider(whole_reply(), on_disconnect="drain"))
     exchange = w.begin()
     await steps()
     exchange.abandon()
     await steps()
     assert (guardrail.cancelled, w.in_flight) == (1, 0)
-    assert (w.providers[0].calls, w.books.records) == ([], [])
+    assert (w.providers[0].calls, w.settler.records) == ([], [])
 
 
 async def test_a_gateway_that_stops_meanwhile_ends_the_question() -> None:
     guardrail = FakeGuardrail(ready=asyncio.Event())
-    w = world(guardrail)
+    w = fixture(guardrail)
     exchange = w.begin()
     await steps()
     w.pipeline.interrupt_all()
@@ -91,10 +98,10 @@ async def test_a_gateway_that_stops_meanwhile_ends_the_question() -> None:
 
 async def test_a_stream_that_was_kept_alive_meanwhile_ends_legally() -> None:
     guardrail = FakeGuardrail(Verdict("refused"), ready=(ready := asyncio.Event()))
-    w = world(guardrail)
+    w = fixture(guardrail)
     exchange = w.begin(stream=True)
     exchange.keep_alive(0.001, b": wait\n\n")
     await exchange.read()
     ready.set()
-    seen = checked((await received(exchange)).replace(b": wait\n\n", b""))
+    seen = check_stream((await received(exchange)).replace(b": wait\n\n", b""))
     assert seen.last["error"]["metadata"]["patterns"] == ["a"]

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
+from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fakes import (
     MODEL,
     FakeAdmission,
     FakeProvider,
     FakeReply,
-    World,
+    PipelineFixture,
     failed,
     received,
     stream_reply,
     whole_reply,
 )
-from tests.unit.inference.legal_stream import checked
 from tollhouse.kernel.errors import (
     PaymentRequired,
     ProviderRateLimited,
@@ -42,24 +42,24 @@ SLOW_DOWN = b'data: {"error":{"code":429,"message":"Slow down."}}\n\n'
 async def test_what_is_refused_reaches_no_provider_and_is_not_booked(
     refusal: TollhouseError, *, stream: bool
 ) -> None:
-    w = World([FakeProvider(whole_reply())], admission=FakeAdmission(refusal))
+    w = PipelineFixture([FakeProvider(whole_reply())], admission=FakeAdmission(refusal))
     assert await failed(w.begin(stream=stream)) is refusal
     [provider] = w.providers
     assert provider.calls == []
-    assert w.books.records == []
+    assert w.settler.records == []
     assert not w.admission.holding
 
 
-async def chunk_of(w: World) -> dict[str, Any]:
+async def chunk_of(w: PipelineFixture) -> dict[str, Any]:
     """Return the chunk that ended a stream."""
-    seen = checked(await received(w.begin(stream=True)))
+    seen = check_stream(await received(w.begin(stream=True)))
     assert seen.failed
     return seen.last
 
 
 async def test_a_rate_limit_in_mid_stream_is_a_chunk_with_its_code() -> None:
     reply = FakeReply([*stream_reply().body[:2], SLOW_DOWN])
-    last = await chunk_of(World([FakeProvider(reply)]))
+    last = await chunk_of(PipelineFixture([FakeProvider(reply)]))
     assert set(last) == {"id", "object", "created", "model", "provider", "error", "choices"}
     assert (last["object"], last["model"]) == ("chat.completion.chunk", MODEL)
     assert last["error"]["code"] == 429
@@ -70,11 +70,11 @@ async def test_a_rate_limit_in_mid_stream_is_a_chunk_with_its_code() -> None:
 async def test_a_rate_limit_after_a_comment_is_a_chunk_with_its_code() -> None:
     accepts = asyncio.Event()
     limited = ProviderRateLimited("Slow down.", provider_name="Acme", retry_after=3)
-    w = World([FakeProvider(limited, accepts=accepts)])
+    w = PipelineFixture([FakeProvider(limited, accepts=accepts)])
     exchange = w.begin(stream=True)
     exchange.keep_alive(0.001, b": beat\n\n")
     assert (await exchange.read()).startswith(b": beat")
     accepts.set()
-    last = checked((await received(exchange)).replace(b": beat\n\n", b"")).last
+    last = check_stream((await received(exchange)).replace(b": beat\n\n", b"")).last
     assert last["error"]["code"] == 429
     assert [choice["finish_reason"] for choice in last["choices"]] == ["error"]

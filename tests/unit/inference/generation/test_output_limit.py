@@ -10,7 +10,7 @@ from tests.unit.inference.fakes import (
     PRICE,
     FakeAdmission,
     FakeProvider,
-    World,
+    PipelineFixture,
     outcome,
     whole_reply,
 )
@@ -27,9 +27,9 @@ NAMES = {
 LIMITS = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
 
 
-def world(dialect: Dialect, output_tokens: int) -> World:
+def fixture(dialect: Dialect, output_tokens: int) -> PipelineFixture:
     """Return a world where a short question may cost what so much output does."""
-    w = World([FakeProvider(whole_reply(), dialects=frozenset({dialect}))])
+    w = PipelineFixture([FakeProvider(whole_reply(), dialects=frozenset({dialect}))])
     asked = demand(w.call("/chat/completions").request)
     w.admission = FakeAdmission(spendable_nano=most(asked.input_tokens, output_tokens, 0, PRICE))
     w.__post_init__()
@@ -41,7 +41,7 @@ def world(dialect: Dialect, output_tokens: int) -> World:
 async def test_the_provider_is_asked_with_the_limit_that_can_be_paid_for(
     form: str, dialect: Dialect
 ) -> None:
-    w = world(dialect, 500)
+    w = fixture(dialect, 500)
     exchange = w.ask(form)
     await outcome(exchange)
     sent = json.loads(w.providers[0].calls[0].body)
@@ -51,14 +51,14 @@ async def test_the_provider_is_asked_with_the_limit_that_can_be_paid_for(
 
 
 async def test_a_limit_of_null_is_none_of_the_clients() -> None:
-    w = world(Dialect.CHAT, 500)
+    w = fixture(Dialect.CHAT, 500)
     await outcome(w.ask("/chat/completions", max_completion_tokens=None, max_tokens=None))
     sent = json.loads(w.providers[0].calls[0].body)
     assert sent.keys() & LIMITS == {"max_tokens"}
 
 
 async def test_several_answers_share_what_can_be_paid_for() -> None:
-    w = world(Dialect.CHAT, 500)
+    w = fixture(Dialect.CHAT, 500)
     exchange = w.ask("/chat/completions", n=4)
     await outcome(exchange)
     assert exchange.output_limit is not None
@@ -66,7 +66,7 @@ async def test_several_answers_share_what_can_be_paid_for() -> None:
 
 
 async def test_it_is_never_above_what_the_model_has_room_for() -> None:
-    w = world(Dialect.CHAT, 10_000_000)
+    w = fixture(Dialect.CHAT, 10_000_000)
     exchange = w.ask("/chat/completions")
     await outcome(exchange)
     [model] = w.catalog.models
@@ -75,7 +75,7 @@ async def test_it_is_never_above_what_the_model_has_room_for() -> None:
 
 
 async def test_a_request_that_can_pay_for_everything_is_asked_as_it_is() -> None:
-    w = World([FakeProvider(whole_reply())])
+    w = PipelineFixture([FakeProvider(whole_reply())])
     exchange = w.ask("/chat/completions")
     await outcome(exchange)
     assert exchange.output_limit is None

@@ -8,21 +8,21 @@ from decimal import Decimal
 import pytest
 
 from tests.unit.inference import replies
+from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fakes import (
     MODEL,
     PRICE,
-    FakeBooks,
     FakeProvider,
     FakeReply,
-    World,
+    FakeSettler,
+    PipelineFixture,
     failed,
     received,
     steps,
     stream_reply,
     whole_reply,
 )
-from tests.unit.inference.generation.worlds import COST, CUT, USAGE, world
-from tests.unit.inference.legal_stream import checked
+from tests.unit.inference.generation.pipeline_fixtures import COST, CUT, USAGE, make_pipeline
 from tollhouse.accounting.types import CostState, Price
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.kernel.envelope import status_of
@@ -32,20 +32,20 @@ from tollhouse.kernel.errors import Forbidden, NotFound, ProviderUnavailable
 
 
 async def test_a_whole_reply_is_relayed_and_booked() -> None:
-    w = world(whole_reply())
+    w = make_pipeline(whole_reply())
     reply = json.loads(await received(w.begin()))
     assert reply["choices"][0]["message"]["content"] == "Hello! How can I assist you today?"
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert (record.charge.state, record.charge.usage) == (CostState.EXACT, USAGE)
     assert (record.charge.cost_nano, record.charge.provider_cost_nano) == (COST, COST)
     assert reply["usage"]["cost"] == COST / 1e9
 
 
 async def test_a_stream_is_relayed_and_booked() -> None:
-    w = world(stream_reply())
-    seen = checked(await received(w.begin(stream=True)))
+    w = make_pipeline(stream_reply())
+    seen = check_stream(await received(w.begin(stream=True)))
     assert seen.text == "Hello w\N{LATIN SMALL LETTER O WITH DIAERESIS}rld \N{GRINNING FACE}"
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert (record.charge.state, record.charge.usage) == (CostState.EXACT, USAGE)
     assert seen.last["usage"]["cost"] == record.charge.cost_nano / 1e9
 
@@ -53,9 +53,9 @@ async def test_a_stream_is_relayed_and_booked() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_record_says_what_happened(stream: bool) -> None:  # noqa: FBT001
     provider = FakeProvider(stream_reply() if stream else whole_reply(), name="Acme")
-    w = World([provider])
+    w = PipelineFixture([provider])
     await received(w.begin(stream=stream))
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert (record.model, record.provider, record.provider_model) == (MODEL, "Acme", "p0-model")
     assert (record.account_id, record.workspace_id) == ("account", "workspace")
     assert (record.key_hash, record.api_type) == ("a" * 64, "completions")
@@ -70,7 +70,7 @@ async def test_times_are_measured(stream: bool) -> None:  # noqa: FBT001
     head, end = asyncio.Event(), asyncio.Event()
     body = stream_reply() if stream else whole_reply()
     body.body.insert(1 if stream else 0, end)
-    w = World([FakeProvider(body, accepts=head)])
+    w = PipelineFixture([FakeProvider(body, accepts=head)])
     exchange = w.begin(stream=stream)
     await steps()
     w.clock.advance(0.5)
@@ -79,38 +79,38 @@ async def test_times_are_measured(stream: bool) -> None:  # noqa: FBT001
     w.clock.advance(0.25)
     end.set()
     await received(exchange)
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert record.attempts[0].latency_ms == 500
     assert (record.latency_ms, record.generation_ms) == ((500, 250) if stream else (750, 0))
 
 
 async def test_the_id_of_a_whole_reply_is_the_id_that_is_booked() -> None:
-    w = world(whole_reply())
+    w = make_pipeline(whole_reply())
     exchange = w.begin()
     assert json.loads(await received(exchange))["id"] == exchange.generation_id
-    assert w.books.booked[0].id == exchange.generation_id
+    assert w.settler.booked[0].id == exchange.generation_id
     assert exchange.booked
 
 
 async def test_the_id_of_every_chunk_is_the_id_that_is_booked() -> None:
-    w = world(stream_reply())
+    w = make_pipeline(stream_reply())
     exchange = w.begin(stream=True)
-    seen = checked(await received(exchange))
+    seen = check_stream(await received(exchange))
     assert {each["id"] for each in [*seen.chunks, seen.last]} == {exchange.generation_id}
-    assert w.books.booked[0].id == exchange.generation_id
+    assert w.settler.booked[0].id == exchange.generation_id
 
 
 async def test_the_model_of_every_reply_is_the_catalogues() -> None:
-    w = world(whole_reply())
+    w = make_pipeline(whole_reply())
     assert json.loads(await received(w.begin()))["model"] == MODEL
-    w = world(stream_reply())
-    seen = checked(await received(w.begin(stream=True)))
+    w = make_pipeline(stream_reply())
+    seen = check_stream(await received(w.begin(stream=True)))
     assert {each["model"] for each in [*seen.chunks, seen.last]} == {MODEL}
 
 
 async def test_the_provider_gets_the_request_once() -> None:
     provider = FakeProvider(whole_reply())
-    w = World([provider, FakeProvider(whole_reply())])
+    w = PipelineFixture([provider, FakeProvider(whole_reply())])
     await received(w.begin())
     assert [call.endpoint.model for call in provider.calls] == ["p0-model"]
 
@@ -118,7 +118,7 @@ async def test_the_provider_gets_the_request_once() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_providers_reply_is_closed(stream: bool) -> None:  # noqa: FBT001
     reply = stream_reply() if stream else whole_reply()
-    await received(world(reply).begin(stream=stream))
+    await received(make_pipeline(reply).begin(stream=stream))
     await steps()
     assert reply.closed == 1
 
@@ -126,29 +126,29 @@ async def test_the_providers_reply_is_closed(stream: bool) -> None:  # noqa: FBT
 async def test_a_stream_is_read_past_its_done_to_the_end_of_its_body() -> None:
     tail = b": the last bytes of the connection\n\n"
     reply = stream_reply(then=[tail])
-    w = world(reply)
-    checked(await received(w.begin(stream=True)))
+    w = make_pipeline(reply)
+    check_stream(await received(w.begin(stream=True)))
     await steps()
     assert reply.read[-1] == tail
 
 
 async def test_what_fails_after_done_changes_nothing() -> None:
-    w = world(stream_reply(then=[CUT]))
-    assert not checked(await received(w.begin(stream=True))).failed
-    assert len(w.books.records) == 1
+    w = make_pipeline(stream_reply(then=[CUT]))
+    assert not check_stream(await received(w.begin(stream=True))).failed
+    assert len(w.settler.records) == 1
 
 
 @pytest.mark.parametrize("error", [RuntimeError("x"), OSError("x")])
 async def test_whatever_happens_after_done_the_reply_is_closed(error: Exception) -> None:
     reply = stream_reply(then=[error])
-    w = world(reply)
-    assert not checked(await received(w.begin(stream=True))).failed
+    w = make_pipeline(reply)
+    assert not check_stream(await received(w.begin(stream=True))).failed
     await steps()
     assert (reply.closed, w.in_flight) == (1, 0)
 
 
 async def test_an_unknown_model_is_refused_and_nothing_runs() -> None:
-    w = world(whole_reply())
+    w = make_pipeline(whole_reply())
     with pytest.raises(NotFound):
         w.begin(model="acme/small")
     assert w.in_flight == 0
@@ -161,29 +161,29 @@ async def test_an_unknown_model_is_refused_and_nothing_runs() -> None:
 async def test_a_stream_of_nothing_but_its_end_is_an_error_and_costs_nothing(
     events: list[bytes],
 ) -> None:
-    w = world(FakeReply([*events, replies.DONE]))
+    w = make_pipeline(FakeReply([*events, replies.DONE]))
     with pytest.raises(ProviderUnavailable, match="invalid response"):
         await received(w.begin(stream=True))
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert (record.finish_reason, record.charge.cost_nano) == ("error", 0)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_without_usage_the_cost_is_unknown_and_nothing_is_charged(stream: bool) -> None:  # noqa: FBT001
-    w = world(stream_reply("no usage") if stream else whole_reply(usage=None))
+    w = make_pipeline(stream_reply("no usage") if stream else whole_reply(usage=None))
     reply = await received(w.begin(stream=stream))
-    shown = checked(reply).last if stream else json.loads(reply)
+    shown = check_stream(reply).last if stream else json.loads(reply)
     assert shown["usage"]["cost"] is None
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert record.charge.state is CostState.UNKNOWN
     assert (record.charge.cost_nano, record.charge.provider_cost_nano) == (0, None)
 
 
 async def test_an_explicit_usage_of_zero_is_exactly_nothing() -> None:
-    w = world(whole_reply(usage={"prompt_tokens": 0, "completion_tokens": 0}))
+    w = make_pipeline(whole_reply(usage={"prompt_tokens": 0, "completion_tokens": 0}))
     assert json.loads(await received(w.begin()))["usage"]["cost"] == 0.0
-    assert w.books.booked[0].charge.state is CostState.EXACT
-    assert w.books.booked[0].charge.provider_cost_nano == 0
+    assert w.settler.booked[0].charge.state is CostState.EXACT
+    assert w.settler.booked[0].charge.provider_cost_nano == 0
 
 
 LOOK = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}] * 2}]
@@ -192,23 +192,23 @@ LOOK = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_images_are_charged_where_they_have_a_price(stream: bool) -> None:  # noqa: FBT001
     price = Price(replace(PRICE.rates, image=Decimal("0.01")))
-    w = world(stream_reply() if stream else whole_reply(), price=price)
+    w = make_pipeline(stream_reply() if stream else whole_reply(), price=price)
     await received(w.begin(stream=stream, messages=LOOK))
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert (record.images, record.charge.cost_nano) == (2, COST + 20_000_000)
 
 
 async def test_images_are_not_counted_where_they_have_none() -> None:
-    w = world(whole_reply())
+    w = make_pipeline(whole_reply())
     await received(w.begin(messages=LOOK))
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert (record.images, record.charge.cost_nano) == (None, COST)
 
 
 async def test_a_reply_that_finished_with_an_error_is_free_and_costs_the_provider() -> None:
-    w = world(whole_reply(choices=[replies.choice("half", "error")]))
+    w = make_pipeline(whole_reply(choices=[replies.choice("half", "error")]))
     assert json.loads(await received(w.begin()))["usage"]["cost"] == 0.0
-    charge = w.books.booked[0].charge
+    charge = w.settler.booked[0].charge
     assert (charge.cost_nano, charge.provider_cost_nano) == (0, COST)
 
 
@@ -216,10 +216,10 @@ async def test_a_reply_that_finished_with_an_error_is_free_and_costs_the_provide
 
 
 async def test_a_whole_reply_waits_for_its_settlement() -> None:
-    w = world(whole_reply(), books=FakeBooks(ready=(ready := asyncio.Event())))
+    w = make_pipeline(whole_reply(), settler=FakeSettler(ready=(ready := asyncio.Event())))
     read = asyncio.create_task(received(exchange := w.begin()))
     await steps()
-    assert len(w.books.records) == 1
+    assert len(w.settler.records) == 1
     assert not read.done()
     assert not exchange.begun
     ready.set()
@@ -227,7 +227,7 @@ async def test_a_whole_reply_waits_for_its_settlement() -> None:
 
 
 async def test_the_last_bytes_of_a_stream_wait_for_its_settlement() -> None:
-    w = world(stream_reply(), books=FakeBooks(ready=(ready := asyncio.Event())))
+    w = make_pipeline(stream_reply(), settler=FakeSettler(ready=(ready := asyncio.Event())))
     exchange = w.begin(stream=True)
     await steps()
     first = await exchange.read()
@@ -238,11 +238,11 @@ async def test_the_last_bytes_of_a_stream_wait_for_its_settlement() -> None:
     await steps()
     assert not rest.done()
     ready.set()
-    assert not checked(first + await rest).failed
+    assert not check_stream(first + await rest).failed
 
 
 async def test_a_settlement_that_fails_withholds_a_whole_reply() -> None:
-    w = world(whole_reply(), books=FakeBooks(broken=OSError("disk full")))
+    w = make_pipeline(whole_reply(), settler=FakeSettler(broken=OSError("disk full")))
     exchange = w.begin()
     error = await failed(exchange)
     assert status_of(error) == 503
@@ -252,26 +252,26 @@ async def test_a_settlement_that_fails_withholds_a_whole_reply() -> None:
 
 
 async def test_a_settlement_that_fails_ends_a_stream_with_an_error() -> None:
-    w = world(stream_reply(), books=FakeBooks(broken=OSError("disk full")))
+    w = make_pipeline(stream_reply(), settler=FakeSettler(broken=OSError("disk full")))
     exchange = w.begin(stream=True)
-    seen = checked(await received(exchange))
+    seen = check_stream(await received(exchange))
     assert seen.last["error"]["code"] == 503
     assert not exchange.booked
 
 
 async def test_a_settlement_that_fails_after_a_failure_ends_legally_too() -> None:
     reply = FakeReply([replies.chunk(replies.ROLE), CUT])
-    w = world(reply, books=FakeBooks(broken=OSError("disk full")))
-    assert checked(await received(w.begin(stream=True))).last["error"]["code"] == 503
+    w = make_pipeline(reply, settler=FakeSettler(broken=OSError("disk full")))
+    assert check_stream(await received(w.begin(stream=True))).last["error"]["code"] == 503
 
 
 async def test_a_policy_decides_on_the_model_whatever_it_was_called() -> None:
-    w = world(whole_reply(), policies=[AccessPolicy("the key", blocked_models=(MODEL,))])
+    w = make_pipeline(whole_reply(), policies=[AccessPolicy("the key", blocked_models=(MODEL,))])
     with pytest.raises(Forbidden, match=f"blocks the model {MODEL}"):
         await received(w.begin(model="large"))
 
 
 async def test_a_reply_and_its_record_name_the_model_of_the_catalogue() -> None:
-    w = world(whole_reply())
+    w = make_pipeline(whole_reply())
     assert json.loads(await received(w.begin(model="large")))["model"] == MODEL
-    assert w.books.booked[0].model == MODEL
+    assert w.settler.booked[0].model == MODEL

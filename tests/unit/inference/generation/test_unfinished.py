@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.inference import replies
-from tests.unit.inference.fakes import FakeProvider, FakeReply, World, outcome, received
+from tests.unit.inference.fakes import FakeProvider, FakeReply, PipelineFixture, outcome, received
 from tests.unit.inference.replies import DONE, ROLE, USAGE_CHUNK, chunk
 from tollhouse.kernel.errors import ProviderUnavailable, TollhouseError
 
@@ -23,22 +23,22 @@ SAID = {
 async def test_a_stream_without_a_finish_reason_fails_and_costs_nothing(
     form: str, events: list[bytes]
 ) -> None:
-    w = World([FakeProvider(FakeReply(list(events)))])
+    w = PipelineFixture([FakeProvider(FakeReply(list(events)))])
     said = await outcome(w.ask(form, stream=True))
     if isinstance(said, TollhouseError):
         assert isinstance(said, ProviderUnavailable)
     else:
         assert b'"error"' in said
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert (record.charge.cost_nano, record.finish_reason) == (0, "error")
 
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_stream_that_says_how_it_ended_is_charged(form: str) -> None:
     events = [chunk(ROLE), chunk({"content": "All"}), chunk({}, "stop"), USAGE_CHUNK, DONE]
-    w = World([FakeProvider(FakeReply(list(events)))])
+    w = PipelineFixture([FakeProvider(FakeReply(list(events)))])
     said = await received(w.ask(form, stream=True))
     assert b'"error":{' not in said
-    [record] = w.books.booked
+    [record] = w.settler.booked
     assert record.charge.usage.output_tokens == replies.USAGE["completion_tokens"]
     assert (record.charge.cost_nano > 0, record.finish_reason) == (True, "stop")

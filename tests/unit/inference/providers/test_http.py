@@ -12,9 +12,9 @@ from urllib.parse import quote
 import pytest
 
 from tests.unit.inference import replies
+from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
-from tests.unit.inference.fakes import PRICE, FakeProvider, World, failed, outcome, steps
-from tests.unit.inference.legal_stream import checked
+from tests.unit.inference.fakes import PRICE, FakeProvider, PipelineFixture, failed, outcome, steps
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
 from tollhouse.inference.formats.chat_completions.parse import parse_request
 from tollhouse.inference.formats.chat_completions.relay import ChatRelay
@@ -56,8 +56,8 @@ def provider(upstream: FakeUpstream, **fields: Any) -> HttpProvider:
     return HttpProvider(**(plain | fields))
 
 
-def world(answer: FakeResponse | UpstreamError, **fields: Any) -> World:
-    w = World([FakeProvider(RuntimeError("never asked"))])
+def fixture(answer: FakeResponse | UpstreamError, **fields: Any) -> PipelineFixture:
+    w = PipelineFixture([FakeProvider(RuntimeError("never asked"))])
     real = provider(FakeUpstream(answer), **fields)
     w.providers[0].open = real.open  # type: ignore[method-assign]
     return w
@@ -168,14 +168,14 @@ async def test_a_whole_reply_that_breaks_off_is_an_error(error: UpstreamError) -
 
 async def test_a_whole_reply_over_the_limit_is_an_error() -> None:
     response = FakeResponse(pieces=[b"x" * 100_001])
-    error = await failed(world(response).begin())
+    error = await failed(fixture(response).begin())
     assert (status_of(error), error.message) == (502, "Acme sent an invalid response.")
     assert response.closed == 1
 
 
 async def test_an_event_over_the_limit_is_an_error() -> None:
     response = FakeResponse(pieces=[b"data: " + b"x" * 60_000] * 2)
-    error = await failed(world(response).begin(stream=True))
+    error = await failed(fixture(response).begin(stream=True))
     assert (status_of(error), error.message) == (502, "Acme sent an invalid response.")
     assert response.closed == 1
 
@@ -270,14 +270,14 @@ async def test_a_stream_that_is_cut_at_any_place_ends_legally_or_is_a_502(
     upstream = replies.STREAMS[name]
     for cut in range(0, len(upstream), 7):
         response = FakeResponse(pieces=[upstream[:cut]], broken=broken)
-        w = world(response)
+        w = fixture(response)
         exchange = w.begin(stream=True)
         end = await outcome(exchange)
         if isinstance(end, bytes):
-            checked(end)
+            check_stream(end)
         else:
             assert (status_of(end), exchange.begun) == (502, False)
-        assert len(w.books.booked) == 1
+        assert len(w.settler.booked) == 1
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert response.closed == 1
@@ -287,9 +287,9 @@ async def test_a_whole_reply_that_is_cut_at_any_place_is_a_502() -> None:
     body = json.dumps(replies.whole()).encode()
     for cut in range(0, len(body), 7):
         for broken in (None, LOST):
-            w = world(FakeResponse(pieces=[body[:cut]], broken=broken))
+            w = fixture(FakeResponse(pieces=[body[:cut]], broken=broken))
             assert status_of(await failed(w.begin())) == 502
-            assert w.books.booked[0].charge.cost_nano == 0
+            assert w.settler.booked[0].charge.cost_nano == 0
 
 
 # The check of a key
@@ -377,7 +377,7 @@ async def test_an_error_in_a_stream_that_repeats_the_key_does_not_show_it(
     echo: str, begun: bytes
 ) -> None:
     error = replies.event({"error": {"code": 400, "message": f"Refused: {echo}"}})
-    exchange = world(FakeResponse(pieces=[begun, error]), headers=BEARER).begin(stream=True)
+    exchange = fixture(FakeResponse(pieces=[begun, error]), headers=BEARER).begin(stream=True)
     end = await outcome(exchange)
     text = end.decode() if isinstance(end, bytes) else f"{end} {end.metadata}"
     assert "Refused: " in text

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.inference import fakes
-from tests.unit.inference.legal_stream import checked
+from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.providers.simulations import (
     added_up,
     asked,
@@ -249,7 +249,7 @@ async def test_every_model_ends_well_through_the_pipeline(
         del seconds
 
     monkeypatch.setattr(simulated.asyncio, "sleep", sleep)
-    books = fakes.FakeBooks()
+    books = fakes.FakeSettler()
     provider = SimulatedProvider(NAME, "cancel")
     metrics = Metrics()
     guardrails = Guardrails({}, metrics)
@@ -267,7 +267,7 @@ async def test_every_model_ends_well_through_the_pipeline(
     if not stream:
         usage = json.loads(reply)["usage"]
     else:
-        seen = checked(reply)
+        seen = check_stream(reply)
         assert seen.failed == (model == "broken")
         usage = seen.last.get("usage")
     if usage:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.chat_grammar import DONE, KEEP_ALIVE, TOOL, Illegal, check_stream
+from tests.chat_grammar import DONE, KEEP_ALIVE, TOOL, IllegalStream, check_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ BREAKS: dict[str, Callable[[Chunks], object]] = {
 def test_a_broken_stream_is_found(name: str) -> None:
     chunks = json.loads(json.dumps(legal()))
     BREAKS[name](chunks)
-    with pytest.raises(Illegal):
+    with pytest.raises(IllegalStream):
         check_stream(as_bytes(chunks))
 
 
@@ -111,14 +111,14 @@ def test_a_broken_stream_is_found(name: str) -> None:
     ids=["reason", "code", "retryable", "retryable too"],
 )
 def test_an_error_that_no_stream_has_is_found(chunks: Chunks) -> None:
-    with pytest.raises(Illegal):
+    with pytest.raises(IllegalStream):
         check_stream(as_bytes(chunks))
 
 
 def test_an_own_chunk_with_the_interns_model_is_found() -> None:
     chunks = failing()
     chunks[-1] = {**chunks[-1], "model": "a/b"}
-    with pytest.raises(Illegal):
+    with pytest.raises(IllegalStream):
         check_stream(as_bytes(chunks))
 
 
@@ -129,14 +129,14 @@ def test_an_own_chunk_with_the_interns_model_is_found() -> None:
 def test_a_call_of_anything_else_is_found(name: str, value: str) -> None:
     chunks = json.loads(json.dumps(asking()))
     chunks[1]["choices"][0]["delta"]["tool_calls"][0]["function"][name] = value
-    with pytest.raises(Illegal):
+    with pytest.raises(IllegalStream):
         check_stream(as_bytes(chunks))
 
 
 def test_usage_after_a_question_is_found() -> None:
     chunks = asking()
     chunks[-1]["usage"] = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    with pytest.raises(Illegal):
+    with pytest.raises(IllegalStream):
         check_stream(as_bytes(chunks))
 
 
@@ -153,5 +153,5 @@ def test_usage_after_a_question_is_found() -> None:
     ids=["nothing", "no done", "after done", "cut", "another comment", "no end"],
 )
 def test_bytes_that_are_no_stream_are_found(stream: bytes) -> None:
-    with pytest.raises(Illegal):
+    with pytest.raises(IllegalStream):
         check_stream(stream)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.chat_grammar import Illegal, check_passed
-from tests.chat_tee import ChatTee, Passed
+from tests.chat_grammar import IllegalStream, check_recorded
+from tests.chat_tee import ChatTee, RecordedStream
 from tests.unit.interns.chat.test_chat_grammar import as_bytes, asking, failing, legal
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class Gateway:
             await receive()
 
 
-async def heard(gateway: Gateway, path: str = PATH, *, told: str = "http.request") -> list[Passed]:
+async def heard(
+    gateway: Gateway, path: str = PATH, *, told: str = "http.request"
+) -> list[RecordedStream]:
     tee = ChatTee(gateway)
     came: list[Message] = []
 
@@ -53,41 +55,41 @@ async def heard(gateway: Gateway, path: str = PATH, *, told: str = "http.request
     scope: Any = {"type": "http", "path": path}
     await tee(scope, receive, send)
     assert came[0]["status"] == 200
-    return tee.passed
+    return tee.streams
 
 
 @pytest.mark.parametrize("chunks", [legal(), asking(), failing()])
 async def test_a_legal_stream_passes(chunks: list[dict[str, Any]]) -> None:
     [passed] = await heard(Gateway(as_bytes(chunks)))
-    assert passed == Passed(as_bytes(chunks), ended=True, left=False)
-    check_passed(passed)
+    assert passed == RecordedStream(as_bytes(chunks), ended=True, client_left=False)
+    check_recorded(passed)
 
 
 async def test_a_stream_that_breaks_the_grammar_is_found() -> None:
     [passed] = await heard(Gateway(WHOLE.replace(b'"index": 0', b'"index": 1')))
-    with pytest.raises(Illegal, match="another index"):
-        check_passed(passed)
+    with pytest.raises(IllegalStream, match="another index"):
+        check_recorded(passed)
 
 
 async def test_a_stream_that_the_gateway_does_not_end_is_found() -> None:
     [passed] = await heard(Gateway(BEGUN, ends=False))
-    with pytest.raises(Illegal, match="broke off"):
-        check_passed(passed)
+    with pytest.raises(IllegalStream, match="broke off"):
+        check_recorded(passed)
 
 
 @pytest.mark.parametrize("data", [b"", BEGUN[:20], BEGUN, BEGUN + WHOLE[:9], WHOLE[:-20], WHOLE])
 async def test_a_stream_that_its_client_left_may_be_a_beginning(data: bytes) -> None:
     [passed] = await heard(Gateway(data, ends=False), told="http.disconnect")
-    assert passed.left
-    check_passed(passed)
+    assert passed.client_left
+    check_recorded(passed)
 
 
 @pytest.mark.parametrize("poison", [(b'"x"', b'""'), (b"assistant", b"user"), (b"data:", b"say:")])
 async def test_also_a_beginning_has_to_be_legal(poison: tuple[bytes, bytes]) -> None:
     gateway = Gateway(BEGUN.replace(*poison), ends=False)
     [passed] = await heard(gateway, told="http.disconnect")
-    with pytest.raises(Illegal):
-        check_passed(passed)
+    with pytest.raises(IllegalStream):
+        check_recorded(passed)
 
 
 async def test_who_does_not_read_has_left() -> None:
@@ -104,9 +106,9 @@ async def test_who_does_not_read_has_left() -> None:
     await stuck.wait()
     answering.cancel()
     await asyncio.wait([answering])
-    [passed] = tee.passed
-    assert passed.left
-    check_passed(passed)
+    [passed] = tee.streams
+    assert passed.client_left
+    check_recorded(passed)
 
 
 async def test_nothing_but_streams_of_chats_is_kept() -> None:
@@ -115,5 +117,5 @@ async def test_nothing_but_streams_of_chats_is_kept() -> None:
 
 
 def test_a_stream_is_a_line_of_a_file_and_back() -> None:
-    passed = Passed(b"data: \xc3\xa9\n\n", ended=False, left=True)
-    assert Passed.from_line(passed.as_line()) == passed
+    passed = RecordedStream(b"data: \xc3\xa9\n\n", ended=False, client_left=True)
+    assert RecordedStream.from_line(passed.as_line()) == passed

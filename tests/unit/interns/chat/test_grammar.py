@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chat_grammar import IN_STREAM, OWN_MODEL, Told, check_stream
+from tests.chat_grammar import IN_STREAM, OWN_MODEL, ParsedChat, check_stream
 from tollhouse.interns.chat.errors import (
     IN_STREAM as FAULTS,
 )
@@ -43,7 +43,7 @@ def begun(*, known: bool = True) -> Transcript:
     return Transcript(ID, 1_700_000_000, "session", known=known)
 
 
-def told(*events: Event, fault: Fault = SEVERED, known: bool = True) -> Told:
+def told(*events: Event, fault: Fault = SEVERED, known: bool = True) -> ParsedChat:
     """Return what a stream of some events tells; where none is its end, a fault is."""
     transcript = begun(known=known)
     stream = [transcript.begin(), *(transcript.tell(each) for each in events)]

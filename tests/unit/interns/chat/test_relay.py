@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.chat_grammar import Told, check_stream
+from tests.chat_grammar import ParsedChat, check_stream
 from tollhouse.interns.chat.daemon_client import Severed
 from tollhouse.interns.chat.errors import CLIENT_CLOSED
 from tollhouse.interns.chat.events import Ended, Started, Text
@@ -64,7 +64,7 @@ class Written:
         self.data += data
 
     @property
-    def told(self) -> Told:
+    def told(self) -> ParsedChat:
         return check_stream(self.data)
 
 
@@ -73,7 +73,7 @@ def transcript() -> Transcript:
     return Transcript(completion, 1_700_000_000, "s", known=True)
 
 
-async def relayed(*steps: Any, **paces: float) -> Told:
+async def relayed(*steps: Any, **paces: float) -> ParsedChat:
     written = Written()
     await relay(Script(*steps), transcript(), written, Paces(**paces))
     return written.told

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from tests.unit.interns.runtimes.bpf_machine import ALLOWED, verdict
+from tests.unit.interns.runtimes.bpf_interpreter import ALLOWED, verdict
 from tollhouse.interns.runtimes.seccomp import filter_program
 from tollhouse.interns.syscalls.numbers import MACHINES
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from tests.integration.vault.egress.attacks.table import TOKEN, attack, nothing, refused, without
-from tests.integration.vault.egress.house import VALUE, House
+from tests.integration.vault.egress.attacks.table import (
+    TOKEN,
+    assert_refused,
+    attack,
+    check_nothing,
+    without,
+)
+from tests.integration.vault.egress.egress_fixture import VALUE, EgressFixture
 from tollhouse.kernel import redaction
 from tollhouse.testing.raw_server import Peer, reply, say
 from tollhouse.vault.egress import exchange
@@ -12,25 +18,25 @@ from tollhouse.vault.egress import exchange
 
 
 @attack("echo", without(redaction.Redactor, "_places", lambda *_: ()))
-async def an_answer_that_shows_the_value(house: House) -> None:
-    house.api.behave = say(reply(f"you said {VALUE}".encode()))
-    client = await house.tunnel()
-    _, _, body = await client.ask(house.head(TOKEN))
+async def an_answer_that_shows_the_value(egress: EgressFixture) -> None:
+    egress.api.behave = say(reply(f"you said {VALUE}".encode()))
+    client = await egress.tunnel()
+    _, _, body = await client.request(egress.head(TOKEN))
     assert VALUE.encode() not in body
 
 
 @attack("echo", without(exchange, "_UNENCODED", frozenset({"", "identity", b"gzip"})))
-async def an_answer_that_cannot_be_read(house: House) -> None:
-    house.api.behave = say(reply(b"\x1f\x8b...", fields=b"Content-Encoding: gzip\r\n"))
-    client = await house.tunnel()
-    await refused(client, house.head(TOKEN), "compressed")
+async def an_answer_that_cannot_be_read(egress: EgressFixture) -> None:
+    egress.api.behave = say(reply(b"\x1f\x8b...", fields=b"Content-Encoding: gzip\r\n"))
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(TOKEN), "compressed")
 
 
 @attack("echo", without(exchange, "_NOT_SENT_WITH_VALUES", frozenset()))
-async def parts_of_answers_and_compressed_ones(house: House) -> None:
-    client = await house.tunnel()
-    await client.ask(house.head(TOKEN, "Accept-Encoding: gzip, br", "Range: bytes=3-9"))
-    arrived = bytes(house.api.peers[0].arrived)
+async def parts_of_answers_and_compressed_ones(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await client.request(egress.head(TOKEN, "Accept-Encoding: gzip, br", "Range: bytes=3-9"))
+    arrived = bytes(egress.api.peers[0].arrived)
     assert b"accept-encoding: identity\r\n" in arrived
     assert b"gzip" not in arrived
     assert b"range" not in arrived
@@ -56,29 +62,29 @@ UPGRADE = (
 
 
 @attack("websocket", without(exchange, "_NOT_SENT_WITH_VALUES", frozenset()))
-async def a_websocket_that_is_compressed(house: House) -> None:
-    house.api.behave = _as_websocket
-    client = await house.tunnel()
-    await client.say(house.head(TOKEN, *UPGRADE))
-    assert (await client.hear()).startswith(b"HTTP/1.1 101 ")
-    assert b"extensions" not in bytes(house.api.peers[0].arrived)
+async def a_websocket_that_is_compressed(egress: EgressFixture) -> None:
+    egress.api.behave = _as_websocket
+    client = await egress.tunnel()
+    await client.send(egress.head(TOKEN, *UPGRADE))
+    assert (await client.receive()).startswith(b"HTTP/1.1 101 ")
+    assert b"extensions" not in bytes(egress.api.peers[0].arrived)
 
 
-@attack("websocket", without(exchange, "check_extensions", nothing))
-async def a_websocket_that_is_compressed_unasked(house: House) -> None:
+@attack("websocket", without(exchange, "check_extensions", check_nothing))
+async def a_websocket_that_is_compressed_unasked(egress: EgressFixture) -> None:
     agreed = b"Sec-WebSocket-Accept: x\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
-    house.api.behave = say(SWITCH + agreed)
-    client = await house.tunnel()
-    await client.say(house.head(TOKEN, *UPGRADE))
-    assert b"x-tollhouse-egress: extension\r\n" in await client.hear()
+    egress.api.behave = say(SWITCH + agreed)
+    client = await egress.tunnel()
+    await client.send(egress.head(TOKEN, *UPGRADE))
+    assert b"x-tollhouse-egress: extension\r\n" in await client.receive()
 
 
 @attack("websocket", without(redaction.Redactor, "_places", lambda *_: ()))
-async def a_frame_that_shows_the_value(house: House) -> None:
-    house.api.behave = _as_websocket
-    client = await house.tunnel()
-    await client.say(house.head(TOKEN, *UPGRADE))
+async def a_frame_that_shows_the_value(egress: EgressFixture) -> None:
+    egress.api.behave = _as_websocket
+    client = await egress.tunnel()
+    await client.send(egress.head(TOKEN, *UPGRADE))
     heard = b""
     while b"\x81" not in heard or len(heard.partition(b"\x81")[2]) < len(VALUE) + 1:
-        heard += await client.hear()
+        heard += await client.receive()
     assert VALUE.encode() not in heard

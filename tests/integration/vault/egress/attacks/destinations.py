@@ -10,12 +10,18 @@ import trustme
 
 from tests.integration.vault.egress.attacks.table import (
     TOKEN,
+    assert_nothing_reached,
     attack,
-    nothing,
-    nothing_reached,
+    check_nothing,
     without,
 )
-from tests.integration.vault.egress.house import API, VALUE, ConnectRefusedError, House, Names
+from tests.integration.vault.egress.egress_fixture import (
+    API,
+    VALUE,
+    ConnectRefusedError,
+    EgressFixture,
+    FakeNameServer,
+)
 from tollhouse.outbound import checked, destinations
 from tollhouse.testing.raw_server import RawServer
 from tollhouse.vault.egress import targets, ways
@@ -35,55 +41,55 @@ def _trusts_anybody(patch: pytest.MonkeyPatch) -> None:
 
 
 @attack("upstream certificate", _trusts_anybody)
-async def a_certificate_of_another_host(house: House) -> None:
-    house.keeper.secrets["wrong"] = (VALUE, frozenset({"wrong.example"}))
-    house.names.addresses["wrong.example"] = ["127.0.0.1"]
+async def a_certificate_of_another_host(egress: EgressFixture) -> None:
+    egress.broker.secrets["wrong"] = (VALUE, frozenset({"wrong.example"}))
+    egress.name_server.addresses["wrong.example"] = ["127.0.0.1"]
     with pytest.raises(ConnectRefusedError, match="certificate"):
-        await house.tunnel("wrong.example", port=house.api.port)
-    nothing_reached(house.api)
+        await egress.tunnel("wrong.example", port=egress.api.port)
+    assert_nothing_reached(egress.api)
 
 
 @attack("upstream certificate", _trusts_anybody)
-async def a_certificate_of_nobody_that_is_trusted(house: House) -> None:
+async def a_certificate_of_nobody_that_is_trusted(egress: EgressFixture) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert(API).configure_cert(context)
     async with RawServer(ssl_context=context) as server:
-        house.names.ports[API] = server.port
+        egress.name_server.ports[API] = server.port
         with pytest.raises(ConnectRefusedError, match="certificate"):
-            await house.tunnel()
-        nothing_reached(server)
+            await egress.tunnel()
+        assert_nothing_reached(server)
 
 
 # ------------------------------------------------------------------- addresses and names
 
 
-@attack("destinations", without(checked, "refusal", nothing))
-async def a_name_with_an_address_of_ours(house: House) -> None:
-    await house.again(allowed=())
+@attack("destinations", without(checked, "refusal", check_nothing))
+async def a_name_with_an_address_of_ours(egress: EgressFixture) -> None:
+    await egress.restart(allowed=())
     with pytest.raises(ConnectRefusedError, match="destination"):
-        await house.tunnel()
-    nothing_reached(house.api)
+        await egress.tunnel()
+    assert_nothing_reached(egress.api)
 
 
-@attack("destinations", without(checked, "refusal", nothing))
-async def a_name_with_one_address_of_ours_beside_others(house: House) -> None:
-    await house.again(allowed=("127.0.0.1/32",))
-    house.names.addresses[API] = ["127.0.0.1", "127.0.0.2"]
+@attack("destinations", without(checked, "refusal", check_nothing))
+async def a_name_with_one_address_of_ours_beside_others(egress: EgressFixture) -> None:
+    await egress.restart(allowed=("127.0.0.1/32",))
+    egress.name_server.addresses[API] = ["127.0.0.1", "127.0.0.2"]
     with pytest.raises(ConnectRefusedError, match="destination"):
-        await house.tunnel()
-    nothing_reached(house.api)
+        await egress.tunnel()
+    assert_nothing_reached(egress.api)
 
 
 @attack("destinations", without(destinations, "METADATA", frozenset()))
-async def a_metadata_address_in_a_network_that_is_open(house: House) -> None:
-    await house.again(allowed=("0.0.0.0/0",))
+async def a_metadata_address_in_a_network_that_is_open(egress: EgressFixture) -> None:
+    await egress.restart(allowed=("0.0.0.0/0",))
     # Reserved for documentation: nobody is there, where the rule is off.
-    house.names.addresses[API] = ["168.63.129.16", "192.0.2.1"]
+    egress.name_server.addresses[API] = ["168.63.129.16", "192.0.2.1"]
     with pytest.raises(ConnectRefusedError, match="destination"):
-        await asyncio.wait_for(house.tunnel(), 2)
+        await asyncio.wait_for(egress.tunnel(), 2)
 
 
-class Rebinding(Names):
+class Rebinding(FakeNameServer):
     """Shows an address that may be called first, and then another one."""
 
     async def __call__(self, host: str, port: int) -> object:  # type: ignore[override]
@@ -107,18 +113,18 @@ _REBOUND: list[Rebinding] = []
 
 
 @attack("destinations", _looks_up_twice)
-async def a_name_that_changes_its_address(house: House) -> None:
+async def a_name_that_changes_its_address(egress: EgressFixture) -> None:
     names = Rebinding()
-    names.addresses = dict(house.names.addresses)
+    names.addresses = dict(egress.name_server.addresses)
     _REBOUND[:] = [names]
-    await house.again(names=names, allowed=("127.0.0.1/32",))
-    client = await house.tunnel()
-    await client.ask(house.head(TOKEN))
+    await egress.restart(name_server=names, allowed=("127.0.0.1/32",))
+    client = await egress.tunnel()
+    await client.request(egress.head(TOKEN))
     assert names.asked == [API]
 
 
 @attack("destinations", without(targets, "normal_host", lambda text: text.strip("[]")))
-async def an_address_in_place_of_a_name(house: House) -> None:
+async def an_address_in_place_of_a_name(egress: EgressFixture) -> None:
     for spelling in (
         "127.0.0.1",
         "127.1",
@@ -128,8 +134,8 @@ async def an_address_in_place_of_a_name(house: House) -> None:
         "[::1]",
         "127.0.0.1.",
     ):
-        house.names.addresses[spelling] = ["127.0.0.1"]
-        client = await house.client()
+        egress.name_server.addresses[spelling] = ["127.0.0.1"]
+        client = await egress.client()
         with pytest.raises(ConnectRefusedError, match="not_a_name"):
-            await client.connect(spelling, house.other.port)
-    nothing_reached(house.other)
+            await client.connect(spelling, egress.other.port)
+    assert_nothing_reached(egress.other)

@@ -9,13 +9,13 @@ import pytest
 
 from tests.integration.vault.egress.attacks.table import (
     TOKEN,
+    assert_nothing_reached,
+    assert_refused,
     attack,
-    nothing,
-    nothing_reached,
-    refused,
+    check_nothing,
     without,
 )
-from tests.integration.vault.egress.house import API, OTHER, VALUE, Client, House
+from tests.integration.vault.egress.egress_fixture import API, OTHER, VALUE, Client, EgressFixture
 from tollhouse.testing.raw_server import RawServer
 from tollhouse.vault import resolver
 from tollhouse.vault.egress import certificates, connection, conversation, targets, ways
@@ -40,19 +40,19 @@ def _any_port(patch: pytest.MonkeyPatch) -> None:
 
 
 @attack("wrong port", _any_port)
-async def another_port_of_a_host_that_is_bound(house: House) -> None:
-    await house.again(allow_ports=frozenset())
-    client = await house.tunnel()
-    await refused(client, house.head(TOKEN), "other_port")
-    nothing_reached(house.api)
+async def another_port_of_a_host_that_is_bound(egress: EgressFixture) -> None:
+    await egress.restart(allow_ports=frozenset())
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(TOKEN), "other_port")
+    assert_nothing_reached(egress.api)
 
 
 @attack("wrong port", _any_port)
-async def a_port_that_is_allowed_for_another_host(house: House) -> None:
-    await house.again(allow_ports=frozenset({targets.Target(OTHER, house.api.port)}))
-    client = await house.tunnel()
-    await refused(client, house.head(TOKEN), "other_port")
-    nothing_reached(house.api)
+async def a_port_that_is_allowed_for_another_host(egress: EgressFixture) -> None:
+    await egress.restart(allow_ports=frozenset({targets.Target(OTHER, egress.api.port)}))
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(TOKEN), "other_port")
+    assert_nothing_reached(egress.api)
 
 
 # ----------------------------------------------------------------------------- wrong host
@@ -76,87 +76,87 @@ def _suffix_off(patch: pytest.MonkeyPatch) -> None:
 
 
 @attack("wrong host", _suffix_off)
-async def a_host_below_the_one_that_is_bound(house: House) -> None:
-    house.names.addresses[SUB] = ["127.0.0.1"]
-    house.names.ports[SUB] = house.api.port
-    client = await house.client()
-    await client.connect(SUB, house.api.port)
+async def a_host_below_the_one_that_is_bound(egress: EgressFixture) -> None:
+    egress.name_server.addresses[SUB] = ["127.0.0.1"]
+    egress.name_server.ports[SUB] = egress.api.port
+    client = await egress.client()
+    await client.connect(SUB, egress.api.port)
     # Nobody reads this tunnel, so the handshake is the host's own; its certificate is for others.
     trust = ssl.create_default_context()
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-    await client.secure(trust, SUB)
-    await client.say(house.head(TOKEN, host=SUB).replace(b":443", f":{house.api.port}".encode()))
+    await client.handshake(trust, SUB)
+    await client.send(egress.head(TOKEN, host=SUB).replace(b":443", f":{egress.api.port}".encode()))
     await client.response()
-    assert b"{{secret:token}}" in house.api.peers[0].arrived
+    assert b"{{secret:token}}" in egress.api.peers[0].arrived
 
 
 @attack("wrong host", without(resolver, "verdict", lambda *_, **__: Verdict.RELEASED))
-async def a_secret_of_another_host(house: House) -> None:
-    client = await house.tunnel()
-    await refused(client, house.head("X-Key: {{secret:second}}"), "other_host")
-    nothing_reached(house.api)
+async def a_secret_of_another_host(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head("X-Key: {{secret:second}}"), "other_host")
+    assert_nothing_reached(egress.api)
 
 
 # ------------------------------------------------- CONNECT, SNI and Host disagree
 
 
 @attack("names disagree", without(certificates, "_asks_for", lambda _: lambda *_: None))
-async def a_handshake_for_another_host(house: House) -> None:
+async def a_handshake_for_another_host(egress: EgressFixture) -> None:
     with pytest.raises((EOFError, ssl.SSLError)):
-        await house.tunnel(API, name=OTHER)
-    nothing_reached(house.api)
+        await egress.tunnel(API, name=OTHER)
+    assert_nothing_reached(egress.api)
 
 
 @attack("names disagree", without(connection, "server_name", lambda data: THIRD if data else None))
-async def a_handshake_for_another_host_in_an_unread_tunnel(house: House) -> None:
-    house.names.addresses[THIRD] = ["127.0.0.1"]
-    house.names.ports[THIRD] = house.api.port
-    client = await house.client()
-    await client.connect(THIRD, house.api.port)
+async def a_handshake_for_another_host_in_an_unread_tunnel(egress: EgressFixture) -> None:
+    egress.name_server.addresses[THIRD] = ["127.0.0.1"]
+    egress.name_server.ports[THIRD] = egress.api.port
+    client = await egress.client()
+    await client.connect(THIRD, egress.api.port)
     trust = ssl.create_default_context()
-    house.authority.configure_trust(trust)
+    egress.authority.configure_trust(trust)
     with pytest.raises(EOFError):
-        await client.secure(trust, API)
+        await client.handshake(trust, API)
 
 
-@attack("names disagree", without(conversation, "check_host", nothing))
-async def a_host_header_of_another_host(house: House) -> None:
-    client = await house.tunnel()
-    await refused(client, house.head(TOKEN, host=OTHER), "host_disagrees")
-    nothing_reached(house.api)
+@attack("names disagree", without(conversation, "check_host", check_nothing))
+async def a_host_header_of_another_host(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(TOKEN, host=OTHER), "host_disagrees")
+    assert_nothing_reached(egress.api)
 
 
-@attack("names disagree", without(conversation, "check_host", nothing))
-async def a_host_header_of_another_port(house: House) -> None:
-    client = await house.tunnel()
+@attack("names disagree", without(conversation, "check_host", check_nothing))
+async def a_host_header_of_another_port(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
     head = f"GET / HTTP/1.1\r\nHost: {API}:1\r\n{TOKEN}\r\n\r\n".encode()
-    await refused(client, head, "host_disagrees")
-    nothing_reached(house.api)
+    await assert_refused(client, head, "host_disagrees")
+    assert_nothing_reached(egress.api)
 
 
-@attack("names disagree", without(conversation, "check_origin_form", nothing))
-async def an_absolute_target_inside_a_tunnel(house: House) -> None:
-    client = await house.tunnel()
-    head = house.head(TOKEN, request=f"GET http://{OTHER}/ HTTP/1.1")
-    await refused(client, head, "not_origin_form")
-    nothing_reached(house.api)
+@attack("names disagree", without(conversation, "check_origin_form", check_nothing))
+async def an_absolute_target_inside_a_tunnel(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    head = egress.head(TOKEN, request=f"GET http://{OTHER}/ HTTP/1.1")
+    await assert_refused(client, head, "not_origin_form")
+    assert_nothing_reached(egress.api)
 
 
-@attack("names disagree", without(conversation, "check_method", nothing))
-async def a_trace_inside_a_tunnel(house: House) -> None:
-    client = await house.tunnel()
-    await refused(client, house.head(TOKEN, request="TRACE / HTTP/1.1"), "method")
-    nothing_reached(house.api)
+@attack("names disagree", without(conversation, "check_method", check_nothing))
+async def a_trace_inside_a_tunnel(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(TOKEN, request="TRACE / HTTP/1.1"), "method")
+    assert_nothing_reached(egress.api)
 
 
 # ------------------------------------------------------------------------------ plain http
 
 
-async def _plainly(house: House, server: RawServer, *lines: str) -> tuple[Client, bytes]:
+async def _plainly(egress: EgressFixture, server: RawServer, *lines: str) -> tuple[Client, bytes]:
     target = f"plain.example:{server.port}"
-    house.names.addresses["plain.example"] = ["127.0.0.1"]
+    egress.name_server.addresses["plain.example"] = ["127.0.0.1"]
     head = [f"GET http://{target}/ HTTP/1.1", f"Host: {target}", *lines, "", ""]
-    return await house.client(), "\r\n".join(head).encode()
+    return await egress.client(), "\r\n".join(head).encode()
 
 
 def _allows_plain_http(patch: pytest.MonkeyPatch) -> None:
@@ -170,11 +170,11 @@ def _allows_plain_http(patch: pytest.MonkeyPatch) -> None:
 
 
 @attack("plain http", _allows_plain_http)
-async def http_without_tls_where_that_is_not_allowed(house: House) -> None:
+async def http_without_tls_where_that_is_not_allowed(egress: EgressFixture) -> None:
     async with RawServer() as server:
-        client, head = await _plainly(house, server)
-        await refused(client, head, "tls_needed")
-        nothing_reached(server)
+        client, head = await _plainly(egress, server)
+        await assert_refused(client, head, "tls_needed")
+        assert_nothing_reached(server)
 
 
 async def _never_bound(*_: object) -> bool:
@@ -184,22 +184,22 @@ async def _never_bound(*_: object) -> bool:
 @attack(
     "plain http",
     lambda patch: patch.setattr(
-        "tests.integration.vault.egress.house.FakeKeeper.is_bound", _never_bound
+        "tests.integration.vault.egress.egress_fixture.FakeSecretBroker.is_bound", _never_bound
     ),
 )
-async def http_without_tls_to_a_host_with_secrets(house: House) -> None:
-    house.keeper.secrets["plain"] = (VALUE, frozenset({"plain.example"}))
-    await house.again(plain_http=True)
+async def http_without_tls_to_a_host_with_secrets(egress: EgressFixture) -> None:
+    egress.broker.secrets["plain"] = (VALUE, frozenset({"plain.example"}))
+    await egress.restart(plain_http=True)
     async with RawServer() as server:
-        client, head = await _plainly(house, server)
-        await refused(client, head, "tls_for_secrets")
-        nothing_reached(server)
+        client, head = await _plainly(egress, server)
+        await assert_refused(client, head, "tls_for_secrets")
+        assert_nothing_reached(server)
 
 
 @attack("plain http", without(ways, "names_in", lambda _: []))
-async def a_placeholder_without_tls(house: House) -> None:
-    await house.again(plain_http=True)
+async def a_placeholder_without_tls(egress: EgressFixture) -> None:
+    await egress.restart(plain_http=True)
     async with RawServer() as server:
-        client, head = await _plainly(house, server, TOKEN)
-        await refused(client, head, "tls_for_secrets")
-        nothing_reached(server)
+        client, head = await _plainly(egress, server, TOKEN)
+        await assert_refused(client, head, "tls_for_secrets")
+        assert_nothing_reached(server)

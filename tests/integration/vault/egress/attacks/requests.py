@@ -11,10 +11,10 @@ from h11._util import bytesify
 
 from tests.integration.vault.egress.attacks.table import (
     TOKEN,
+    assert_nothing_reached,
+    assert_refused,
     attack,
-    nothing,
-    nothing_reached,
-    refused,
+    check_nothing,
     without,
 )
 from tollhouse.vault.egress import conversation, exchange, heads, ways
@@ -22,7 +22,7 @@ from tollhouse.vault.egress import conversation, exchange, heads, ways
 if TYPE_CHECKING:
     import pytest
 
-    from tests.integration.vault.egress.house import Client, House
+    from tests.integration.vault.egress.egress_fixture import Client, EgressFixture
     from tollhouse.vault.egress.heads import Field
 
 LOOSE = re.compile(rb"(?!)")
@@ -30,28 +30,28 @@ LOOSE = re.compile(rb"(?!)")
 # ------------------------------------------------------------------------------- smuggling
 
 
-@attack("smuggling", without(conversation, "check_framing", nothing))
-async def a_length_beside_chunks(house: House) -> None:
-    client = await house.tunnel()
-    head = house.head(
+@attack("smuggling", without(conversation, "check_framing", check_nothing))
+async def a_length_beside_chunks(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    head = egress.head(
         TOKEN, "Content-Length: 4", "Transfer-Encoding: chunked", request="POST / HTTP/1.1"
     )
-    await refused(client, head + b"0\r\n\r\n", "ambiguous_length", "POST")
-    nothing_reached(house.api)
+    await assert_refused(client, head + b"0\r\n\r\n", "ambiguous_length", "POST")
+    assert_nothing_reached(egress.api)
 
 
 @attack("smuggling", without(heads, "_AMBIGUOUS", LOOSE))
-async def a_line_that_ends_with_a_line_feed_alone(house: House) -> None:
-    client = await house.tunnel()
-    await refused(client, house.head(f"X-A: b\n{TOKEN}"), "malformed")
-    nothing_reached(house.api)
+async def a_line_that_ends_with_a_line_feed_alone(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(f"X-A: b\n{TOKEN}"), "malformed")
+    assert_nothing_reached(egress.api)
 
 
 @attack("smuggling", without(heads, "_AMBIGUOUS", LOOSE))
-async def a_line_that_is_folded(house: House) -> None:
-    client = await house.tunnel()
-    await refused(client, house.head(TOKEN, "X-A: b\r\n\tX-C: d"), "malformed")
-    nothing_reached(house.api)
+async def a_line_that_is_folded(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(TOKEN, "X-A: b\r\n\tX-C: d"), "malformed")
+    assert_nothing_reached(egress.api)
 
 
 def _lenient_values(headers: list[Field], _parsed: object = None) -> object:
@@ -66,30 +66,30 @@ def _lenient_values(headers: list[Field], _parsed: object = None) -> object:
 @attack(
     "smuggling", lambda patch: patch.setattr("h11._events.normalize_and_validate", _lenient_values)
 )
-async def an_unknown_transfer_encoding(house: House) -> None:
-    client = await house.tunnel()
-    head = house.head(TOKEN, "Transfer-Encoding: xchunked", request="POST / HTTP/1.1")
-    await refused(client, head, "malformed", "POST")
-    nothing_reached(house.api)
+async def an_unknown_transfer_encoding(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    head = egress.head(TOKEN, "Transfer-Encoding: xchunked", request="POST / HTTP/1.1")
+    await assert_refused(client, head, "malformed", "POST")
+    assert_nothing_reached(egress.api)
 
 
 @attack(
     "smuggling", lambda patch: patch.setattr("h11._events.normalize_and_validate", _lenient_values)
 )
-async def two_lengths(house: House) -> None:
-    client = await house.tunnel()
-    head = house.head(TOKEN, "Content-Length: 0", "Content-Length: 5", request="POST / HTTP/1.1")
-    await refused(client, head, "malformed", "POST")
-    nothing_reached(house.api)
+async def two_lengths(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    head = egress.head(TOKEN, "Content-Length: 0", "Content-Length: 5", request="POST / HTTP/1.1")
+    await assert_refused(client, head, "malformed", "POST")
+    assert_nothing_reached(egress.api)
 
 
 @attack("smuggling", without(exchange, "passed_on", list))
-async def fields_for_the_proxy_alone(house: House) -> None:
-    client = await house.tunnel()
-    await client.ask(
-        house.head(TOKEN, "Connection: X-Hop", "X-Hop: 1", "Keep-Alive: 5", "TE: trailers")
+async def fields_for_the_proxy_alone(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await client.request(
+        egress.head(TOKEN, "Connection: X-Hop", "X-Hop: 1", "Keep-Alive: 5", "TE: trailers")
     )
-    arrived = bytes(house.api.peers[0].arrived).lower()
+    arrived = bytes(egress.api.peers[0].arrived).lower()
     for name in (b"connection", b"x-hop", b"keep-alive", b"te:"):
         assert b"\r\n" + name not in arrived
 
@@ -104,12 +104,12 @@ def _keeps_chunks(patch: pytest.MonkeyPatch) -> None:
 
 
 @attack("smuggling", _keeps_chunks)
-async def a_chunk_that_does_not_end(house: House) -> None:
-    client = await house.tunnel()
-    head = house.head(TOKEN, "Transfer-Encoding: chunked", request="POST / HTTP/1.1")
-    await client.say(head + b"5\r\nhelloXX0\r\n\r\n")
+async def a_chunk_that_does_not_end(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    head = egress.head(TOKEN, "Transfer-Encoding: chunked", request="POST / HTTP/1.1")
+    await client.send(head + b"5\r\nhelloXX0\r\n\r\n")
     await asyncio.wait([asyncio.create_task(_silent(client))], timeout=0.3)
-    assert b"XX" not in b"".join(bytes(peer.arrived) for peer in house.api.peers)
+    assert b"XX" not in b"".join(bytes(peer.arrived) for peer in egress.api.peers)
 
 
 async def _silent(client: Client) -> None:
@@ -122,24 +122,24 @@ async def _silent(client: Client) -> None:
 # ------------------------------------------------------------------ placeholder elsewhere
 
 
-@attack("placeholder elsewhere", without(ways, "check_target", nothing))
-async def a_placeholder_in_the_url(house: House) -> None:
-    client = await house.tunnel()
-    head = house.head(request="GET /?key={{secret:token}} HTTP/1.1")
-    await refused(client, head, "secret_in_url")
-    nothing_reached(house.api)
+@attack("placeholder elsewhere", without(ways, "check_target", check_nothing))
+async def a_placeholder_in_the_url(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    head = egress.head(request="GET /?key={{secret:token}} HTTP/1.1")
+    await assert_refused(client, head, "secret_in_url")
+    assert_nothing_reached(egress.api)
 
 
-@attack("placeholder elsewhere", without(ways, "check_target", nothing))
-async def a_placeholder_in_the_url_in_escapes(house: House) -> None:
-    client = await house.tunnel()
-    head = house.head(request="GET /?key=%7B%7Bsecret%3Atoken%7d%7d HTTP/1.1")
-    await refused(client, head, "secret_in_url")
-    nothing_reached(house.api)
+@attack("placeholder elsewhere", without(ways, "check_target", check_nothing))
+async def a_placeholder_in_the_url_in_escapes(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    head = egress.head(request="GET /?key=%7B%7Bsecret%3Atoken%7d%7d HTTP/1.1")
+    await assert_refused(client, head, "secret_in_url")
+    assert_nothing_reached(egress.api)
 
 
 @attack("placeholder elsewhere", without(ways, "names_in", lambda _: []))
-async def a_name_that_nobody_knows(house: House) -> None:
-    client = await house.tunnel()
-    await refused(client, house.head("X-Key: {{secret:nobody}}"), "unknown_secret")
-    nothing_reached(house.api)
+async def a_name_that_nobody_knows(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head("X-Key: {{secret:nobody}}"), "unknown_secret")
+    assert_nothing_reached(egress.api)

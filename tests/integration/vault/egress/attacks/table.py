@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.integration.vault.egress.house import VALUE, Client, House
+from tests.integration.vault.egress.egress_fixture import VALUE, Client, EgressFixture
 
 if TYPE_CHECKING:
     from tollhouse.testing.raw_server import RawServer
 
-Off = Callable[[pytest.MonkeyPatch], None]
-Run = Callable[[House], Awaitable[None]]
+DisableRule = Callable[[pytest.MonkeyPatch], None]
+RunAttack = Callable[[EgressFixture], Awaitable[None]]
 TOKEN = "Authorization: Bearer {{secret:token}}"
 
 
@@ -27,35 +27,35 @@ class Attack(NamedTuple):
     """An attack, and how its rule is taken away."""
 
     row: str
-    run: Run
-    off: Off
+    run: RunAttack
+    off: DisableRule
 
 
 ATTACKS: dict[str, Attack] = {}
 
 
-def attack(row: str, off: Off) -> Callable[[Run], Run]:
-    def register(run: Run) -> Run:
+def attack(row: str, off: DisableRule) -> Callable[[RunAttack], RunAttack]:
+    def register(run: RunAttack) -> RunAttack:
         ATTACKS[run.__name__] = Attack(row, run, off)
         return run
 
     return register
 
 
-def without(owner: object, name: str, instead: object) -> Off:
+def without(owner: object, name: str, instead: object) -> DisableRule:
     """Return what puts something else in the place of a rule."""
     return lambda patch: patch.setattr(owner, name, instead)
 
 
-def nothing(*_: object, **__: object) -> None:
+def check_nothing(*_: object, **__: object) -> None:
     """Check nothing."""
 
 
-async def refused(client: Client, data: bytes, reason: str, method: str = "GET") -> None:
-    _, headers, body = await client.ask(data, method)
+async def assert_refused(client: Client, data: bytes, reason: str, method: str = "GET") -> None:
+    _, headers, body = await client.request(data, method)
     assert headers.get("x-tollhouse-egress") == reason
     assert VALUE.encode() not in body
 
 
-def nothing_reached(server: RawServer) -> None:
+def assert_nothing_reached(server: RawServer) -> None:
     assert [bytes(peer.arrived) for peer in server.peers if peer.arrived] == []

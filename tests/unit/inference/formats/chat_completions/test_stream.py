@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.inference import replies
-from tests.unit.inference.legal_stream import Seen, checked
+from tests.unit.inference.chat_stream_checks import CheckedStream, check_stream
 from tests.unit.inference.replies import DONE, ROLE, STREAMS, USAGE, USAGE_CHUNK, chunk, event
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import Usage
@@ -57,8 +57,8 @@ def charge(stream: ChatStream) -> Any:
     )
 
 
-def seen(*events: bytes) -> Seen:
-    return checked(relay(b"".join(events)))
+def seen(*events: bytes) -> CheckedStream:
+    return check_stream(relay(b"".join(events)))
 
 
 def fed(*events: bytes) -> ChatStream:
@@ -122,7 +122,7 @@ def test_the_usage_comes_without_a_choice_only_to_whoever_asked(
     request = parse_request(json.dumps({"model": "a", "messages": [{}], **asked}).encode())
     stream = ChatStream(IDENTITY, request)
     out = stream.feed(chunk({}, "stop").removeprefix(b"data: "))
-    last = checked(out + stream.end(charge(stream))).last
+    last = check_stream(out + stream.end(charge(stream))).last
     assert (last["choices"], last["usage"]["total_tokens"] > 0) == (choices, True)
 
 
@@ -345,7 +345,7 @@ def test_an_error_event_is_the_providers_error() -> None:
 
 
 def test_an_error_chunk_tells_the_client_what_went_wrong() -> None:
-    error = checked(new_stream().fail(CUT)).last["error"]
+    error = check_stream(new_stream().fail(CUT)).last["error"]
     assert error == {
         "code": 502,
         "message": "Acme closed the connection.",
@@ -354,7 +354,7 @@ def test_an_error_chunk_tells_the_client_what_went_wrong() -> None:
 
 
 def test_an_error_chunk_shows_nothing_of_a_bug() -> None:
-    error = checked(new_stream().fail(Bug("the secret is 42"))).last["error"]
+    error = check_stream(new_stream().fail(Bug("the secret is 42"))).last["error"]
     assert error["code"] == 500
     assert "42" not in json.dumps(error)
 
@@ -366,7 +366,7 @@ def test_an_error_chunk_shows_nothing_of_a_bug() -> None:
 def test_a_stream_that_is_cut_at_any_byte_ends_legally(name: str) -> None:
     upstream = STREAMS[name]
     for cut in range(len(upstream) + 1):
-        checked(relay(upstream[:cut]))
+        check_stream(relay(upstream[:cut]))
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -391,7 +391,7 @@ def test_a_whole_stream_ends_with_its_usage_unless_the_provider_failed(name: str
 )
 def test_a_damaged_stream_ends_legally(name: str, at: int, gone: int, instead: bytes) -> None:
     upstream = STREAMS[name]
-    checked(relay(upstream[:at] + instead + upstream[at + gone :]))
+    check_stream(relay(upstream[:at] + instead + upstream[at + gone :]))
 
 
 # Streamed and whole
@@ -431,7 +431,7 @@ def test_a_streamed_reply_costs_what_the_whole_one_costs(
     events = [chunk({"content": word}) for word in words]
     stream = fed(chunk(ROLE), *events, chunk({}, finish_reason), chunk(None, usage=usage), DONE)
     assert charge(stream) == whole_charge
-    ended = checked(stream.end(charge(stream))).last["usage"]
+    ended = check_stream(stream.end(charge(stream))).last["usage"]
     assert ended == json.loads(read.render(IDENTITY, whole_charge))["usage"]
 
 

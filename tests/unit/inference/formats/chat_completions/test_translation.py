@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.formats.hub.conversations import USED, replies, told
-from tests.unit.inference.legal_stream import checked
 from tollhouse.accounting.types import FREE, Charge, Cost, CostState
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.chat_completions.listener import ChatListener
@@ -99,7 +99,7 @@ def test_a_whole_reply_is_read_again_as_it_was(reply: Reply) -> None:
 @given(replies(most_choices=3))
 def test_a_stream_is_read_again_as_it_was(reply: Reply) -> None:
     stream = written(told(reply))
-    checked(stream)
+    check_stream(stream)
     got = reread(stream)
     assert got.usage == USED
     for mine, theirs in zip(essence(got), essence(reply), strict=True):
@@ -130,7 +130,7 @@ def test_a_stream_that_breaks_anywhere_ends_with_its_error(reply: Reply) -> None
         writer = listener().writer(IDENTITY)
         stream = b"".join(map(writer.write, events[:cut]))
         stream += writer.fail(ProviderUnavailable("Acme failed.", provider_name="Acme"))
-        assert checked(stream).failed
+        assert check_stream(stream).failed
 
 
 @given(replies())

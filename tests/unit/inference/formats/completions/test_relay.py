@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inference.formats.legal_completions import Seen, checked
+from tests.unit.inference.formats.completions_stream_checks import CheckedStream, check_stream
 from tollhouse.accounting.types import Charge, Cost, CostState, Usage
 from tollhouse.inference.formats.completions.relay import CompletionsRelay
 from tollhouse.inference.formats.completions.request import parse_request
@@ -23,10 +23,10 @@ def stream(**fields: Any) -> Any:
     return CompletionsRelay(parse_request(json.dumps(body).encode())).stream(IDENTITY)
 
 
-def seen(*choices: dict[str, Any], **fields: Any) -> Seen:
+def seen(*choices: dict[str, Any], **fields: Any) -> CheckedStream:
     new = stream(**fields)
     out = [new.feed(json.dumps({"choices": [each]}).encode()) for each in choices]
-    return checked(b"".join([*out, new.end(CHARGE)]))
+    return check_stream(b"".join([*out, new.end(CHARGE)]))
 
 
 @pytest.mark.parametrize(

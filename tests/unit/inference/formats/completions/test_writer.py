@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.inference.formats.legal_completions import checked
+from tests.unit.inference.formats.completions_stream_checks import check_stream
 from tollhouse.inference.formats.completions.writer import CompletionsWriter, render_text
 from tollhouse.inference.formats.hub.events import Finished
 from tollhouse.inference.types import ReplyIdentity
@@ -27,4 +27,4 @@ def test_it_ends_for_one_of_the_reasons_that_the_format_has(reason: str, told: s
 def test_a_stream_does_the_same() -> None:
     writer = CompletionsWriter({}, IDENTITY)
     stream = writer.write(Finished(0, "tool_calls")) + writer.fail(Unavailable("gone"))
-    assert checked(stream).choices[0]["finish_reason"] == "stop"
+    assert check_stream(stream).choices[0]["finish_reason"] == "stop"

@@ -91,7 +91,7 @@ def _without(body: Body, paths: tuple[str, ...]) -> Body:
     return copy
 
 
-def judged(feature: Feature, origin: str, target: str, body: Body, plain: Body) -> str:
+def outcome_of(feature: Feature, origin: str, target: str, body: Body, plain: Body) -> str:
     """Return the word for what became of a feature.
 
     Args:

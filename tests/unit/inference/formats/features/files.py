@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.inference.formats.features.feature import MARK, RequestFeature
-from tests.unit.inference.formats.features.words import PDF, PNG, TXT, URL, user
+from tests.unit.inference.formats.features.request_parts import PDF, PNG, TXT, URL, user
 
 
 def _files() -> dict[str, RequestFeature]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.unit.inference.formats.features.ends import ENDS
-from tests.unit.inference.formats.features.said import SAID_BY_MODEL
-from tests.unit.inference.formats.features.thoughts import THOUGHTS
+from tests.unit.inference.formats.features.finish_reasons import FINISH_REASONS
+from tests.unit.inference.formats.features.reasoning_replies import REASONING_REPLIES
+from tests.unit.inference.formats.features.reply_content import REPLY_CONTENT
 
 if TYPE_CHECKING:
     from tests.unit.inference.formats.features.feature import ReplyFeature
 
-REPLIES: dict[str, ReplyFeature] = {**SAID_BY_MODEL, **THOUGHTS, **ENDS}
+REPLIES: dict[str, ReplyFeature] = {**REPLY_CONTENT, **REASONING_REPLIES, **FINISH_REASONS}
 """By their names in the documentation."""

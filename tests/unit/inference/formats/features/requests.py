@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.unit.inference.formats.features.answer import ANSWER
-from tests.unit.inference.formats.features.cache import CACHE_MARKS
-from tests.unit.inference.formats.features.calls import CALLS
+from tests.unit.inference.formats.features.cache_control import CACHE_MARKS
 from tests.unit.inference.formats.features.conversation import CONVERSATION
 from tests.unit.inference.formats.features.files import FILES
+from tests.unit.inference.formats.features.reasoning_requests import REASONING_REQUESTS
+from tests.unit.inference.formats.features.response_format import RESPONSE_FORMAT
 from tests.unit.inference.formats.features.sampling import SAMPLING
-from tests.unit.inference.formats.features.thinking import THINKING
+from tests.unit.inference.formats.features.tool_calls import TOOL_CALLS
 from tests.unit.inference.formats.features.tools import TOOLS
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ REQUESTS: dict[str, RequestFeature] = {
     **CONVERSATION,
     **FILES,
     **TOOLS,
-    **CALLS,
+    **TOOL_CALLS,
     **CACHE_MARKS,
-    **THINKING,
-    **ANSWER,
+    **REASONING_REQUESTS,
+    **RESPONSE_FORMAT,
     **SAMPLING,
 }
 """By their names in the documentation."""

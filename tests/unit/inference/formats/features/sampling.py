@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.unit.inference.formats.features.feature import MARK, RequestFeature, in_all
-from tests.unit.inference.formats.features.words import ALL, fields
+from tests.unit.inference.formats.features.request_parts import ALL, fields
 
 
 def _sampling() -> dict[str, RequestFeature]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.inference.formats.features.feature import MARK, Places, RequestFeature
-from tests.unit.inference.formats.features.words import (
+from tests.unit.inference.formats.features.request_parts import (
     FREEFORM,
     GRAMMAR,
     GRAMMAR_TEXT,

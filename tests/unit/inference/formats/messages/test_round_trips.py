@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 
 from tests.unit.inference.formats.messages.conversations import replies, restored, tellings
-from tests.unit.inference.formats.messages.legal_messages import checked
+from tests.unit.inference.formats.messages.messages_stream_checks import check_stream
 from tests.unit.inference.formats.messages.samples import CHARGE, ENDPOINT, IDENTITY, USED, request
 from tollhouse.inference.formats.hub.events import Event
 from tollhouse.inference.formats.hub.gather import Gathering
@@ -47,7 +47,7 @@ def test_a_whole_reply_is_read_again_as_it_was(reply: Reply) -> None:
 def test_a_stream_is_read_again_as_it_was(telling: tuple[Reply, list[Event]]) -> None:
     reply, events = telling
     stream = written(events)
-    checked(stream)
+    check_stream(stream)
     got = reread(stream)
     assert restored(got) == restored(reply)
     assert (got.usage, got.upstream_id) == (USED, "gen-1")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.inference.formats.messages.legal_messages import Seen, checked
+from tests.unit.inference.formats.messages.messages_stream_checks import CheckedStream, check_stream
 from tests.unit.inference.formats.messages.samples import (
     CHARGE,
     CUT,
@@ -52,8 +52,8 @@ def relay(*pieces: bytes) -> bytes:
     return b"".join([*out, stream.end(CHARGE)])
 
 
-def seen(*events: bytes) -> Seen:
-    return checked(relay(b"".join(events)))
+def seen(*events: bytes) -> CheckedStream:
+    return check_stream(relay(b"".join(events)))
 
 
 def fed(*events: bytes) -> MessagesStream:
@@ -264,7 +264,7 @@ def test_a_text_that_speaks_of_an_error_is_none() -> None:
 
 def test_an_error_comes_at_any_time() -> None:
     assert seen().error is not None
-    assert checked(new_stream().fail(CUT)).error == {
+    assert check_stream(new_stream().fail(CUT)).error == {
         "type": "error",
         "error": {
             "type": "api_error",
@@ -279,8 +279,8 @@ def test_an_error_comes_at_any_time() -> None:
 def test_an_end_closes_what_is_open() -> None:
     stream = new_stream()
     written = b"".join(stream.feed(without(each)) for each in (start(), *SAID[:3]))
-    assert checked(written + stream.end(CHARGE)).text == "Hello, "
-    assert checked(new_stream().end(CHARGE)).message is not None
+    assert check_stream(written + stream.end(CHARGE)).text == "Hello, "
+    assert check_stream(new_stream().end(CHARGE)).message is not None
 
 
 def test_a_stream_ends_once() -> None:

@@ -8,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.inference.formats.messages.conversations import tellings
-from tests.unit.inference.formats.messages.legal_messages import Seen, check_usage, checked
+from tests.unit.inference.formats.messages.messages_stream_checks import (
+    CheckedStream,
+    check_stream,
+    check_usage,
+)
 from tests.unit.inference.formats.messages.samples import CHARGE, CUT, IDENTITY, USED, request
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.base import Unreadable
@@ -40,9 +44,9 @@ def new_writer() -> MessagesWriter:
     return LISTENER.writer(IDENTITY)
 
 
-def seen(*events: Event) -> Seen:
+def seen(*events: Event) -> CheckedStream:
     writer = new_writer()
-    return checked(b"".join(map(writer.write, events)) + writer.end(CHARGE))
+    return check_stream(b"".join(map(writer.write, events)) + writer.end(CHARGE))
 
 
 def rendered(*blocks: Block, **fields: Any) -> dict[str, Any]:
@@ -52,7 +56,7 @@ def rendered(*blocks: Block, **fields: Any) -> dict[str, Any]:
 
 def test_the_start_comes_with_the_first_event() -> None:
     writer = new_writer()
-    got = checked(writer.write(Started("up-1", Usage(input_tokens=5))), whole=False)
+    got = check_stream(writer.write(Started("up-1", Usage(input_tokens=5))), whole=False)
     assert got.message is not None
     assert (got.message["id"], got.message["model"]) == ("gen-1", "acme/large")
     assert got.message["usage"]["input_tokens"] == 5
@@ -210,17 +214,17 @@ def test_what_goes_on_after_its_end_is_refused(events: list[Event]) -> None:
     written = b"".join(map(writer.write, before))
     with pytest.raises(Unreadable):
         writer.write(after)
-    assert checked(written + writer.fail(CUT)).error is not None
+    assert check_stream(written + writer.fail(CUT)).error is not None
 
 
 def test_a_failure_before_anything_is_a_stream() -> None:
-    error = checked(new_writer().fail(CUT)).error
+    error = check_stream(new_writer().fail(CUT)).error
     assert error is not None
     assert error["request_id"] == "gen-1"
 
 
 def test_an_end_before_anything_is_a_stream() -> None:
-    assert checked(new_writer().end(CHARGE)).blocks == []
+    assert check_stream(new_writer().end(CHARGE)).blocks == []
 
 
 def test_an_end_closes_what_is_open_or_waits() -> None:
@@ -242,7 +246,7 @@ def test_a_stream_ends_once() -> None:
 def test_a_stream_cut_after_any_event_is_legal(telling: Any, data: Any) -> None:
     events = telling[1][: data.draw(st.integers(0, len(telling[1])))]
     failing = new_writer()
-    failed = checked(b"".join(map(failing.write, events)) + failing.fail(CUT))
+    failed = check_stream(b"".join(map(failing.write, events)) + failing.fail(CUT))
     assert failed.error is not None
     assert seen(*events).last is not None
 
@@ -278,6 +282,6 @@ def test_whatever_comes_in_whatever_order_is_legal(events: list[Event]) -> None:
     try:
         out.extend(map(writer.write, events))
     except Unreadable:
-        checked(b"".join([*out, writer.fail(CUT)]))
+        check_stream(b"".join([*out, writer.fail(CUT)]))
     else:
-        checked(b"".join([*out, writer.end(CHARGE)]))
+        check_stream(b"".join([*out, writer.end(CHARGE)]))

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.inference.formats.responses.worlds import ENDPOINT
+from tests.unit.inference.formats.responses.response_fixtures import ENDPOINT
 from tollhouse.inference.formats.hub.parts import (
     Audio,
     Block,

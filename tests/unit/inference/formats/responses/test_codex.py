@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.unit.inference.formats.responses.worlds import ENDPOINT
+from tests.unit.inference.formats.responses.response_fixtures import ENDPOINT
 from tollhouse.inference.formats.hub.parts import Reasoning, Text, ToolCall, ToolResult
 from tollhouse.inference.formats.hub.prompt import Thinking
 from tollhouse.inference.formats.responses.listener import ResponsesListener

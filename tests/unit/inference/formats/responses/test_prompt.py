@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.inference.formats.responses.worlds import PATCH, WEATHER, request
+from tests.unit.inference.formats.responses.response_fixtures import PATCH, WEATHER, request
 from tollhouse.inference.formats.hub.parts import (
     Audio,
     Block,

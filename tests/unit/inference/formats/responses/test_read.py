@@ -13,7 +13,7 @@ from tests.unit.inference.formats.responses.provider import (
     USAGE,
     body,
 )
-from tests.unit.inference.formats.responses.worlds import USAGE as COUNTED
+from tests.unit.inference.formats.responses.response_fixtures import USAGE as COUNTED
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.hub.parts import Reasoning, Refusal, Text, ToolCall
 from tollhouse.inference.formats.hub.reasoning import OPENAI

@@ -17,7 +17,7 @@ from tests.unit.inference.formats.responses.provider import (
     response,
     stream_of,
 )
-from tests.unit.inference.formats.responses.worlds import USAGE, read_stream
+from tests.unit.inference.formats.responses.response_fixtures import USAGE, read_stream
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.hub.events import (
     BlockEnded,

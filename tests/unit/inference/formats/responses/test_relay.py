@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inference.formats.responses.legal_responses import check_response
 from tests.unit.inference.formats.responses.provider import CALL, MESSAGE, USAGE, body, response
-from tests.unit.inference.formats.responses.worlds import (
+from tests.unit.inference.formats.responses.response_fixtures import (
     ENDPOINT,
     IDENTITY,
     WEATHER,
     charge,
     request,
 )
-from tests.unit.inference.formats.responses.worlds import USAGE as COUNTED
+from tests.unit.inference.formats.responses.response_fixtures import USAGE as COUNTED
+from tests.unit.inference.formats.responses.responses_stream_checks import check_response
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.hub.parts import Reasoning
 from tollhouse.inference.formats.hub.reasoning import ANTHROPIC, OPENAI, pack

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inference.formats.responses.legal_responses import check_response
-from tests.unit.inference.formats.responses.worlds import (
+from tests.unit.inference.formats.responses.response_fixtures import (
     IDENTITY,
     PATCH,
     WEATHER,
@@ -14,6 +13,7 @@ from tests.unit.inference.formats.responses.worlds import (
     reply,
     request,
 )
+from tests.unit.inference.formats.responses.responses_stream_checks import check_response
 from tollhouse.inference.formats.hub.parts import Block, Reasoning, Refusal, Text, ToolCall
 from tollhouse.inference.formats.hub.reasoning import OPENAI, pack
 from tollhouse.inference.formats.responses.listener import ResponsesListener

@@ -5,8 +5,7 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from tests.unit.inference.formats.responses.legal_responses import check_response, checked
-from tests.unit.inference.formats.responses.worlds import (
+from tests.unit.inference.formats.responses.response_fixtures import (
     CUT,
     IDENTITY,
     LISTENER,
@@ -16,6 +15,10 @@ from tests.unit.inference.formats.responses.worlds import (
     replies,
     unpacked,
     written,
+)
+from tests.unit.inference.formats.responses.responses_stream_checks import (
+    check_response,
+    check_stream,
 )
 from tollhouse.inference.formats.hub.parts import ToolCall
 from tollhouse.inference.formats.hub.reply import Reply
@@ -43,7 +46,7 @@ def test_a_whole_reply_that_is_written_and_read_again_is_the_same(told: Reply) -
 @given(replies)
 def test_a_stream_that_is_written_and_read_again_is_the_same(told: Reply) -> None:
     stream = written(*events_of(told))
-    checked(stream)
+    check_stream(stream)
     again = read_stream(stream)
     assert unpacked(again.choices[0].blocks) == told.choices[0].blocks
     assert again.choices[0].finish_reason == expected_finish(told)
@@ -55,7 +58,7 @@ def test_a_stream_that_is_written_and_read_again_is_the_same(told: Reply) -> Non
 def test_a_stream_ends_in_the_response_that_a_whole_reply_is(told: Reply) -> None:
     whole = json.loads(LISTENER.render(told, IDENTITY, charge()))
     check_response(whole)
-    streamed = checked(written(*events_of(told))).response
+    streamed = check_stream(written(*events_of(told))).response
     assert without_proofs(streamed) == without_proofs(whole)
 
 
@@ -75,5 +78,5 @@ def test_wherever_a_stream_is_cut_the_client_gets_a_legal_one(told: Reply) -> No
     for cut in range(len(events) + 1):
         writer = LISTENER.writer(IDENTITY)
         broken = b"".join([*map(writer.write, events[:cut]), writer.fail(CUT)])
-        assert checked(broken).failed
-        assert checked(written(*events[:cut])).failed == (cut <= len(events) - 1)
+        assert check_stream(broken).failed
+        assert check_stream(written(*events[:cut])).failed == (cut <= len(events) - 1)

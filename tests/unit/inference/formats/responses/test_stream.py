@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.inference.formats.responses.legal_responses import Seen, checked
 from tests.unit.inference.formats.responses.provider import (
     CREATED,
     DONE,
@@ -20,13 +19,17 @@ from tests.unit.inference.formats.responses.provider import (
     response,
     stream_of,
 )
-from tests.unit.inference.formats.responses.worlds import (
+from tests.unit.inference.formats.responses.response_fixtures import (
     CUT,
     IDENTITY,
     USAGE,
     charge,
     relayed,
     request,
+)
+from tests.unit.inference.formats.responses.responses_stream_checks import (
+    CheckedStream,
+    check_stream,
 )
 from tollhouse.inference.formats.base import ErrorEvent, Unreadable
 from tollhouse.inference.formats.responses.relay import ResponsesRelay
@@ -39,8 +42,8 @@ def new_stream() -> ResponsesStream:
     return ResponsesRelay(request()).stream(IDENTITY)
 
 
-def seen(*events: bytes) -> Seen:
-    return checked(relayed(new_stream(), b"".join(events)))
+def seen(*events: bytes) -> CheckedStream:
+    return check_stream(relayed(new_stream(), b"".join(events)))
 
 
 def fed(*events: bytes) -> ResponsesStream:
@@ -224,11 +227,11 @@ def test_whatever_becomes_of_its_events_the_client_gets_a_legal_stream(
 
 
 def test_a_failure_before_the_first_event_is_a_legal_stream() -> None:
-    assert checked(new_stream().fail(CUT)).types == ["created", "failed"]
+    assert check_stream(new_stream().fail(CUT)).types == ["created", "failed"]
 
 
 def test_a_failure_says_what_it_is() -> None:
-    shown = checked(fed_and_failed(CREATED)).response
+    shown = check_stream(fed_and_failed(CREATED)).response
     assert shown["error"] == {"code": "server_error", "message": "Acme closed the connection."}
     assert shown["error_type"] == "provider_unavailable"
     assert shown["novelty"] == {"kept": True}

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inference.formats.responses.legal_responses import Seen, checked
-from tests.unit.inference.formats.responses.worlds import (
+from tests.unit.inference.formats.responses.response_fixtures import (
     CUT,
     IDENTITY,
     LISTENER,
@@ -14,6 +13,10 @@ from tests.unit.inference.formats.responses.worlds import (
     reply,
     request,
     written,
+)
+from tests.unit.inference.formats.responses.responses_stream_checks import (
+    CheckedStream,
+    check_stream,
 )
 from tollhouse.inference.formats.base import Unreadable
 from tollhouse.inference.formats.hub.events import (
@@ -39,8 +42,8 @@ STOP = Finished(0, "stop")
 OPENING = ["created", "in_progress"]
 
 
-def seen(*events: Event) -> Seen:
-    return checked(written(*events))
+def seen(*events: Event) -> CheckedStream:
+    return check_stream(written(*events))
 
 
 def inner(*events: Event) -> list[str]:
@@ -232,7 +235,7 @@ def test_a_stream_that_never_finished_has_failed_and_is_legal() -> None:
 
 
 def test_a_failure_before_the_first_event_is_a_legal_stream() -> None:
-    stream = checked(LISTENER.writer(IDENTITY).fail(CUT))
+    stream = check_stream(LISTENER.writer(IDENTITY).fail(CUT))
     assert stream.types == [*OPENING, "failed"]
     assert stream.response["error_type"] == "provider_unavailable"
 
@@ -242,7 +245,7 @@ def test_what_goes_on_after_its_end_is_unreadable_and_the_client_gets_a_legal_en
     begun = writer.write(TextDelta(0, 0, "a")) + writer.write(BlockEnded(0, 0))
     with pytest.raises(Unreadable):
         writer.write(TextDelta(0, 0, "b"))
-    assert checked(begun + writer.fail(CUT)).failed
+    assert check_stream(begun + writer.fail(CUT)).failed
 
 
 def test_arguments_without_a_call_are_unreadable_and_the_client_gets_a_legal_end() -> None:
@@ -250,7 +253,7 @@ def test_arguments_without_a_call_are_unreadable_and_the_client_gets_a_legal_end
     begun = writer.write(TextDelta(0, 0, "a"))
     with pytest.raises(Unreadable):
         writer.write(ToolDelta(0, 1, "{}"))
-    assert checked(begun + writer.fail(CUT)).failed
+    assert check_stream(begun + writer.fail(CUT)).failed
 
 
 def test_a_stream_ends_once() -> None:
@@ -271,7 +274,7 @@ def test_thoughts_are_shown_as_a_summary_where_one_is_asked_for(summary: str | N
     listener = ResponsesListener(request(reasoning={"summary": summary}))
     thought = Reasoning("Hm", signature="s", format=ANTHROPIC)
     told = (ReasoningDelta(0, 0, "Hm"), ReasoningProof(0, 0, signature="s", format=ANTHROPIC), STOP)
-    streamed = checked(written(*told, listener=listener))
+    streamed = check_stream(written(*told, listener=listener))
     whole = json.loads(listener.render(reply(thought), IDENTITY, charge()))
     asked = summary not in {"none", None}
     assert ("reasoning_summary_text.delta" in streamed.types) is asked

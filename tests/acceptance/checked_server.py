@@ -1,0 +1,48 @@
+"""A `tollhouse serve` of its own process that has every chat that it streams checked at its end.
+
+A test that reads a chat itself checks what it reads; a command line, an editor and a published
+library read in a test's place and keep nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests import chat_tee
+from tests.acceptance.server_process import start_server
+from tests.chat_grammar import check_recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from tests.acceptance.server_process import ServerProcess
+
+RECORDING = "chats"
+
+
+def chats_of(server: ServerProcess) -> list[chat_tee.RecordedStream]:
+    """Return the chats that a server has streamed until now."""
+    file = server.data_dir.with_name(RECORDING)
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [chat_tee.RecordedStream.from_line(line) for line in lines]
+
+
+@contextmanager
+def start_checked_server(tmp_path: Path, **options: Any) -> Generator[ServerProcess]:
+    """Run a server until the end of the block, in which it has to stream legal chats alone.
+
+    Args:
+        tmp_path: As for `start_server`.
+        options: As for `start_server`, without a program.
+
+    Raises:
+        Illegal: A stream breaks the grammar.
+    """
+    program = (sys.executable, str(Path(chat_tee.__file__)), str(tmp_path / RECORDING))
+    with start_server(tmp_path, program=program, **options) as server:
+        yield server
+    for passed in chats_of(server):
+        check_recorded(passed)

@@ -1,0 +1,62 @@
+"""Conversations with an intern over the gateway's route, as a client has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from tests.chat_grammar import check_stream
+
+if TYPE_CHECKING:
+    from tests.acceptance.intern_client import InternClient
+    from tests.chat_grammar import ParsedChat
+
+
+class ChatRefused(AssertionError):
+    """No stream came."""
+
+    def __init__(self, reply: httpx2.Response) -> None:
+        super().__init__(reply.text)
+        self.reply = reply
+
+    @property
+    def reason(self) -> str:
+        return self.reply.json()["error"]["metadata"]["reason"]
+
+
+class Conversation:
+    """One conversation; every stream in it is legal."""
+
+    def __init__(self, interns: InternClient, intern: str, **fields: Any) -> None:
+        self._interns = interns
+        self._intern = intern
+        self._fields = fields
+        self.session: str | None = None
+        self.received = b""
+        """All that came."""
+
+    def send(self, text: str) -> ParsedChat:
+        return self._stream([{"role": "user", "content": text}])
+
+    def answer(self, asked: ParsedChat, content: str) -> ParsedChat:
+        """Answer the question that a turn ended with."""
+        assert asked.call is not None
+        echo = {"role": "assistant", "content": None, "tool_calls": [asked.call]}
+        reply = {"role": "tool", "tool_call_id": asked.call["id"], "content": content}
+        return self._stream([echo, reply])
+
+    def _stream(self, messages: list[dict[str, Any]]) -> ParsedChat:
+        session = {} if self.session is None else {"session_id": self.session}
+        reply = httpx2.post(
+            f"{self._interns.server.base_url}/interns/{self._intern}/chat/completions",
+            headers={"Authorization": f"Bearer {self._interns.key}"},
+            json={"stream": True, "messages": messages, **self._fields, **session},
+            timeout=120,
+        )
+        if reply.status_code != 200:
+            raise ChatRefused(reply)
+        self.received += reply.content
+        told = check_stream(reply.content)
+        self.session = told.session_id or self.session
+        return told

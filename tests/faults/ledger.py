@@ -1,0 +1,88 @@
+"""The books of a server that was killed, and what has to be true of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from tests.acceptance.server_process import ServerProcess, start_server
+from tests.integration.postgresql_databases import plain_url
+from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.storage.postgresql import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import sqlalchemy as sa
+
+    from tests.faults.raw_client import Answer
+
+
+class SqliteLedger:
+    """The file as it was left; WAL recovery is SQLite's own."""
+
+    env: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, data_dir: Path) -> None:
+        self._file = data_dir / "tollhouse.db"
+
+    async def rows(self, query: str) -> list[Any]:
+        with closing(sqlite3.connect(self._file)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            return connection.execute(query).fetchall()
+
+
+class PostgresqlLedger:
+    """The database, as another client sees it."""
+
+    def __init__(self, url: sa.URL) -> None:
+        self.url = url
+        self.env = {"TOLLHOUSE_DATABASE_URL": plain_url(url)}
+
+    async def rows(self, query: str) -> list[Any]:
+        connection = await connect(self.url)
+        try:
+            return await connection.fetch(query)
+        finally:
+            await connection.close()
+
+
+Ledger = SqliteLedger | PostgresqlLedger
+
+
+async def assert_consistent(ledger: Ledger, whole: list[Answer]) -> None:
+    async def one(query: str) -> int:
+        return (await ledger.rows(query))[0][0] or 0  # a sum of nothing is null
+
+    booked = {row[0] for row in await ledger.rows("SELECT id FROM generations")}
+    missing = [answer.generation_id for answer in whole if answer.generation_id not in booked]
+    assert not missing, "received whole, and not booked"
+    charged = await one("SELECT sum(cost_nano) FROM generations")
+    assert (charged > 0) == bool(booked)  # a kill may come before anything was booked
+    assert await one("SELECT sum(amount_nano) FROM postings WHERE kind = 'usage'") == charged
+    assert await one("SELECT sum(used_nano) FROM account_totals") == charged
+    assert await one("SELECT sum(usage_nano) FROM key_totals") == charged
+    assert await one("SELECT sum(usage_nano) FROM key_days") == charged
+    assert await one("SELECT sum(requests) FROM key_days") == len(booked)
+    doubled = "SELECT count(*) - count(DISTINCT generation_id) FROM postings WHERE kind = 'usage'"
+    assert await one(doubled) == 0
+
+
+def verify(server: ServerProcess) -> dict[str, Any]:
+    """Return what the server finds wrong in its books."""
+    transport = httpx2.HTTPTransport(uds=str(server.control_socket))
+    with httpx2.Client(transport=transport, base_url="http://local/v1") as http:
+        found = http.get("/ledger/verify", timeout=60).raise_for_status().json()["data"]
+    return {name: found[name] for name in ("clean", "differences")}
+
+
+async def recover(tmp_path: Path, config: str, ledger: Ledger) -> None:
+    """Start the server and stop it: the start books what the kill left in the journal."""
+    with start_server(tmp_path, config=config, env=ledger.env) as server:
+        assert verify(server) == {"clean": True, "differences": []}
+    assert Journal(tmp_path / "data" / "journal").leftovers().payloads == []

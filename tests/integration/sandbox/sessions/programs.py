@@ -1,0 +1,41 @@
+"""What runs below a daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+
+
+def is_running(daemon: DaemonProcess, word: str) -> bool:
+    """Tell whether a program of the daemon's has a word in its arguments."""
+    return any(word in line for _, line in _lines(daemon))
+
+
+def kill_agent(daemon: DaemonProcess) -> None:
+    """Kill the agent, and nothing else."""
+    for number, line in _lines(daemon):
+        if "interns.agent.main" in line:
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+
+def kill_remaining(daemon: DaemonProcess) -> None:
+    """Kill what a killed daemon has left, as the end of its sandbox would."""
+    for number in daemon.processes():
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(number, signal.SIGKILL)
+
+
+def _lines(daemon: DaemonProcess) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    for number in daemon.processes():
+        with suppress(OSError):
+            line = Path(f"/proc/{number}/cmdline").read_bytes().decode(errors="replace")
+            found.append((number, line))
+    return found

@@ -1,0 +1,26 @@
+"""Has the replies that `reply_tee` kept read by the libraries whose formats they are."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from tests.contract.client_process import CLIENTS, run_client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIBRARIES: Final = ("anthropic", "openai", "openrouter")
+
+
+def rejected_replies(folder: Path) -> list[str]:
+    """Return what the libraries do not take of the replies in a folder, a text for each."""
+    files = sorted(str(each) for each in folder.iterdir())
+    if not files:
+        return []
+    env = {"PYTHONPATH": str(CLIENTS), "FILES": json.dumps(files)}
+    return [
+        f"{library}: {fault}"
+        for library in LIBRARIES
+        for fault in run_client(library, "check_replies.py", env=env, timeout=300)
+    ]

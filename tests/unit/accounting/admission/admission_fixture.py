@@ -1,0 +1,130 @@
+"""A desk over books that the test writes, and claims in few words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from tollhouse.accounting.admission.desk import Desk
+from tollhouse.accounting.admission.types import AccountFacts, Claim, KeyFacts
+from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.types import Credits, KeyLimit
+from tollhouse.kernel.errors import Unavailable
+from tollhouse.kernel.money import NANO_PER_CREDIT
+from tollhouse.testing.builders import charge, generation_record
+from tollhouse.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.errors import TollhouseError
+
+ACCOUNT, KEY = "account", "k" * 64
+CREDIT = NANO_PER_CREDIT
+
+
+def limits(error: TollhouseError) -> list[dict[str, object]]:
+    """Return the list of limits that a 402 shows."""
+    return cast("list[dict[str, object]]", error.metadata["limits"])
+
+
+async def _at_once() -> None:
+    return
+
+
+@dataclass
+class FakeAccountLoader:
+    """The books, as the test has written them."""
+
+    account: AccountFacts = field(default_factory=AccountFacts)
+    keys: dict[str, KeyFacts] = field(default_factory=dict)
+    reads: int = 0
+    before_load: Callable[[], Awaitable[None]] = _at_once
+    """Happens before the books are read."""
+
+    async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
+        assert account_id
+        await self.before_load()
+        self.reads += 1
+        return self.account, self.keys.get(key_hash, KeyFacts())
+
+
+class AdmissionFixture:
+    """A desk, its books and its clock."""
+
+    def __init__(
+        self,
+        *,
+        balance: int = 0,
+        rules: Rules | None = None,
+        limit: KeyLimit | None = None,
+        clock: Clock | None = None,
+        max_age_seconds: float | None = None,
+        **account: Any,
+    ) -> None:
+        """Open it.
+
+        Args:
+            balance: Credits that were purchased, in nano-credits.
+            rules: The numbers; by default the usual ones, without waiting.
+            limit: Of the key.
+            clock: The time; one that stands still unless given.
+            max_age_seconds: See `Roster`.
+            **account: Further facts of the account.
+        """
+        facts = {"credits": Credits(purchased_nano=balance)} | account
+        self.loader = FakeAccountLoader(
+            AccountFacts(**facts), {KEY: KeyFacts(limit=limit or KeyLimit())}
+        )
+        self.clock = clock or FakeClock()
+        self.journal_is_full = False
+        self.controller = Desk(
+            rules or Rules(wait_seconds=0),
+            self.loader,
+            self.clock,
+            room=self._reserve_capacity,
+            max_age_seconds=max_age_seconds,
+        )
+        self._numbers = 0
+
+    def _reserve_capacity(self, charges: int) -> None:
+        assert charges == self.controller.holds + 1
+        if self.journal_is_full:
+            raise Unavailable("The disk is full.")
+
+    def request(self, estimate: int = 0, **fields: Any) -> Claim:
+        """Return a paid claim of the next number."""
+        self._numbers += 1
+        facts: dict[str, Any] = {
+            "generation_id": f"gen-{self._numbers}",
+            "account_id": ACCOUNT,
+            "key_hash": KEY,
+            "now": self.clock.now(),
+            "estimate_nano": estimate,
+            "most_nano": estimate,
+            "paid": not fields.get("free"),
+            "only_free": fields.get("free", False),
+        }
+        return Claim(**(facts | fields))
+
+    async def admit(self, estimate: int = 0, **fields: Any) -> str:
+        """Admit a claim; return its id."""
+        claim = self.request(estimate, **fields)
+        await self.controller.admit(claim)
+        return claim.generation_id
+
+    def settle(self, generation_id: str, cost: int, **fields: Any) -> None:
+        """Put a charge into the journal."""
+        self.controller.taken(self.record(generation_id, cost, **fields))
+
+    def record(self, generation_id: str, cost: int, **fields: Any) -> Any:
+        """Return the record of a reply."""
+        facts: dict[str, Any] = {
+            "id": generation_id,
+            "account_id": ACCOUNT,
+            "key_hash": KEY,
+            "created_at": self.clock.now(),
+            "charge": charge(cost),
+        }
+        return generation_record(**(facts | fields))

@@ -1,0 +1,241 @@
+"""The engine and its driver on books in memory and providers that the test leads, in virtual time.
+
+house = House({"acme": ["acme/large"]})
+one = house.submit("account", "acme/large", items=10)
+house.behave = lambda asked: ...
+await house.run(seconds=3600)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from tests.unit.batches.virtual_time import VirtualClock
+from tests.unit.inference.fakes import SUBJECT
+from tollhouse.accounting.types import Price, Rates
+from tollhouse.batches.books import Leased
+from tollhouse.batches.chunks import item_line, pack, read_lines
+from tollhouse.batches.drivers.fanout import Fanout, Tools
+from tollhouse.batches.engine import Engine
+from tollhouse.batches.lanes import Lanes
+from tollhouse.batches.ports import Answer
+from tollhouse.batches.queue import LocalDoorbell
+from tollhouse.batches.types import Batch, Lease, Outcome, Status, StoredChunk
+from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.steps import Steps
+from tollhouse.inference.types import Endpoint, Model
+from tollhouse.testing.batches import batch
+from tollhouse.testing.builders import generation_record
+from tollhouse.testing.clock import START
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tollhouse.identity.types import Subject
+    from tollhouse.inference.call import Call
+    from tollhouse.kernel.errors import TollhouseError
+
+CHUNK = 500
+_PRICE = Price(Rates(*[Decimal(0)] * 5))
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedRequest:
+    """A request that arrived at a provider."""
+
+    batch: str
+    """Its batch's id."""
+    model: str
+    item: int
+    at: float
+    """Seconds since the beginning."""
+
+
+Behaviour = Callable[[ReceivedRequest], "TollhouseError | None"]
+
+
+@dataclass
+class _Chunk:
+    batch: str
+    chunk: StoredChunk
+    data: bytes
+    ready_at: datetime = START
+    token: str | None = None
+    done: set[int] = field(default_factory=set)
+    failures: Mapping[int, object] = field(default_factory=dict)
+    is_finished: bool = False
+
+
+@dataclass
+class Submitted:
+    """A batch, and what became of its items."""
+
+    batch: Batch
+    results: dict[int, Outcome] = field(default_factory=dict)
+    ended_at: float | None = None
+    tries: Counter[int] = field(default_factory=Counter)
+    begun: list[float] = field(default_factory=list)
+    """When its items' requests began."""
+
+    @property
+    def failed(self) -> set[int]:
+        """The items that failed."""
+        return {number for number, outcome in self.results.items() if outcome.error is not None}
+
+
+class SchedulerSimulation:
+    """Everything around the engine; fulfils the driver's ports and stands in for its books."""
+
+    def __init__(
+        self, providers: Mapping[str, Sequence[str]], *, latency: float = 1.0, places: int = 64
+    ) -> None:
+        models = [
+            Model(model, model, "", 1_000, None, (Endpoint(provider, model, _PRICE),))
+            for provider, names in providers.items()
+            for model in names
+        ]
+        self.clock = VirtualClock()
+        self.latency = latency
+        self.behave: Behaviour = lambda _: None
+        self.batches: dict[str, Submitted] = {}
+        self._chunks: list[_Chunk] = []
+        self._tokens = 0
+        self._bell = LocalDoorbell()
+        self._tools = Tools(
+            books=self,  # type: ignore[arg-type]
+            lanes=Lanes(places, self.clock, lambda: False),
+            asker=self,
+            owners=self,
+            catalog=Catalog(models),
+            steps=Steps(),
+            clock=self.clock,
+            part_seconds=2.0,
+        )
+        self._driver = Fanout(self._tools)
+
+    def restart(self) -> None:
+        """Begin a new process: what the former one knew is lost, but for the books."""
+        self._driver = Fanout(self._tools)
+
+    def submit(self, account: str, model: str, items: int) -> Submitted:
+        """Add a batch."""
+        made = batch(
+            id=f"batch_{len(self.batches)}",
+            account_id=account,
+            model=model,
+            status=Status.IN_PROGRESS,
+            total=items,
+        )
+        found = self.batches[made.id] = Submitted(made)
+        for number, first in enumerate(range(0, items, CHUNK)):
+            count = min(CHUNK, items - first)
+            lines = [_line(made.id, at) for at in range(first, first + count)]
+            self._chunks.append(_Chunk(made.id, StoredChunk(number, first, count), pack(lines)))
+        self._bell.ring(made.id)
+        return found
+
+    async def run(self, seconds: float) -> None:
+        """Run until every batch has ended, or for so long."""
+        engine = Engine(
+            self,  # type: ignore[arg-type]
+            self._driver,
+            self._bell,
+            self,  # type: ignore[arg-type]
+            places=4,
+            round_seconds=1.0,
+        )
+        engine.start()
+        until = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < until:
+            if all(each.ended_at is not None for each in self.batches.values()):
+                break
+            await asyncio.sleep(0.5)
+        await engine.stop(0)
+
+    # The books
+
+    async def lease(self, *, only_idle: bool = False) -> Leased | None:
+        """Take the chunk that `repository.lease` would take."""
+        at_work = [self.batches[each.batch].batch for each in self._chunks if each.token]
+        accounts = Counter(each.account_id for each in at_work)
+        kinds = Counter((each.account_id, each.model) for each in at_work)
+        ids = Counter(each.id for each in at_work)
+        ready = [
+            (accounts[one.account_id], ids[one.id], place)
+            for place, each in enumerate(self._chunks)
+            if not each.is_finished and each.token is None and each.ready_at <= self.clock.now()
+            for one in [self.batches[each.batch].batch]
+            if not only_idle or not kinds[one.account_id, one.model]
+        ]
+        if not ready:
+            return None
+        chunk = self._chunks[min(ready)[2]]
+        self._tokens += 1
+        chunk.token = str(self._tokens)
+        done, failures = frozenset(chunk.done), dict(chunk.failures)
+        lease = Lease(chunk.batch, chunk.chunk, chunk.token, 1, done, failures)  # type: ignore[arg-type]
+        return Leased(self.batches[chunk.batch].batch, lease)
+
+    async def input_of(self, leased: Leased) -> list[bytes]:
+        return list(read_lines(self._of(leased).data))
+
+    async def keep(self, leased: Leased | None = None) -> bool:
+        del leased
+        return True
+
+    async def commit(
+        self, leased: Leased, results: Sequence[Outcome], part: int, *, finished: bool
+    ) -> Batch:
+        del part
+        found, chunk = self.batches[leased.batch.id], self._of(leased)
+        for outcome in results:
+            assert outcome.number not in found.results
+            found.results[outcome.number] = outcome
+            chunk.done.add(outcome.number)
+        if finished:
+            chunk.is_finished, chunk.token = True, None
+        if len(found.results) == found.batch.total and found.ended_at is None:
+            found.ended_at = self.clock.monotonic()
+            found.batch = replace(found.batch, status=Status.COMPLETED)
+        return found.batch
+
+    async def hand_back(
+        self, leased: Leased, ready_at: datetime, failures: Mapping[int, object]
+    ) -> None:
+        chunk = self._of(leased)
+        chunk.token, chunk.ready_at, chunk.failures = None, ready_at, failures
+
+    def _of(self, leased: Leased) -> _Chunk:
+        [chunk] = [each for each in self._chunks if each.token == leased.lease.token]
+        return chunk
+
+    # The rest
+
+    async def sweep(self) -> None:
+        """Look after nothing: no time is over."""
+
+    async def owner(self, batch: Batch) -> Subject:
+        return replace(SUBJECT, account_id=batch.account_id)
+
+    async def ask(self, call: Call, generation_id: str) -> Answer:
+        name, item = json.loads(call.request.body)["messages"][0]["content"].split()
+        found = self.batches[name]
+        asked = ReceivedRequest(name, found.batch.model, int(item), self.clock.monotonic())
+        found.tries[asked.item] += 1
+        found.begun.append(asked.at)
+        error = self.behave(asked)
+        await asyncio.sleep(self.latency if error is None else self.latency / 10)
+        if error is not None:
+            return Answer(error=error)
+        return Answer(b'{"said":1}', generation_record(id=generation_id))
+
+
+def _line(name: str, number: int) -> bytes:
+    body = {"messages": [{"role": "user", "content": f"{name} {number}"}]}
+    return item_line(f"c-{number}", json.dumps(body).encode())
