@@ -41,8 +41,8 @@ from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.service import IdentityService
 from tollhouse.inference.call import Call
 from tollhouse.inference.claims import claim_of
-from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.formats.chat_completions.relay import ChatRelay
+from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.inference.preferences import NO_PREFERENCES
 from tollhouse.inference.routing import Way
 from tollhouse.inference.types import Endpoint, Model
@@ -107,7 +107,7 @@ class BillingSteps:
         self._ids = RandomIds()
         self._key = tenant.key_text
         self._request = parse_request(_BODY)
-        relay = ChatRelay(self._request)
+        relay = ChatPassthroughAdapter(self._request)
         endpoint = Endpoint("bench", "fixed", _PRICE)
         model = Model("bench/fixed", "Fixed", "", 8_192, None, (endpoint,))
         self._relays = (relay,)

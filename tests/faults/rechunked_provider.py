@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 from tollhouse.testing import anthropic_replies as anthropic
 from tollhouse.testing import openai_replies as chat
 from tollhouse.testing import openai_response_replies as responses
+from tollhouse.testing.byte_script import End, Pause
 from tollhouse.testing.framing import Framing, chunk
-from tollhouse.testing.script import End, Pause
-from tollhouse.testing.speech import pieces
+from tollhouse.testing.stub_text import pieces
 
 if TYPE_CHECKING:
-    from tollhouse.testing.script import Script
-    from tollhouse.testing.upstream_server import Request
+    from tollhouse.testing.byte_script import Script
+    from tollhouse.testing.upstream_server import ReceivedRequest
 
 DIALECTS = {
     "chat": "/v1/chat/completions",
@@ -79,16 +79,16 @@ def reply_of(dialect: str, name: str, fields: dict[str, Any]) -> tuple[bytes, li
     return other.body(), other.events()
 
 
-def _chat(name: str) -> chat.Reply:
+def _chat(name: str) -> chat.ChatReply:
     usage = chat.usage_of(2048, 300, cached=1920, reasoning=256)
     if name == "called":
         calls = tuple((each, json.dumps(given, ensure_ascii=False)) for each, given in CALLS)
-        return chat.Reply("m", (), usage, finish_reason="tool_calls", calls=calls)
+        return chat.ChatReply("m", (), usage, finish_reason="tool_calls", calls=calls)
     said = tuple(pieces(TEXT)) if name == "signed" else (TEXT,)
-    return chat.Reply("m", said, usage, thought=THOUGHT, details=name == "signed")
+    return chat.ChatReply("m", said, usage, thought=THOUGHT, details=name == "signed")
 
 
-def _response(name: str) -> responses.Response:
+def _response(name: str) -> responses.ResponsesReply:
     usage = responses.usage_of(2048, 300, cached=1920, reasoning=256)
     calls = [responses.function_call(at, *call) for at, call in enumerate(CALLS, start=1)]
     output = [
@@ -96,10 +96,10 @@ def _response(name: str) -> responses.Response:
         responses.message_item(responses.text_part(TEXT)),
         *(calls if name == "called" else ()),
     ]
-    return responses.Response({"model": "m"}, output, usage)
+    return responses.ResponsesReply({"model": "m"}, output, usage)
 
 
-def _message(name: str) -> anthropic.Message:
+def _message(name: str) -> anthropic.MessagesReply:
     usage = anthropic.usage_of(128, 300, thinking=256, read=1920, write=(400, 100))
     calls = [anthropic.tool_use_block(at, *call) for at, call in enumerate(CALLS, start=1)]
     content = [
@@ -109,13 +109,13 @@ def _message(name: str) -> anthropic.Message:
         *(calls if name == "called" else ()),
     ]
     reason = "tool_use" if name == "called" else "end_turn"
-    return anthropic.Message("m", content, usage, stop_reason=reason)
+    return anthropic.MessagesReply("m", content, usage, stop_reason=reason)
 
 
 # --------------------------------------------------------------------------------------- cuts
 
 
-def answer(request: Request) -> Script:
+def answer(request: ReceivedRequest) -> Script:
     """Return the script for a request: whole, or streamed as its seed wants it."""
     dialect = next(name for name, path in DIALECTS.items() if path == request.path)
     fields = json.loads(request.body)

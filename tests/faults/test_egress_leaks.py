@@ -26,8 +26,8 @@ from tests.integration.vault.egress.egress_fixture import (
     EgressFixture,
 )
 from tollhouse.outbound.tls import TlsLayer
+from tollhouse.testing.byte_script import End
 from tollhouse.testing.raw_server import Peer, RawServer, interrupt
-from tollhouse.testing.script import End
 from tollhouse.vault.egress.messages import Limits
 
 if TYPE_CHECKING:

@@ -19,16 +19,16 @@ from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.raw_client import Answer, chat, post_chat
 from tests.faults.stream_assertions import assert_bad_gateway, assert_error_ending, assert_legal
 from tests.integration.inference.upstream.faults import FAULTS, Fault
-from tollhouse.testing.openai_replies import Reply, stream, usage_of, whole
+from tollhouse.testing.byte_script import End
+from tollhouse.testing.openai_replies import ChatReply, stream, usage_of, whole
 from tollhouse.testing.raw_server import RawServer, say
-from tollhouse.testing.script import End
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-HELLO = Reply("hello", ("hel", "lo"), usage_of(1, 2))
+HELLO = ChatReply("hello", ("hel", "lo"), usage_of(1, 2))
 CONFIG = """
 upstream: {{cool_down_seconds: 0.001}}
 providers:

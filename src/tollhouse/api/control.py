@@ -102,7 +102,7 @@ def _response(request: Request, error: TollhouseError) -> Response:
     path = request.url.path
     shown = None
     if below(path, ("/messages",)) or _ANTHROPICS in request.headers:
-        shown = FORMATS["/messages"].refuse(error, None)
+        shown = FORMATS["/messages"].render_error(error, None)
     status, headers, body = error_response(with_reason(error, path), shown)
     response = Response(body, status)
     response.raw_headers.extend(headers)

@@ -21,7 +21,7 @@ from tollhouse.identity.access import billed_to
 from tollhouse.inference import access
 from tollhouse.inference.attribution import attribution
 from tollhouse.inference.estimate_wire import estimate_reply
-from tollhouse.inference.formats.registry import FORMATS, READ_HEADERS, Arrived
+from tollhouse.inference.formats.registry import FORMAT_HEADERS, FORMATS, RawRequest
 from tollhouse.inference.reading import read_call
 from tollhouse.inference.steps import LARGE, told
 from tollhouse.kernel.clock import Now
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tollhouse.identity.types import Subject
     from tollhouse.inference.call import Call
     from tollhouse.inference.dry_run import DryRun
-    from tollhouse.inference.formats.registry import Format
+    from tollhouse.inference.formats.registry import ApiFormat
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.errors import TollhouseError
     from tollhouse.settings.sections import ServerSettings
@@ -98,8 +98,8 @@ class Estimate:
         now = Now.by(self._clock)
         with self._large.memory.hold(subject.account_id) as hold:
             body = await read_body(receive, headers, self._body_limit, hold)
-            around = {name: headers[name] for name in READ_HEADERS if name in headers}
-            arrived = Arrived(body, around, scope["query_string"])
+            around = {name: headers[name] for name in FORMAT_HEADERS if name in headers}
+            arrived = RawRequest(body, around, scope["query_string"])
             call, flagged = await self._large.steps.run(
                 subject.account_id, len(body), _call, arrived, subject, attribution(headers), now
             )
@@ -107,7 +107,7 @@ class Estimate:
         await respond(send, 200, [JSON], _encode(estimate_reply(found, self._prefix)))
 
 
-def format_of(endpoint: str) -> Format:
+def format_of(endpoint: str) -> ApiFormat:
     """Return the format of an inference endpoint, named with or without the version segment.
 
     Raises:
@@ -122,7 +122,7 @@ def format_of(endpoint: str) -> Format:
 
 
 def _call(
-    arrived: Arrived, subject: Subject, said: Attribution, now: Now
+    arrived: RawRequest, subject: Subject, said: Attribution, now: Now
 ) -> tuple[Call, Forbidden | None]:
     """Return the request inside, and what the caller's policies say against its words."""
     asked = _read(arrived.body)

@@ -22,9 +22,9 @@ from tollhouse.identity.access import billed_to
 from tollhouse.inference.attribution import attribution
 from tollhouse.inference.formats.registry import (
     FORMATS,
-    Arrived,
-    passed_headers,
-    passed_query,
+    RawRequest,
+    forwarded_headers,
+    forwarded_query,
 )
 from tollhouse.inference.sse import EVENT_STREAM
 from tollhouse.inference.steps import ask_count, question_count, read_count
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tollhouse.api.asgi import Receive, Scope, Send
     from tollhouse.inference.call import Call
     from tollhouse.inference.exchange import Exchange, Outcome, Sink
-    from tollhouse.inference.formats.registry import Format
+    from tollhouse.inference.formats.registry import ApiFormat
     from tollhouse.inference.guardrails.gate import Guardrails
     from tollhouse.inference.pipeline import Pipeline
     from tollhouse.inference.steps import Steps
@@ -97,7 +97,7 @@ class Inference:
 
     def __init__(
         self,
-        spoken: Format,
+        spoken: ApiFormat,
         pipeline: Pipeline,
         clock: Clock,
         settings: ServerSettings,
@@ -106,7 +106,7 @@ class Inference:
         """Take the format and what the route needs."""
         self._large = large
         self._format = spoken
-        self.refuse = spoken.refuse
+        self.refuse = spoken.render_error
         self._pipeline = pipeline
         self._clock = clock
         self._body_limit = settings.body_limit_bytes
@@ -124,7 +124,7 @@ class Inference:
         with self._large.memory.hold(subject.account_id) as hold:
             now = Now.by(self._clock)
             body = await read_body(receive, headers, self._body_limit, hold)
-            arrived = Arrived(body, headers, scope["query_string"])
+            arrived = RawRequest(body, headers, scope["query_string"])
             scope[ON_GONE] = (gone := asyncio.Event()).set
             said = attribution(headers)
             call = await self._large.steps.read(self._format, arrived, subject, said, now)
@@ -179,7 +179,7 @@ class CountTokens:
     ) -> None:
         """Take what the route needs."""
         self._large = large
-        self.refuse = FORMATS["/messages"].refuse
+        self.refuse = FORMATS["/messages"].render_error
         self._guardrails = guardrails
         self._counter = counter
         self._body_limit = settings.body_limit_bytes
@@ -195,7 +195,7 @@ class CountTokens:
         subject = billed_to(scope)
         with self._large.memory.hold(subject.account_id) as hold:
             body = await read_body(receive, headers, self._body_limit, hold)
-            arrived = Arrived(body, headers, scope["query_string"])
+            arrived = RawRequest(body, headers, scope["query_string"])
             run = partial(self._large.steps.run, subject.account_id, len(body))
             request = await run(read_count, body, subject.policies)
             asks = partial(run, question_count, body, subject, Dialect.COUNT_TOKENS)
@@ -203,8 +203,8 @@ class CountTokens:
             tokens = await self._counter.count(
                 request,
                 partial(run, ask_count, body),
-                passed_query(arrived),
-                passed_headers(arrived),
+                forwarded_query(arrived),
+                forwarded_headers(arrived),
                 subject.policies,
             )
         await respond(send, 200, [JSON], msgspec.json.encode({"input_tokens": tokens}))

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from tollhouse.batches.policy import MODEL_SUFFIX, preferences
 from tollhouse.inference.formats.fields import read_object
-from tollhouse.inference.formats.registry import FORMATS, Arrived
+from tollhouse.inference.formats.registry import FORMATS, RawRequest
 from tollhouse.inference.types import Ceiling
 from tollhouse.kernel.errors import Invalid
 
@@ -70,7 +70,7 @@ async def call_of(  # noqa: PLR0913, PLR0917 - what an item's request needs
     """
     whole = await steps.run(subject.account_id, len(body), _with_model, body, model)
     spoken = FORMATS[batch.endpoint.removeprefix(_VERSION)]
-    arrived = Arrived(whole, {}, b"")
+    arrived = RawRequest(whole, {}, b"")
     call = await steps.read(spoken, arrived, subject, batch.attribution, now)
     if call.request.stream:
         message = "stream: a request of a batch cannot be streamed; leave it out."

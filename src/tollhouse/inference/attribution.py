@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from tollhouse.accounting.types import Attribution
-from tollhouse.inference.formats.wire import NULL
+from tollhouse.inference.formats.raw_json import NULL
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:

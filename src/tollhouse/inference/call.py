@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Attribution
     from tollhouse.identity.types import Subject
-    from tollhouse.inference.formats.base import ClientRequest, Relay
-    from tollhouse.inference.formats.registry import Arrived, Format
+    from tollhouse.inference.formats.adapter import ClientRequest, FormatAdapter
+    from tollhouse.inference.formats.registry import ApiFormat, RawRequest
     from tollhouse.inference.types import Preferences
     from tollhouse.inference.weights import Demand
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Large:
     """A body whose reading is work for a worker."""
 
-    spoken: Format
-    arrived: Arrived
+    spoken: ApiFormat
+    arrived: RawRequest
     demand: Demand
     images: int
 
@@ -34,14 +34,14 @@ class Call:
     """What was asked, in which ways it can be asked, and who pays."""
 
     request: ClientRequest
-    relays: tuple[Relay, ...]
+    relays: tuple[FormatAdapter, ...]
     """The ways in which it can be asked, best first: each dialect once."""
     preferences: Preferences
     subject: Subject
     attribution: Attribution
     received_at: datetime
     received_monotonic: float
-    with_limit: Callable[[int], tuple[ClientRequest, tuple[Relay, ...]]]
+    with_limit: Callable[[int], tuple[ClientRequest, tuple[FormatAdapter, ...]]]
     """Reads the request once more, with a limit of its output in place of those that it has."""
     in_batch: bool = False
     """Whether it is an item of a batch: it has a price of its own, and what it may cost is reserved

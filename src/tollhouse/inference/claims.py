@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tollhouse.accounting.admission.types import FREE_PER_MINUTE, Claim, Rate
 from tollhouse.accounting.pricing import affordable, estimate, most
 from tollhouse.inference.formats.messages.wire import DEFAULT_MAX_TOKENS
-from tollhouse.inference.formats.tokens import MOST_TOKENS
+from tollhouse.inference.formats.tokens import MAX_TOKENS
 from tollhouse.inference.types import Dialect
 from tollhouse.inference.weights import LEAST_OUTPUT, limit_of_each
 
@@ -87,7 +87,7 @@ def output_limit(wanted: Demand, ways: Sequence[Way], spendable_nano: int) -> in
     """
     room = min(
         min(
-            way.endpoint.max_completion_tokens or way.model.max_completion_tokens or MOST_TOKENS,
+            way.endpoint.max_completion_tokens or way.model.max_completion_tokens or MAX_TOKENS,
             max(1, way.model.context_length - wanted.input_tokens),
         )
         for way in ways
@@ -96,7 +96,7 @@ def output_limit(wanted: Demand, ways: Sequence[Way], spendable_nano: int) -> in
         affordable(spendable_nano, wanted.input_tokens, wanted.images, way.endpoint.price)
         for way in ways
     )
-    tokens = min((tokens for tokens in paid if tokens is not None), default=MOST_TOKENS)
+    tokens = min((tokens for tokens in paid if tokens is not None), default=MAX_TOKENS)
     return min(room, limit_of_each(wanted, tokens))
 
 

@@ -24,8 +24,8 @@ from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, 
 from tollhouse.inference import routing
 from tollhouse.inference.claims import claim_of, is_limited, open_to, output_limit
 from tollhouse.inference.exchange import Outcome
-from tollhouse.inference.formats.base import ErrorEvent, Unreadable
-from tollhouse.inference.formats.tokens import estimated_tokens
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.tokens import estimate_tokens
 from tollhouse.inference.health import Health
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.context_length import too_long
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from tollhouse.inference.call import Call
     from tollhouse.inference.exchange import Exchange
-    from tollhouse.inference.formats.base import Relay, Stream, Whole
+    from tollhouse.inference.formats.adapter import AdaptedResponse, AdaptedStream, FormatAdapter
     from tollhouse.inference.guardrails.gate import Guardrails
     from tollhouse.inference.ports import Admission, Settlement
     from tollhouse.inference.providers.base import Provider, ProviderReply
@@ -116,13 +116,13 @@ class Generation:
         self._attempts: list[Attempt] = []
         self._way: Way | None = None
         self._identity: ReplyIdentity | None = None
-        self._stream: Stream | None = None
+        self._stream: AdaptedStream | None = None
         kept = () if call.large is None else call.request.fields.values()
         self._repeated = sum(map(len, kept))
         """Bytes of a large request that the reply may repeat."""
         self._large_events = 0
         """Bytes of large events and of all after them: the end of a stream may repeat those."""
-        self._whole: Whole | None = None
+        self._whole: AdaptedResponse | None = None
         self._reply: ProviderReply | None = None
         self._events: AsyncIterator[Sequence[bytes]] | None = None
         self._first_byte: float | None = None
@@ -191,7 +191,7 @@ class Generation:
         relay = self._way.relay
         if self._call.request.stream:
             run = self._services.steps.run_for_reply
-            stream = await run(self._owner, self._repeated, relay.stream, self._identity)
+            stream = await run(self._owner, self._repeated, relay.open_stream, self._identity)
             await self._relay_stream(reply, stream)
         else:
             await self._relay_whole(reply, relay)
@@ -255,7 +255,7 @@ class Generation:
         if isinstance(error, ProviderModerated):
             error.metadata["flagged_input"] = await self._services.steps.excerpt(self._call)
         if error.code == CONTEXT_LENGTH_EXCEEDED and self._way is not None:
-            estimate = estimated_tokens(request.size)
+            estimate = estimate_tokens(request.size)
             error.message = too_long(error.message, estimate, self._way.model.context_length)
         return error
 
@@ -310,18 +310,18 @@ class Generation:
         )
         return reply
 
-    async def _relay_whole(self, reply: ProviderReply, relay: Relay) -> None:
+    async def _relay_whole(self, reply: ProviderReply, relay: FormatAdapter) -> None:
         body = await reply.whole()
         self._note_first_byte()
         try:
             steps = self._services.steps
             self._whole = await steps.whole(self._owner, relay, body, self._repeated)
-        except Unreadable as error:
+        except MalformedResponse as error:
             raise self._unreadable() from error
         except ErrorEvent as error:
             raise await self._reported(error) from error
 
-    async def _relay_stream(self, reply: ProviderReply, stream: Stream) -> None:
+    async def _relay_stream(self, reply: ProviderReply, stream: AdaptedStream) -> None:
         self._stream = stream
         self._events = reply.events()
         try:
@@ -329,7 +329,7 @@ class Generation:
                 stream = await self._pass_on(events, stream)
                 if stream.done:
                     break
-        except Unreadable as error:
+        except MalformedResponse as error:
             raise self._unreadable() from error
         except ErrorEvent as error:
             raise await self._reported(error) from error
@@ -337,7 +337,7 @@ class Generation:
             # Formats that must say how a reply ended would say that it failed.
             raise self._unreadable()
 
-    async def _pass_on(self, events: Sequence[bytes], stream: Stream) -> Stream:
+    async def _pass_on(self, events: Sequence[bytes], stream: AdaptedStream) -> AdaptedStream:
         """Give the client what it gets of some events; return the stream after them."""
         run, out = self._services.steps.run_for_reply, list[bytes]()
         try:
@@ -440,7 +440,7 @@ class Generation:
         request = self._call.request
         return request.stream and error.code in request.streamed_errors
 
-    def _unbegun_stream(self) -> Stream:
+    def _unbegun_stream(self) -> AdaptedStream:
         """Return a stream that says nothing but its error."""
         identity = self._identity or ReplyIdentity(
             id=self._exchange.generation_id,
@@ -448,7 +448,7 @@ class Generation:
             provider=self._attempts[-1].provider if self._attempts else "",
             created=unix_seconds(self._call.received_at),
         )
-        return self._call.relays[0].stream(identity)
+        return self._call.relays[0].open_stream(identity)
 
     def _owes_a_record(self, error: TollhouseError | None) -> bool:
         """Tell whether a provider may have done work: then there is a generation to book."""
@@ -460,7 +460,7 @@ class Generation:
     def _charge(self, error: TollhouseError | None) -> Charge:
         reply = self._stream or self._whole
         if reply is None:
-            seen, reported = Usage(input_tokens=estimated_tokens(self._call.request.size)), None
+            seen, reported = Usage(input_tokens=estimate_tokens(self._call.request.size)), None
         else:
             seen, reported = reply.seen, reply.reported
         return charge_for(

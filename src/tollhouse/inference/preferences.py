@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from tollhouse.inference.formats.wire import NULL
+from tollhouse.inference.formats.raw_json import NULL
 from tollhouse.inference.types import Ceiling, Preferences
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.findings import finding

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from tollhouse.inference.attribution import attribute
 from tollhouse.inference.call import Call
-from tollhouse.inference.formats.wire import encoder, raw
+from tollhouse.inference.formats.raw_json import encoder, raw
 from tollhouse.inference.preferences import read_preferences
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Attribution
     from tollhouse.identity.types import Subject
-    from tollhouse.inference.formats.base import ClientRequest
-    from tollhouse.inference.formats.registry import Arrived, Asked, Format
+    from tollhouse.inference.formats.adapter import ClientRequest
+    from tollhouse.inference.formats.registry import ApiFormat, ParsedRequest, RawRequest
     from tollhouse.kernel.clock import Now
 
 
 def read_call(
-    spoken: Format,
-    arrived: Arrived,
+    spoken: ApiFormat,
+    arrived: RawRequest,
     subject: Subject,
     said: Attribution,
     now: Now,
@@ -38,7 +38,7 @@ def read_call(
     Raises:
         Invalid: It is not of its format, or says of routing what makes no sense.
     """
-    request, relays = spoken.read(arrived)
+    request, relays = spoken.parse(arrived)
     return Call(
         request,
         relays,
@@ -52,12 +52,12 @@ def read_call(
 
 
 def _with_limit(
-    spoken: Format, arrived: Arrived, request: ClientRequest, output_tokens: int
-) -> Asked:
-    return spoken.read(limited(arrived, request, output_tokens))
+    spoken: ApiFormat, arrived: RawRequest, request: ClientRequest, output_tokens: int
+) -> ParsedRequest:
+    return spoken.parse(limited(arrived, request, output_tokens))
 
 
-def limited(arrived: Arrived, request: ClientRequest, output_tokens: int) -> Arrived:
+def limited(arrived: RawRequest, request: ClientRequest, output_tokens: int) -> RawRequest:
     """Return a request as it would have come with a limit of its output in place of its own."""
     names = request.output_limits
     fields = {name: value for name, value in request.fields.items() if name not in names}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from tollhouse.identity.types import AccessPolicy
-    from tollhouse.inference.formats.base import Relay
+    from tollhouse.inference.formats.adapter import FormatAdapter
     from tollhouse.inference.types import Ceiling, Dialect, Endpoint, Model, Preferences, Reason
 
 _HINTED: Final = (ProviderRateLimited, ProviderOverloaded)
@@ -43,12 +43,12 @@ class Way:
 
     model: Model
     endpoint: Endpoint
-    relay: Relay
+    relay: FormatAdapter
 
 
 def ways(  # noqa: PLR0913 - each decides in a way of its own
     models: Sequence[Model],
-    relays: Sequence[Relay],
+    relays: Sequence[FormatAdapter],
     preferences: Preferences,
     *,
     spoken: Callable[[Endpoint], Collection[Dialect]],
@@ -104,7 +104,7 @@ def ways(  # noqa: PLR0913 - each decides in a way of its own
 
 def _possible(
     model: Model,
-    relays: Sequence[Relay],
+    relays: Sequence[FormatAdapter],
     spoken: Callable[[Endpoint], Collection[Dialect]],
     left_out: Callable[[LeftOut], None],
 ) -> Iterable[Way]:
@@ -154,7 +154,7 @@ def objection(endpoint: Endpoint, wanted: Preferences) -> Reason | None:
 
 def _loses(way: Way) -> bool:
     try:
-        return bool(way.relay.lost(way.endpoint))
+        return bool(way.relay.unsupported_parameters(way.endpoint))
     except Invalid:
         # It cannot even say what is asked.
         return True

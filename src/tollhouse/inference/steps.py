@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tollhouse.inference import access
 from tollhouse.inference.call import Large
-from tollhouse.inference.formats.base import without_said
+from tollhouse.inference.formats.adapter import without_content
 from tollhouse.inference.formats.fields import fields_decoder
-from tollhouse.inference.formats.messages.count import render_count
+from tollhouse.inference.formats.messages.count_tokens import render_count
 from tollhouse.inference.formats.messages.request import parse_request as parse_messages
-from tollhouse.inference.formats.registry import READ_HEADERS, Arrived
+from tollhouse.inference.formats.registry import FORMAT_HEADERS, RawRequest
 from tollhouse.inference.guardrails.verdicts import question
 from tollhouse.inference.reading import limited, read_call
 from tollhouse.inference.weights import count_images, demand
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from tollhouse.accounting.types import Attribution, Charge, Usage
     from tollhouse.identity.types import AccessPolicy, Subject
     from tollhouse.inference.call import Call
-    from tollhouse.inference.formats.base import Relay, Stream, Whole
+    from tollhouse.inference.formats.adapter import AdaptedResponse, AdaptedStream, FormatAdapter
     from tollhouse.inference.formats.messages.request import MessagesRequest
-    from tollhouse.inference.formats.registry import Asked, Format
+    from tollhouse.inference.formats.registry import ApiFormat, ParsedRequest
     from tollhouse.inference.routing import Way
     from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
     from tollhouse.kernel.clock import Now
@@ -53,7 +53,7 @@ class Steps:
         self._pool = pool
 
     async def read(
-        self, spoken: Format, arrived: Arrived, subject: Subject, said: Attribution, now: Now
+        self, spoken: ApiFormat, arrived: RawRequest, subject: Subject, said: Attribution, now: Now
     ) -> Call:
         """Parse a request, and check its texts against the caller's policies.
 
@@ -70,21 +70,21 @@ class Steps:
         """
         if self._pool is None or len(arrived.body) <= LARGE:
             return _read(spoken, arrived, subject, said, now)
-        names = (name for name in READ_HEADERS if name in arrived.headers)
+        names = (name for name in FORMAT_HEADERS if name in arrived.headers)
         arrived = replace(arrived, headers={name: arrived.headers[name] for name in names})
         call = await self._pool.run(
             subject.account_id, _read_large, spoken, arrived, subject, said, now
         )
         return replace(call, subject=subject)
 
-    async def ask(self, call: Call, way: Way) -> tuple[Relay, bytes]:
+    async def ask(self, call: Call, way: Way) -> tuple[FormatAdapter, bytes]:
         """Return the body to send to an endpoint's provider, and the relay for its reply.
 
         Raises:
             Invalid: The request cannot be translated into the provider's dialect.
         """
         if call.large is None or self._pool is None:
-            return way.relay, way.relay.ask(way.endpoint)
+            return way.relay, way.relay.render_request(way.endpoint)
         owner, large = call.subject.account_id, call.large
         dialect = way.relay.dialect
         return await self._pool.run(
@@ -97,7 +97,9 @@ class Steps:
             return call.limited(output_tokens)
         return await self._pool.run(call.subject.account_id, _limit_large, call, output_tokens)
 
-    async def whole(self, owner: str, relay: Relay, body: bytes, repeated: int) -> Whole:
+    async def whole(
+        self, owner: str, relay: FormatAdapter, body: bytes, repeated: int
+    ) -> AdaptedResponse:
         """Parse a provider's reply that is not streamed; see `Relay.whole`.
 
         Args:
@@ -107,13 +109,13 @@ class Steps:
             repeated: Bytes of the request that the client's reply may repeat.
         """
         if len(body) + repeated <= LARGE:
-            return relay.whole(body)
+            return relay.parse_response(body)
         return await self.run_for_reply(
-            owner, len(body) + repeated, _read_reply, relay.told(), body
+            owner, len(body) + repeated, _read_reply, relay.without_content(), body
         )
 
     async def render(
-        self, owner: str, whole: Whole, identity: ReplyIdentity, charge: Charge
+        self, owner: str, whole: AdaptedResponse, identity: ReplyIdentity, charge: Charge
     ) -> bytes:
         """Return the body that the client gets for a reply that is not streamed."""
         size = LARGE + 1 if isinstance(whole, _LargeReply) else 0
@@ -188,7 +190,9 @@ class Steps:
 # The functions that a worker calls
 
 
-def _read(spoken: Format, arrived: Arrived, subject: Subject, said: Attribution, now: Now) -> Call:
+def _read(
+    spoken: ApiFormat, arrived: RawRequest, subject: Subject, said: Attribution, now: Now
+) -> Call:
     call = read_call(spoken, arrived, subject, said, now)
     if subject.policies:
         access.require_unflagged(subject.policies, arrived.body)
@@ -196,60 +200,62 @@ def _read(spoken: Format, arrived: Arrived, subject: Subject, said: Attribution,
 
 
 def _read_large(
-    spoken: Format, arrived: Arrived, subject: Subject, said: Attribution, now: Now
+    spoken: ApiFormat, arrived: RawRequest, subject: Subject, said: Attribution, now: Now
 ) -> Call:
     return told(_read(spoken, arrived, subject, said, now), spoken, arrived)
 
 
-def told(call: Call, spoken: Format, arrived: Arrived) -> Call:
+def told(call: Call, spoken: ApiFormat, arrived: RawRequest) -> Call:
     """Return the call of a large body without its texts, with their weight and number of images."""
     call = replace(call, with_limit=_unread)
     large = Large(spoken, arrived, demand(call.request), count_images(call.request))
     parsed = call.preferences.require_parameters
     relays = tuple(_told(relay, parsed=parsed) for relay in call.relays)
-    return replace(call, request=without_said(call.request), relays=relays, large=large)
+    return replace(call, request=without_content(call.request), relays=relays, large=large)
 
 
 def _limit_large(call: Call, output_tokens: int) -> Call:
     large = call.large
     if large is None:
         raise Bug("a call that is not large")
-    request, _ = large.spoken.read(large.arrived)
+    request, _ = large.spoken.parse(large.arrived)
     arrived = limited(large.arrived, request, output_tokens)
-    request, relays = large.spoken.read(arrived)
+    request, relays = large.spoken.parse(arrived)
     parsed = call.preferences.require_parameters
     return replace(
         call,
-        request=without_said(request),
+        request=without_content(request),
         relays=tuple(_told(relay, parsed=parsed) for relay in relays),
         large=replace(large, arrived=arrived),
     )
 
 
-def _unread(_output_tokens: int) -> Asked:
+def _unread(_output_tokens: int) -> ParsedRequest:
     raise Bug("a large request is limited by a worker")
 
 
-def _told(relay: Relay, *, parsed: bool) -> Relay:
+def _told(relay: FormatAdapter, *, parsed: bool) -> FormatAdapter:
     try:
-        return relay.told(parsed=parsed)
+        return relay.without_content(parsed=parsed)
     except Invalid:
-        return relay.told()  # `ask` raises the same error for each endpoint of this dialect
+        return (
+            relay.without_content()
+        )  # `ask` raises the same error for each endpoint of this dialect
 
 
 def _ask_large(
-    spoken: Format, arrived: Arrived, dialect: Dialect, endpoint: Endpoint
-) -> tuple[Relay, bytes]:
-    _, relays = spoken.read(arrived)
+    spoken: ApiFormat, arrived: RawRequest, dialect: Dialect, endpoint: Endpoint
+) -> tuple[FormatAdapter, bytes]:
+    _, relays = spoken.parse(arrived)
     relay = next(each for each in relays if each.dialect == dialect)
-    body = relay.ask(endpoint)
-    return relay.told(), body
+    body = relay.render_request(endpoint)
+    return relay.without_content(), body
 
 
 def _question_large(
-    spoken: Format, arrived: Arrived, subject: Subject, dialect: Dialect, generation_id: str
+    spoken: ApiFormat, arrived: RawRequest, subject: Subject, dialect: Dialect, generation_id: str
 ) -> bytes:
-    request, _ = spoken.read(arrived)
+    request, _ = spoken.parse(arrived)
     return question(subject, request, dialect, generation_id)
 
 
@@ -267,7 +273,7 @@ def read_count(body: bytes, policies: Sequence[AccessPolicy]) -> MessagesRequest
     request = parse_messages(body)
     if policies:
         access.require_unflagged(policies, body)
-    return without_said(request)
+    return without_content(request)
 
 
 def ask_count(body: bytes, endpoint: Endpoint) -> bytes:
@@ -284,7 +290,7 @@ def question_count(body: bytes, subject: Subject, dialect: Dialect) -> bytes:
 class _LargeReply:
     """What a worker found in a large reply; `render` parses the body again for its texts."""
 
-    relay: Relay
+    relay: FormatAdapter
     body: bytes
     reported: Usage | None
     seen: Usage
@@ -293,17 +299,17 @@ class _LargeReply:
     upstream_id: str | None
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
-        return self.relay.whole(self.body).render(identity, charge)
+        return self.relay.parse_response(self.body).render(identity, charge)
 
 
-def feed(stream: Stream, data: bytes) -> tuple[Stream, bytes]:
+def feed(stream: AdaptedStream, data: bytes) -> tuple[AdaptedStream, bytes]:
     """Return a stream after an event, and what the client gets of it; see `Stream.feed`."""
     out = stream.feed(data)
     return stream, out
 
 
-def _read_reply(relay: Relay, body: bytes) -> _LargeReply:
-    whole = relay.whole(body)
+def _read_reply(relay: FormatAdapter, body: bytes) -> _LargeReply:
+    whole = relay.parse_response(body)
     return _LargeReply(
         relay,
         body,

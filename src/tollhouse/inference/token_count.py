@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tollhouse.inference import access
-from tollhouse.inference.formats.base import Unreadable
-from tollhouse.inference.formats.messages.count import parse_count
-from tollhouse.inference.formats.tokens import estimated_tokens
+from tollhouse.inference.formats.adapter import MalformedResponse
+from tollhouse.inference.formats.messages.count_tokens import parse_count
+from tollhouse.inference.formats.tokens import estimate_tokens
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
@@ -65,10 +65,10 @@ class TokenCounter:
                 return await self._ask(endpoint, await asks(endpoint), query, headers)
             except ProviderRefused:
                 raise
-            except (ProviderFailure, Unreadable):
+            except (ProviderFailure, MalformedResponse):
                 # A client that counts wants a number, now; the next endpoint, or an estimate.
                 continue
-        return estimated_tokens(request.size)
+        return estimate_tokens(request.size)
 
     async def _ask(
         self,

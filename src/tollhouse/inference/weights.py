@@ -37,13 +37,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tollhouse.inference.formats.fields import fields_decoder
-from tollhouse.inference.formats.tokens import MOST_TOKENS
-from tollhouse.inference.formats.wire import NULL
+from tollhouse.inference.formats.raw_json import NULL
+from tollhouse.inference.formats.tokens import MAX_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.inference.formats.base import ClientRequest
+    from tollhouse.inference.formats.adapter import ClientRequest
     from tollhouse.inference.formats.fields import Fields
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def _demand_of_writing(
         return _demand(body, fields, None, readable, thoughts)
     each = max(limit, LEAST_OUTPUT)
     total = (each + thoughts if thoughts >= each else each) * answers
-    return _demand(body, fields, min(math.ceil(total), MOST_TOKENS))
+    return _demand(body, fields, min(math.ceil(total), MAX_TOKENS))
 
 
 def _demand(
@@ -314,7 +314,7 @@ def _number_of(data: Raw) -> float:
         return _UNREADABLE
     if number is None:
         return 0
-    return min(number, MOST_TOKENS) if number > 0 else _UNREADABLE
+    return min(number, MAX_TOKENS) if number > 0 else _UNREADABLE
 
 
 def _answers(fields: Fields, counts: Sequence[str]) -> float:
@@ -328,7 +328,7 @@ def _thoughts(fields: Fields) -> int:
         return 0
     wanted = _read(_reasoning, fields.get("reasoning", NULL), None)
     asked = (wanted and wanted.max_tokens) or 0
-    return math.ceil(min(max(LEAST_THOUGHTS, asked), MOST_TOKENS))
+    return math.ceil(min(max(LEAST_THOUGHTS, asked), MAX_TOKENS))
 
 
 def _prompts(fields: Fields) -> int:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from typing import Any, Final, cast
 
-from tollhouse.testing.speech import (
+from tollhouse.testing.stub_text import (
     Attachment,
     JsonObject,
-    attached,
+    attachment_from_base64,
+    attachment_from_url,
     is_token,
-    joined,
-    linked,
-    sealed,
+    join_parts,
+    signed,
 )
 
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
@@ -51,7 +51,7 @@ _ONLY_FROM: Final = {
 _IN_RESULTS: Final = {"text", "image", "document", "search_result"}
 
 
-class Refused(Exception):
+class RejectedMessagesRequest(Exception):
     """The request is wrong; carries the status and the sentence."""
 
     def __init__(self, message: str, status: int = 400) -> None:
@@ -63,29 +63,29 @@ class Refused(Exception):
 def check_fields(path: str, given: JsonObject, required: set[str], optional: set[str]) -> None:
     """Refuse an object that lacks a field or has one too many."""
     for name in sorted(required - given.keys()):
-        raise Refused(f"{path}.{name}: Field required")
+        raise RejectedMessagesRequest(f"{path}.{name}: Field required")
     for name in sorted(given.keys() - required - optional):
-        raise Refused(f"{path}.{name}: Extra inputs are not permitted")
+        raise RejectedMessagesRequest(f"{path}.{name}: Extra inputs are not permitted")
 
 
 def check_object(path: str, value: object) -> JsonObject:
     """Return an object; anything else is refused."""
     if not isinstance(value, dict):
-        raise Refused(f"{path}: Input should be a valid dictionary")
+        raise RejectedMessagesRequest(f"{path}: Input should be a valid dictionary")
     return cast("JsonObject", value)
 
 
 def check_list(path: str, value: object) -> list[Any]:
     """Return a list; anything else is refused."""
     if not isinstance(value, list):
-        raise Refused(f"{path}: Input should be a valid list")
+        raise RejectedMessagesRequest(f"{path}: Input should be a valid list")
     return cast("list[Any]", value)
 
 
 def check_text(path: str, value: object) -> str:
     """Return a text; anything else is refused."""
     if not isinstance(value, str):
-        raise Refused(f"{path}: Input should be a valid string")
+        raise RejectedMessagesRequest(f"{path}: Input should be a valid string")
     return value
 
 
@@ -103,12 +103,14 @@ def check_block(path: str, role: str, value: object) -> JsonObject:
     kind = block.get("type")
     if kind not in _FIELDS:
         known = ", ".join(f"'{each}'" for each in _FIELDS)
-        raise Refused(
+        raise RejectedMessagesRequest(
             f"{path}: Input tag '{kind}' found using 'type' does not match any of the expected "
             f"tags: {known}"
         )
     if _ONLY_FROM.get(kind, role) != role:
-        raise Refused(f"{path}: `{kind}` blocks can only be in `{_ONLY_FROM[kind]}` messages")
+        raise RejectedMessagesRequest(
+            f"{path}: `{kind}` blocks can only be in `{_ONLY_FROM[kind]}` messages"
+        )
     required, optional = _FIELDS[kind]
     cached = set[str]() if kind in _NOT_CACHED else {"cache_control"}
     check_fields(f"{path}.{kind}", block, required | {"type"}, optional | cached)
@@ -120,13 +122,13 @@ def _check_inside(path: str, kind: str, block: JsonObject) -> None:
     if kind == "text":
         _check_said(check_text(f"{path}.text.text", block["text"]))
     elif kind in _SOURCES:
-        source_says(path, kind, block["source"])
+        echoed_source(path, kind, block["source"])
     elif kind == "thinking":
-        if block["signature"] != sealed("sig", check_text(path, block["thinking"])):
-            raise Refused(f"{path}: Invalid `signature` in `thinking` block")
+        if block["signature"] != signed("sig", check_text(path, block["thinking"])):
+            raise RejectedMessagesRequest(f"{path}: Invalid `signature` in `thinking` block")
     elif kind == "redacted_thinking":
         if not is_token("redacted", block["data"]):
-            raise Refused(f"{path}: Invalid `data` in `redacted_thinking` block")
+            raise RejectedMessagesRequest(f"{path}: Invalid `data` in `redacted_thinking` block")
     elif kind == "tool_use":
         check_object(f"{path}.tool_use.input", block["input"])
         _check_id(f"{path}.tool_use.id", block["id"])
@@ -137,14 +139,16 @@ def _check_inside(path: str, kind: str, block: JsonObject) -> None:
 
 def _check_said(text: str) -> None:
     if not text:
-        raise Refused("messages: text content blocks must be non-empty")
+        raise RejectedMessagesRequest("messages: text content blocks must be non-empty")
     if not text.strip():
-        raise Refused("messages: text content blocks must contain non-whitespace text")
+        raise RejectedMessagesRequest(
+            "messages: text content blocks must contain non-whitespace text"
+        )
 
 
 def _check_id(path: str, value: object) -> None:
     if not _ID.fullmatch(check_text(path, value)):
-        raise Refused(f"{path}: String should match pattern '^[a-zA-Z0-9_-]+$'")
+        raise RejectedMessagesRequest(f"{path}: String should match pattern '^[a-zA-Z0-9_-]+$'")
 
 
 def _check_result(path: str, block: JsonObject) -> None:
@@ -154,26 +158,30 @@ def _check_result(path: str, block: JsonObject) -> None:
     for at, each in enumerate(check_list(path, content)):
         kind = check_object(f"{path}.{at}", each).get("type")
         if kind not in _IN_RESULTS:
-            raise Refused(f"{path}.{at}: Input tag '{kind}' is not expected in a tool result")
+            raise RejectedMessagesRequest(
+                f"{path}.{at}: Input tag '{kind}' is not expected in a tool result"
+            )
         check_block(f"{path}.{at}", "user", each)
 
 
 # --------------------------------------------------------------------------------- what it says
 
 
-def source_says(path: str, kind: str, value: object) -> Attachment:
+def echoed_source(path: str, kind: str, value: object) -> Attachment:
     """Return how an echo acknowledges the source of an image or a document."""
     source = check_object(f"{path}.{kind}.source", value)
     how = source.get("type")
     at = f"{path}.{kind}.source.{how}"
     if how not in _SOURCES[kind]:
-        raise Refused(f"{path}.{kind}.source: Input tag '{how}' does not match any expected tag")
+        raise RejectedMessagesRequest(
+            f"{path}.{kind}.source: Input tag '{how}' does not match any expected tag"
+        )
     if how == "base64":
         check_fields(at, source, {"type", "media_type", "data"}, set())
         allowed = _IMAGE_TYPES if kind == "image" else {"application/pdf"}
         if source["media_type"] not in allowed:
             expected = " or ".join(f"'{each}'" for each in sorted(allowed))
-            raise Refused(f"{at}.media_type: Input should be {expected}")
+            raise RejectedMessagesRequest(f"{at}.media_type: Input should be {expected}")
         return _attached(at, kind, source)
     if how == "text":
         check_fields(at, source, {"type", "media_type", "data"}, set())
@@ -182,30 +190,38 @@ def source_says(path: str, kind: str, value: object) -> Attachment:
     name = {"url": "url", "file": "file_id", "content": "content"}[str(how)]
     check_fields(at, source, {"type", name}, set())
     if how == "url" and not str(source["url"]).startswith(("https://", "http://")):
-        raise Refused(f"{at}.url: Only HTTP(S) URLs are supported.")
-    return Attachment(f"[{kind} content]") if how == "content" else linked(kind, str(source[name]))
+        raise RejectedMessagesRequest(f"{at}.url: Only HTTP(S) URLs are supported.")
+    return (
+        Attachment(f"[{kind} content]")
+        if how == "content"
+        else attachment_from_url(kind, str(source[name]))
+    )
 
 
 def _attached(path: str, kind: str, source: JsonObject) -> Attachment:
     data = check_text(f"{path}.data", source["data"])
     try:
-        return attached(kind, source["media_type"], data)
+        return attachment_from_base64(kind, source["media_type"], data)
     except ValueError as wrong:
-        raise Refused(f"{path}.data: {wrong}") from None
+        raise RejectedMessagesRequest(f"{path}.data: {wrong}") from None
 
 
-def says(block: JsonObject) -> str:
+def echoed_text(block: JsonObject) -> str:
     """Return what an echo makes of a block; thoughts and calls say nothing."""
     match block["type"]:
         case "text":
             return block["text"]
         case "image" | "document":
-            return source_says("", block["type"], block["source"])
+            return echoed_source("", block["type"], block["source"])
         case "search_result":
             return Attachment(f"[search_result {block['source']}]")
         case "tool_result":
             content = block.get("content") or ""
-            text = content if isinstance(content, str) else joined(says(each) for each in content)
+            text = (
+                content
+                if isinstance(content, str)
+                else join_parts(echoed_text(each) for each in content)
+            )
             return f"[error] {text}" if block.get("is_error") else text
         case _:
             return ""

@@ -14,49 +14,49 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tollhouse.testing import anthropic_replies as replies
-from tollhouse.testing.anthropic_blocks import Refused
-from tollhouse.testing.anthropic_replies import Message
-from tollhouse.testing.anthropic_requests import Request
-from tollhouse.testing.faults import FAULTS, answer, behaviour_of, edited
-from tollhouse.testing.speech import (
+from tollhouse.testing.anthropic_blocks import RejectedMessagesRequest
+from tollhouse.testing.anthropic_replies import MessagesReply
+from tollhouse.testing.anthropic_requests import CheckedMessagesRequest
+from tollhouse.testing.stub_faults import FAULTS, behaviour_of, edited, render_answer
+from tollhouse.testing.stub_text import (
     REFUSAL,
     THOUGHT,
     JsonObject,
     arguments,
+    before_stop_sequence,
     example,
     pieces,
-    until_stop,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tollhouse.testing.script import Script
+    from tollhouse.testing.byte_script import Script
 
 
-class Exchange(Request):
+class MessagesExchange(CheckedMessagesRequest):
     """A request, and how Anthropic answers it."""
 
     framing = replies.FRAMING
 
-    def echo(self) -> Message:
+    def echo(self) -> MessagesReply:
         """Return the last user text; behind a prefill it says what it goes on from."""
         prefill = self.prefill()
         after = f"[after: {prefill}] " if prefill else ""
         return self.text(after + self.last_user_text())
 
-    def say(self, pieces: Sequence[str]) -> Message:
+    def say(self, pieces: Sequence[str]) -> MessagesReply:
         """Return a text, whatever was asked."""
         content = [replies.text_block("".join(pieces))]
-        return Message(self.model, content, replies.usage_of(100, len(pieces)))
+        return MessagesReply(self.model, content, replies.usage_of(100, len(pieces)))
 
     def error(self, status: int, extra: str = "") -> bytes:
         """Return an error reply."""
         return replies.error(status, extra=extra)
 
-    def text(self, text: str, before: Sequence[JsonObject] = ()) -> Message:
+    def text(self, text: str, before: Sequence[JsonObject] = ()) -> MessagesReply:
         """Return a text within the limits of the request, behind other blocks."""
-        text, stop = until_stop(text, self.fields.get("stop_sequences", []))
+        text, stop = before_stop_sequence(text, self.fields.get("stop_sequences", []))
         said, limit = pieces(text), self.fields["max_tokens"]
         reason = "stop_sequence" if stop is not None else "end_turn"
         if len(said) > limit:
@@ -64,23 +64,23 @@ class Exchange(Request):
         blocks = [*before, replies.text_block(text)] if text else [*before]
         return self.message(blocks, stop_reason=reason, stop_sequence=stop)
 
-    def message(self, content: list[JsonObject], **stop: Any) -> Message:  # noqa: ANN401
+    def message(self, content: list[JsonObject], **stop: Any) -> MessagesReply:  # noqa: ANN401
         """Return blocks with the usage that they cost."""
         output, thinking = replies.output_words(content)
         usage = replies.usage_of(self.input_tokens(), output, thinking=thinking)
-        return Message(self.model, content, usage, **stop)
+        return MessagesReply(self.model, content, usage, **stop)
 
 
 # ------------------------------------------------------------------------------------ behaviours
 
 
-def _called(count: int) -> Callable[[Exchange], Script]:
+def _called(count: int) -> Callable[[MessagesExchange], Script]:
     """Return a behaviour that calls the first tools, or the forced one; results are echoed."""
 
-    def behave(exchange: Exchange) -> Script:
+    def behave(exchange: MessagesExchange) -> Script:
         choice: JsonObject = exchange.fields.get("tool_choice") or {}
         if exchange.has_results() or not exchange.tools or choice.get("type") == "none":
-            return answer(exchange, exchange.echo())
+            return render_answer(exchange, exchange.echo())
         forced = [tool for tool in exchange.tools if tool["name"] == exchange.forced_tool]
         single = 1 if choice.get("disable_parallel_tool_use") else count
         calls = [
@@ -88,25 +88,25 @@ def _called(count: int) -> Callable[[Exchange], Script]:
             for number, tool in enumerate((forced or exchange.tools)[:single], start=1)
         ]
         content = [*_thoughts(exchange), *calls]
-        return answer(exchange, exchange.message(content, stop_reason="tool_use"))
+        return render_answer(exchange, exchange.message(content, stop_reason="tool_use"))
 
     return behave
 
 
-def _thinking(*, redacted: bool) -> Callable[[Exchange], Script]:
+def _thinking(*, redacted: bool) -> Callable[[MessagesExchange], Script]:
     """Return a behaviour that thinks where the request allows it, partly in hiding."""
 
-    def behave(exchange: Exchange) -> Script:
+    def behave(exchange: MessagesExchange) -> Script:
         if not exchange.thinks:
-            return answer(exchange, exchange.echo())
+            return render_answer(exchange, exchange.echo())
         hidden = [replies.redacted_block(THOUGHT)] if redacted else []
         before = [*_thoughts(exchange), *hidden]
-        return answer(exchange, exchange.text(exchange.last_user_text(), before))
+        return render_answer(exchange, exchange.text(exchange.last_user_text(), before))
 
     return behave
 
 
-def _thoughts(exchange: Exchange) -> list[JsonObject]:
+def _thoughts(exchange: MessagesExchange) -> list[JsonObject]:
     """Return the thought that a request lets the model have, and only its signature on request."""
     if not exchange.thinks:
         return []
@@ -114,37 +114,37 @@ def _thoughts(exchange: Exchange) -> list[JsonObject]:
     return [replies.thinking_block("" if omitted else THOUGHT)]
 
 
-def _refusal(exchange: Exchange) -> Script:
+def _refusal(exchange: MessagesExchange) -> Script:
     details: JsonObject = {"type": "refusal", "category": "cyber", "explanation": REFUSAL}
     message = exchange.message(
         [replies.text_block(REFUSAL)], stop_reason="refusal", stop_details=details
     )
-    return answer(exchange, message)
+    return render_answer(exchange, message)
 
 
-def _json(exchange: Exchange) -> Script:
+def _json(exchange: MessagesExchange) -> Script:
     schema = exchange.schema()
     if schema is None:
-        return answer(exchange, exchange.echo())
+        return render_answer(exchange, exchange.echo())
     text = msgspec.json.encode(example(schema)).decode()
-    return answer(exchange, exchange.message([replies.text_block(text)]))
+    return render_answer(exchange, exchange.message([replies.text_block(text)]))
 
 
-def _cached(exchange: Exchange) -> Script:
+def _cached(exchange: MessagesExchange) -> Script:
     usage = replies.usage_of(128, 300, thinking=256, read=1920, write=(400, 100))
-    return answer(exchange, Message(exchange.model, exchange.echo().content, usage))
+    return render_answer(exchange, MessagesReply(exchange.model, exchange.echo().content, usage))
 
 
-def _stopped(exchange: Exchange, reason: str) -> Script:
+def _stopped(exchange: MessagesExchange, reason: str) -> Script:
     said = exchange.echo()
-    return answer(exchange, exchange.message(said.content, stop_reason=reason))
+    return render_answer(exchange, exchange.message(said.content, stop_reason=reason))
 
 
-def _overloaded(exchange: Exchange) -> Script:
+def _overloaded(exchange: MessagesExchange) -> Script:
     return (exchange.error(529),)
 
 
-def _error_in_stream(exchange: Exchange) -> Script:
+def _error_in_stream(exchange: MessagesExchange) -> Script:
     if not exchange.streams:
         return (exchange.error(500),)
     events = exchange.echo().events()
@@ -180,8 +180,8 @@ def messages(headers: Mapping[str, str], body: object) -> Script:
         body: The decoded JSON; anything that is no valid request is refused.
     """
     try:
-        exchange = Exchange(headers, body)
-    except Refused as refused:
+        exchange = MessagesExchange(headers, body)
+    except RejectedMessagesRequest as refused:
         return (replies.error(refused.status, refused.message),)
     found = behaviour_of(exchange.model, BEHAVIOURS)
     unknown = (replies.error(404, f"model: {exchange.model}"),)
@@ -197,8 +197,8 @@ def messages(headers: Mapping[str, str], body: object) -> Script:
 def count_tokens(headers: Mapping[str, str], body: object) -> Script:
     """Return the script of `POST /v1/messages/count_tokens`."""
     try:
-        exchange = Exchange(headers, body, counts=True)
-    except Refused as refused:
+        exchange = MessagesExchange(headers, body, counts=True)
+    except RejectedMessagesRequest as refused:
         return (replies.error(refused.status, refused.message),)
     if behaviour_of(exchange.model, BEHAVIOURS) is None:
         return (replies.error(404, f"model: {exchange.model}"),)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tollhouse.testing.framing import Framing
-from tollhouse.testing.speech import JsonObject, pieces, sealed, token, words
+from tollhouse.testing.stub_text import JsonObject, pieces, signed, token, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def text_block(text: str) -> JsonObject:
 
 def thinking_block(thinking: str) -> JsonObject:
     """Return a thought with its signature."""
-    return {"type": "thinking", "thinking": thinking, "signature": sealed("sig", thinking)}
+    return {"type": "thinking", "thinking": thinking, "signature": signed("sig", thinking)}
 
 
 def redacted_block(thinking: str) -> JsonObject:
@@ -108,7 +108,7 @@ def usage_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessagesReply:
     """What the model says, and why it stopped."""
 
     model: str

@@ -13,17 +13,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tollhouse.testing.anthropic_blocks import (
-    Refused,
+    RejectedMessagesRequest,
     check_block,
     check_content,
     check_fields,
     check_list,
     check_object,
     check_text,
-    says,
+    echoed_text,
 )
 from tollhouse.testing.anthropic_tools import check_tool_choice, check_tools
-from tollhouse.testing.speech import JsonObject, joined, words
+from tollhouse.testing.stub_text import JsonObject, join_parts, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,13 +46,13 @@ _LEAST_TOP_P: Final = 0.95
 _MOST_CACHE_MARKS: Final = 4
 
 
-class Request:
+class CheckedMessagesRequest:
     """A request that passed Anthropic's checks."""
 
     def __init__(self, headers: Mapping[str, str], body: object, *, counts: bool = False) -> None:
         latest = _version(headers) == _LATEST
         if not isinstance(body, dict):
-            raise Refused("The request body is not valid JSON")
+            raise RejectedMessagesRequest("The request body is not valid JSON")
         fields = self.fields = cast("JsonObject", body)
         beta = _BETA_FIELDS if headers.get("anthropic-beta") else set[str]()
         known = (_COUNTED if counts else _FIELDS) - (_SAMPLING if latest else set[str]())
@@ -70,15 +70,15 @@ class Request:
 
     def input_tokens(self) -> int:
         """Return the number of words in the prompt."""
-        said = (says(block) for message in self.messages for block in message["content"])
+        said = (echoed_text(block) for message in self.messages for block in message["content"])
         return sum(words(text) for text in (*said, self.system))
 
     def last_user_text(self) -> str:
         """Return what the last user message says; results of tools come apart by a space."""
         users = [message for message in self.messages if message["role"] == "user"]
         blocks: list[JsonObject] = users[-1]["content"]
-        results = [says(block) for block in blocks if block["type"] == "tool_result"]
-        rest = joined(says(block) for block in blocks if block["type"] != "tool_result")
+        results = [echoed_text(block) for block in blocks if block["type"] == "tool_result"]
+        rest = join_parts(echoed_text(block) for block in blocks if block["type"] != "tool_result")
         return " ".join(text for text in (*results, rest) if text)
 
     def has_results(self) -> bool:
@@ -90,7 +90,7 @@ class Request:
         last = self.messages[-1]
         if last["role"] != "assistant":
             return ""
-        return joined(says(block) for block in last["content"])
+        return join_parts(echoed_text(block) for block in last["content"])
 
     def schema(self) -> JsonObject | None:
         """Return the JSON schema that the reply has to follow."""
@@ -106,31 +106,33 @@ def _version(headers: Mapping[str, str]) -> str:
     """Return the API version that the caller asks for, if it may ask at all."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     if not headers.get("x-api-key") and not (scheme.lower() == "bearer" and bearer):
-        raise Refused("x-api-key header is required", 401)
+        raise RejectedMessagesRequest("x-api-key header is required", 401)
     version = headers.get("anthropic-version", "")
     if not version:
-        raise Refused("anthropic-version: header is required")
+        raise RejectedMessagesRequest("anthropic-version: header is required")
     if version not in _VERSIONS:
-        raise Refused(f'anthropic-version: "{version}" is not a valid version')
+        raise RejectedMessagesRequest(f'anthropic-version: "{version}" is not a valid version')
     return version
 
 
 def _check_top(fields: JsonObject, known: set[str], *, counts: bool) -> None:
     required = {"model", "messages"} if counts else {"model", "messages", "max_tokens"}
     for name in sorted(required - fields.keys()):
-        raise Refused(f"{name}: Field required")
+        raise RejectedMessagesRequest(f"{name}: Field required")
     for name in sorted(fields.keys() - known):
-        raise Refused(f"{name}: Extra inputs are not permitted")
+        raise RejectedMessagesRequest(f"{name}: Extra inputs are not permitted")
     check_text("model", fields["model"])
     _check_number(fields, "max_tokens", 1, None, whole=True)
     _check_number(fields, "temperature", 0, 1)
     _check_number(fields, "top_p", 0, 1)
     _check_number(fields, "top_k", 0, None, whole=True)
     if not isinstance(fields.get("stream", False), bool):
-        raise Refused("stream: Input should be a valid boolean")
+        raise RejectedMessagesRequest("stream: Input should be a valid boolean")
     for at, stop in enumerate(check_list("stop_sequences", fields.get("stop_sequences", []))):
         if not check_text(f"stop_sequences.{at}", stop).strip():
-            raise Refused("stop_sequences: each stop sequence must contain non-whitespace")
+            raise RejectedMessagesRequest(
+                "stop_sequences: each stop sequence must contain non-whitespace"
+            )
     metadata = check_object("metadata", fields.get("metadata", {}))
     check_fields("metadata", metadata, set(), {"user_id"})
     _check_output_config(check_object("output_config", fields.get("output_config", {})))
@@ -144,23 +146,25 @@ def _check_number(
     value: Any = fields[name]
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         kind = "integer" if whole else "number"
-        raise Refused(f"{name}: Input should be a valid {kind}")
+        raise RejectedMessagesRequest(f"{name}: Input should be a valid {kind}")
     if value < least:
-        raise Refused(f"{name}: Input should be greater than or equal to {least}")
+        raise RejectedMessagesRequest(f"{name}: Input should be greater than or equal to {least}")
     if most is not None and value > most:
-        raise Refused(f"{name}: range: {least}..{most}")
+        raise RejectedMessagesRequest(f"{name}: range: {least}..{most}")
 
 
 def _check_output_config(config: JsonObject) -> None:
     check_fields("output_config", config, set(), {"effort", "format", "task_budget"})
     if config.get("effort") not in {None, "low", "medium", "high", "xhigh", "max"}:
-        raise Refused("output_config.effort: Input should be 'low', 'medium', 'high' or 'max'")
+        raise RejectedMessagesRequest(
+            "output_config.effort: Input should be 'low', 'medium', 'high' or 'max'"
+        )
     if config.get("format") is None:
         return
     form = check_object("output_config.format", config["format"])
     check_fields("output_config.format", form, {"type", "schema"}, set())
     if form["type"] != "json_schema":
-        raise Refused("output_config.format.type: Input should be 'json_schema'")
+        raise RejectedMessagesRequest("output_config.format.type: Input should be 'json_schema'")
     check_object("output_config.format.schema", form["schema"])
 
 
@@ -170,7 +174,7 @@ def _check_system(system: object) -> str:
     texts: list[str] = []
     for at, block in enumerate(check_list("system", system)):
         if check_object(f"system.{at}", block).get("type") != "text":
-            raise Refused(f"system.{at}.type: Input should be 'text'")
+            raise RejectedMessagesRequest(f"system.{at}.type: Input should be 'text'")
         texts.append(check_block(f"system.{at}", "user", block)["text"])
     return " ".join(texts)
 
@@ -182,7 +186,7 @@ def _check_messages(value: object) -> list[JsonObject]:
     """Return the messages with their content as blocks, neighbours of one role made one."""
     listed = check_list("messages", value)
     if not listed:
-        raise Refused("messages: at least one message is required")
+        raise RejectedMessagesRequest("messages: at least one message is required")
     merged: list[JsonObject] = []
     for at, each in enumerate(listed):
         message = _check_message(at, each, last=at == len(listed) - 1)
@@ -191,7 +195,7 @@ def _check_messages(value: object) -> list[JsonObject]:
         else:
             merged.append(message)
     if merged[0]["role"] != "user":
-        raise Refused('messages: first message must use the "user" role')
+        raise RejectedMessagesRequest('messages: first message must use the "user" role')
     _check_last(merged[-1])
     _check_calls(merged)
     return merged
@@ -203,14 +207,14 @@ def _check_message(at: int, value: object, *, last: bool) -> JsonObject:
     check_fields(path, message, {"role", "content"}, set())
     role = message["role"]
     if role == "system":
-        raise Refused(
+        raise RejectedMessagesRequest(
             'messages: Unexpected role "system". The Messages API accepts a top-level `system` '
             'parameter, not "system" as an input message role.'
         )
     if role not in {"user", "assistant"}:
-        raise Refused(f"{path}.role: Input should be 'user' or 'assistant'")
+        raise RejectedMessagesRequest(f"{path}.role: Input should be 'user' or 'assistant'")
     if not message["content"] and not (last and role == "assistant"):
-        raise Refused(
+        raise RejectedMessagesRequest(
             f"{path}: all messages must have non-empty content except for the optional final "
             "assistant message"
         )
@@ -223,7 +227,9 @@ def _check_no_citations(messages: list[JsonObject]) -> None:
     for at, message in enumerate(messages):
         for block in message["content"] if message["role"] == "user" else ():
             if block["type"] == "text" and block.get("citations"):
-                raise Refused(f"messages.{at}.content: `citations` not allowed in user messages")
+                raise RejectedMessagesRequest(
+                    f"messages.{at}.content: `citations` not allowed in user messages"
+                )
 
 
 def _check_last(message: JsonObject) -> None:
@@ -231,7 +237,9 @@ def _check_last(message: JsonObject) -> None:
         return
     block = message["content"][-1]
     if block["type"] == "text" and block["text"] != block["text"].rstrip():
-        raise Refused("messages: final assistant content cannot end with trailing whitespace")
+        raise RejectedMessagesRequest(
+            "messages: final assistant content cannot end with trailing whitespace"
+        )
 
 
 def _check_calls(messages: list[JsonObject]) -> None:
@@ -243,29 +251,29 @@ def _check_calls(messages: list[JsonObject]) -> None:
         _check_results(at, message, results, open_calls)
         open_calls = [b["id"] for b in message["content"] if b["type"] == "tool_use"]
         if known & set(open_calls) or len(set(open_calls)) < len(open_calls):
-            raise Refused(f"messages.{at}: `tool_use` ids must be unique")
+            raise RejectedMessagesRequest(f"messages.{at}: `tool_use` ids must be unique")
         known |= set(open_calls)
     if open_calls:
-        raise Refused(_unanswered(len(messages) - 1, open_calls))
+        raise RejectedMessagesRequest(_unanswered(len(messages) - 1, open_calls))
 
 
 def _check_results(at: int, message: JsonObject, results: list[str], open_calls: list[str]) -> None:
     for result in results:
         if result not in open_calls:
-            raise Refused(
+            raise RejectedMessagesRequest(
                 f"messages.{at}.content: unexpected `tool_use_id` found in `tool_result` blocks: "
                 f"{result}. Each `tool_result` block must have a corresponding `tool_use` block "
                 "in the previous message."
             )
         if results.count(result) > 1:
-            raise Refused(
+            raise RejectedMessagesRequest(
                 f"messages.{at}.content: each tool_use must have a single result. Found multiple "
                 f"`tool_result` blocks with id: {result}"
             )
     first = [block["type"] for block in message["content"][: len(results)]]
     missing = [call for call in open_calls if call not in results]
     if missing or set(first) - {"tool_result"}:
-        raise Refused(_unanswered(at - 1, missing or open_calls))
+        raise RejectedMessagesRequest(_unanswered(at - 1, missing or open_calls))
 
 
 def _unanswered(at: int, calls: list[str]) -> str:
@@ -284,7 +292,9 @@ def _check_thinking(fields: JsonObject, messages: list[JsonObject]) -> bool:
     thinking = check_object("thinking", fields.get("thinking") or {"type": "disabled"})
     kind = thinking.get("type")
     if kind not in {"enabled", "adaptive", "between_tools", "disabled"}:
-        raise Refused(f"thinking: Input tag '{kind}' does not match any of the expected tags")
+        raise RejectedMessagesRequest(
+            f"thinking: Input tag '{kind}' does not match any of the expected tags"
+        )
     required = {"type", "budget_tokens"} if kind == "enabled" else {"type"}
     display = {"display"} if kind in {"enabled", "adaptive"} else set[str]()
     check_fields(f"thinking.{kind}", thinking, required, display)
@@ -294,27 +304,37 @@ def _check_thinking(fields: JsonObject, messages: list[JsonObject]) -> bool:
     if kind not in {"enabled", "adaptive"}:
         return False
     if fields.get("temperature", 1) != 1:
-        raise Refused("`temperature` may only be set to 1 when thinking is enabled.")
+        raise RejectedMessagesRequest(
+            "`temperature` may only be set to 1 when thinking is enabled."
+        )
     if "top_k" in fields:
-        raise Refused("`top_k` must be unset when thinking is enabled.")
+        raise RejectedMessagesRequest("`top_k` must be unset when thinking is enabled.")
     if fields.get("top_p", 1) < _LEAST_TOP_P:
-        raise Refused("`top_p` must be greater than or equal to 0.95 when thinking is enabled.")
+        raise RejectedMessagesRequest(
+            "`top_p` must be greater than or equal to 0.95 when thinking is enabled."
+        )
     choice: JsonObject = fields.get("tool_choice") or {}
     if choice.get("type") in {"any", "tool"}:
-        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
+        raise RejectedMessagesRequest(
+            "Thinking may not be enabled when tool_choice forces tool use."
+        )
     if messages[-1]["role"] == "assistant":
-        raise Refused("messages: a reply cannot be prefilled when thinking is enabled")
+        raise RejectedMessagesRequest(
+            "messages: a reply cannot be prefilled when thinking is enabled"
+        )
     return True
 
 
 def _check_budget(budget: object, fields: JsonObject) -> None:
     path = "thinking.enabled.budget_tokens"
     if not isinstance(budget, int):
-        raise Refused(f"{path}: Input should be a valid integer")
+        raise RejectedMessagesRequest(f"{path}: Input should be a valid integer")
     if budget < _LEAST_BUDGET:
-        raise Refused(f"{path}: Input should be greater than or equal to {_LEAST_BUDGET}")
+        raise RejectedMessagesRequest(
+            f"{path}: Input should be greater than or equal to {_LEAST_BUDGET}"
+        )
     if budget >= fields.get("max_tokens", budget + 1):
-        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`.")
+        raise RejectedMessagesRequest("`max_tokens` must be greater than `thinking.budget_tokens`.")
 
 
 def _check_thought_kept(messages: list[JsonObject]) -> None:
@@ -330,7 +350,7 @@ def _check_thought_kept(messages: list[JsonObject]) -> None:
         return
     kind = messages[at + 1]["content"][0]["type"]
     if kind not in {"thinking", "redacted_thinking"}:
-        raise Refused(
+        raise RejectedMessagesRequest(
             f"messages.{at + 1}.content.0.type: Expected `thinking` or `redacted_thinking`, but "
             f"found `{kind}`. When `thinking` is enabled, a final `assistant` message must start "
             "with a thinking block."
@@ -342,9 +362,11 @@ def _check_cache_marks(fields: JsonObject) -> None:
     for mark in marks:
         check_fields("cache_control", check_object("cache_control", mark), {"type"}, {"ttl"})
         if mark["type"] != "ephemeral" or mark.get("ttl", "5m") not in {"5m", "1h"}:
-            raise Refused("cache_control: Input tag does not match any of the expected tags")
+            raise RejectedMessagesRequest(
+                "cache_control: Input tag does not match any of the expected tags"
+            )
     if len(marks) > _MOST_CACHE_MARKS:
-        raise Refused(
+        raise RejectedMessagesRequest(
             f"A maximum of {_MOST_CACHE_MARKS} blocks with cache_control may be provided. "
             f"Found {len(marks)}."
         )

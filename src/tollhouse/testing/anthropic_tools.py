@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.testing.anthropic_blocks import (
-    Refused,
+    RejectedMessagesRequest,
     check_fields,
     check_list,
     check_object,
@@ -17,7 +17,7 @@ from tollhouse.testing.anthropic_blocks import (
 )
 
 if TYPE_CHECKING:
-    from tollhouse.testing.speech import JsonObject
+    from tollhouse.testing.stub_text import JsonObject
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _SERVER_TOOLS: Final = (
@@ -44,7 +44,7 @@ def check_tools(fields: JsonObject) -> list[JsonObject]:
     ]
     names = [tool.get("name") for tool in tools]
     if len(set(names)) < len(names):
-        raise Refused("tools: Tool names must be unique.")
+        raise RejectedMessagesRequest("tools: Tool names must be unique.")
     return [tool for tool in tools if "input_schema" in tool]
 
 
@@ -52,18 +52,22 @@ def _check_tool(path: str, tool: JsonObject) -> JsonObject:
     kind = tool.get("type") or "custom"
     if kind != "custom":
         if not str(kind).startswith(_SERVER_TOOLS):
-            raise Refused(f"{path}: Input tag '{kind}' does not match any of the expected tags")
+            raise RejectedMessagesRequest(
+                f"{path}: Input tag '{kind}' does not match any of the expected tags"
+            )
         return tool
     check_fields(f"{path}.custom", tool, {"name", "input_schema"}, _OPTIONAL)
     if not _NAME.fullmatch(check_text(f"{path}.custom.name", tool["name"])):
-        raise Refused(f"{path}.custom.name: String should match pattern '^{_NAME.pattern}$'")
+        raise RejectedMessagesRequest(
+            f"{path}.custom.name: String should match pattern '^{_NAME.pattern}$'"
+        )
     if "description" in tool:
         check_text(f"{path}.custom.description", tool["description"])
     schema = check_object(f"{path}.custom.input_schema", tool["input_schema"])
     if "type" not in schema:
-        raise Refused(f"{path}.custom.input_schema.type: Field required")
+        raise RejectedMessagesRequest(f"{path}.custom.input_schema.type: Field required")
     if schema["type"] != "object":
-        raise Refused(f"{path}.custom.input_schema.type: Input should be 'object'")
+        raise RejectedMessagesRequest(f"{path}.custom.input_schema.type: Input should be 'object'")
     return tool
 
 
@@ -74,12 +78,14 @@ def check_tool_choice(fields: JsonObject) -> str | None:
     choice = check_object("tool_choice", fields["tool_choice"])
     kind = choice.get("type")
     if kind not in _CHOICES:
-        raise Refused(f"tool_choice: Input tag '{kind}' does not match any of the expected tags")
+        raise RejectedMessagesRequest(
+            f"tool_choice: Input tag '{kind}' does not match any of the expected tags"
+        )
     required, optional = _CHOICES[kind]
     check_fields(f"tool_choice.{kind}", choice, required | {"type"}, optional)
     if not fields.get("tools"):
-        raise Refused("tool_choice: may only be specified while providing tools")
+        raise RejectedMessagesRequest("tool_choice: may only be specified while providing tools")
     name = choice.get("name")
     if kind == "tool" and name not in {tool.get("name") for tool in fields["tools"]}:
-        raise Refused(f"Tool '{name}' not found in provided tools")
+        raise RejectedMessagesRequest(f"Tool '{name}' not found in provided tools")
     return name

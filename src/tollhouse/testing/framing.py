@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.testing.script import End, Pause
+from tollhouse.testing.byte_script import End, Pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tollhouse.testing.script import Script, Step
+    from tollhouse.testing.byte_script import Script, Step
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream; charset=utf-8"

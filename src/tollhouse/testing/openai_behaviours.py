@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tollhouse.testing.faults import behaviour_of
+from tollhouse.testing.byte_script import End, Pause, Script
 from tollhouse.testing.openai_replies import (
     DONE,
     EVENTS,
     JSON,
+    ChatReply,
     JsonObject,
-    Reply,
     cut,
     error,
     error_body,
@@ -28,18 +28,18 @@ from tollhouse.testing.openai_replies import (
     usage_of,
     whole,
 )
-from tollhouse.testing.openai_requests import Refused, Request, says
-from tollhouse.testing.script import End, Pause, Script
-from tollhouse.testing.speech import (
+from tollhouse.testing.openai_requests import CheckedChatRequest, RejectedChatRequest, echoed_text
+from tollhouse.testing.stub_faults import behaviour_of
+from tollhouse.testing.stub_text import (
     CHUNKS,
     FIXED_PIECES,
     HUGE_BYTES,
     REFUSAL,
     THOUGHT,
     arguments,
+    before_stop_sequence,
     example,
     pieces,
-    until_stop,
     words,
 )
 
@@ -53,21 +53,21 @@ Behaviour = Callable[..., Script]
 # ------------------------------------------------------------------------- what the model says
 
 
-def _echo(request: Request, **more: Any) -> Reply:  # noqa: ANN401 - fields of the reply
+def _echo(request: CheckedChatRequest, **more: Any) -> ChatReply:  # noqa: ANN401 - fields of the reply
     said = [m for m in request.messages if m.get("role") in {"user", "tool"}]
-    return _said(request, says(said[-1]) if said else "", **more)
+    return _said(request, echoed_text(said[-1]) if said else "", **more)
 
 
-def _said(request: Request, text: str, *, thought: str = "", **more: Any) -> Reply:  # noqa: ANN401
+def _said(request: CheckedChatRequest, text: str, *, thought: str = "", **more: Any) -> ChatReply:  # noqa: ANN401
     """Return a text within the limits of the request."""
-    listed = pieces(until_stop(text, request.stops)[0])
+    listed = pieces(before_stop_sequence(text, request.stops)[0])
     fields = request.fields
     limit: int = fields.get("max_completion_tokens") or fields.get("max_tokens") or len(listed)
     spoken = tuple(listed[:limit])
-    prompt = sum(words(says(message)) for message in request.messages)
+    prompt = sum(words(echoed_text(message)) for message in request.messages)
     output = sum(len(spoken) + (index > 0) for index in range(request.choices))
     thinking = words(thought)
-    return Reply(
+    return ChatReply(
         request.model,
         spoken,
         usage_of(prompt, output + thinking, reasoning=thinking),
@@ -79,29 +79,29 @@ def _said(request: Request, text: str, *, thought: str = "", **more: Any) -> Rep
     )
 
 
-def _fixed(model: str) -> Reply:
-    return Reply(model, FIXED_PIECES, usage_of(100, CHUNKS))
+def _fixed(model: str) -> ChatReply:
+    return ChatReply(model, FIXED_PIECES, usage_of(100, CHUNKS))
 
 
-def _called(request: Request) -> Reply:
+def _called(request: CheckedChatRequest) -> ChatReply:
     if request.messages[-1].get("role") == "tool":
         return _echo(request)
     tools: list[JsonObject] = request.fields.get("tools") or [{"function": {"name": "get_weather"}}]
     name: str = tools[0]["function"]["name"]
     pieces = ('{"ci', 'ty": "Pa', 'ris"}')
-    return Reply(request.model, pieces, usage_of(20, 8), finish_reason="tool_calls", tool=name)
+    return ChatReply(request.model, pieces, usage_of(20, 8), finish_reason="tool_calls", tool=name)
 
 
-def _called_twice(request: Request) -> Reply:
+def _called_twice(request: CheckedChatRequest) -> ChatReply:
     tools: list[JsonObject] = request.fields.get("tools") or []
     results = list(takewhile(lambda m: m.get("role") == "tool", reversed(request.messages)))
     if results or not tools:
-        text = " ".join(says(message) for message in reversed(results))
+        text = " ".join(echoed_text(message) for message in reversed(results))
         return _said(request, text) if results else _echo(request)
     functions: list[JsonObject] = [tool["function"] for tool in tools[:2]]
     calls = tuple((each["name"], _arguments(each)) for each in functions)
     reason = "tool_calls"
-    return Reply(request.model, (), usage_of(20, 8), finish_reason=reason, calls=calls)
+    return ChatReply(request.model, (), usage_of(20, 8), finish_reason=reason, calls=calls)
 
 
 def _arguments(function: JsonObject) -> str:
@@ -111,49 +111,49 @@ def _arguments(function: JsonObject) -> str:
 # ----------------------------------------------------------------------------- good behaviours
 
 
-def _echoed(request: Request) -> Script:
+def _echoed(request: CheckedChatRequest) -> Script:
     return request.answer(_echo(request))
 
 
 def _echoed_with(usage: JsonObject | None) -> Behaviour:
-    def behave(request: Request) -> Script:
-        return request.answer(Reply(request.model, _echo(request).pieces, usage))
+    def behave(request: CheckedChatRequest) -> Script:
+        return request.answer(ChatReply(request.model, _echo(request).pieces, usage))
 
     return behave
 
 
-def _tools(request: Request) -> Script:
+def _tools(request: CheckedChatRequest) -> Script:
     return request.answer(_called(request))
 
 
-def _two_tools(request: Request) -> Script:
+def _two_tools(request: CheckedChatRequest) -> Script:
     return request.answer(_called_twice(request))
 
 
-def _reasoning(request: Request) -> Script:
+def _reasoning(request: CheckedChatRequest) -> Script:
     return request.answer(_echo(request, thought=THOUGHT))
 
 
-def _reasoning_details(request: Request) -> Script:
+def _reasoning_details(request: CheckedChatRequest) -> Script:
     return request.answer(_echo(request, thought=THOUGHT, details=True))
 
 
-def _refusal(request: Request) -> Script:
+def _refusal(request: CheckedChatRequest) -> Script:
     return request.answer(_said(request, REFUSAL, refuses=True))
 
 
-def _json(request: Request) -> Script:
+def _json(request: CheckedChatRequest) -> Script:
     schema = request.schema()
     if schema is None:
         return _echoed(request)
     return request.answer(_said(request, msgspec.json.encode(example(schema)).decode()))
 
 
-def _huge_event(request: Request, size: str = str(HUGE_BYTES)) -> Script:
-    return request.answer(Reply(request.model, ("x" * int(size),), usage_of(1, 1)))
+def _huge_event(request: CheckedChatRequest, size: str = str(HUGE_BYTES)) -> Script:
+    return request.answer(ChatReply(request.model, ("x" * int(size),), usage_of(1, 1)))
 
 
-def _benchmark(request: Request) -> Script:
+def _benchmark(request: CheckedChatRequest) -> Script:
     return _precomputed(streams=request.streams, include_usage=request.include_usage)
 
 
@@ -169,55 +169,55 @@ def _precomputed(*, streams: bool, include_usage: bool) -> Script:
 # ----------------------------------------------------------------------------- slow behaviours
 
 
-def _slow_head(request: Request, seconds: str) -> Script:
+def _slow_head(request: CheckedChatRequest, seconds: str) -> Script:
     return (Pause(float(seconds)), *_echoed(request))
 
 
-def _slow_chunks(request: Request, milliseconds: str) -> Script:
+def _slow_chunks(request: CheckedChatRequest, milliseconds: str) -> Script:
     reply = _fixed(request.model)
     if not request.streams:
         return request.answer(reply)
     return stream(request.events(reply), pause_seconds=float(milliseconds) / 1000)
 
 
-def _drip(request: Request, milliseconds: str) -> Script:
+def _drip(request: CheckedChatRequest, milliseconds: str) -> Script:
     data = b"".join(request.events(_echo(request)))
     pieces = (data[at : at + 1] for at in range(len(data)))
     return stream(pieces, pause_seconds=float(milliseconds) / 1000)
 
 
-def _hang(_request: Request) -> Script:
+def _hang(_request: CheckedChatRequest) -> Script:
     return (End.HANG,)
 
 
 # ----------------------------------------------------------------------------- failures
 
 
-def _status(_request: Request, status: str, *options: str) -> Script:
+def _status(_request: CheckedChatRequest, status: str, *options: str) -> Script:
     values = [option.removeprefix("retry=") for option in options if option.startswith("retry=")]
     extra = "".join(f"Retry-After: {value}\r\n" for value in values)
     return (error(int(status), extra=extra),)
 
 
-def _garbage(request: Request) -> Script:
+def _garbage(request: CheckedChatRequest) -> Script:
     if request.streams:
         return stream([b"data: {this is not JSON\n\n"])
     return (whole(200, b"this is not JSON"),)
 
 
-def _html_502(_request: Request) -> Script:
+def _html_502(_request: CheckedChatRequest) -> Script:
     page = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
     return (whole(502, page, "text/html"),)
 
 
-def _error_in_stream(request: Request) -> Script:
+def _error_in_stream(request: CheckedChatRequest) -> Script:
     if not request.streams:
         return (error(500),)
     events = request.events(_echo(request))[:3]
     return stream([*events, b"data: %b\n\n" % error_body(500)])
 
 
-def _cut(request: Request, size: str, how: str) -> Script:
+def _cut(request: CheckedChatRequest, size: str, how: str) -> Script:
     reply = _echo(request)
     if request.streams:
         return cut(request.events(reply), EVENTS, int(size), how)
@@ -227,7 +227,7 @@ def _cut(request: Request, size: str, how: str) -> Script:
 def _edited(edit: Callable[[list[bytes]], Iterable[bytes]]) -> Behaviour:
     """Return a behaviour that changes the events of an echo; a whole reply stays as it is."""
 
-    def behave(request: Request) -> Script:
+    def behave(request: CheckedChatRequest) -> Script:
         if not request.streams:
             return _echoed(request)
         return stream(edit(request.events(_echo(request))))
@@ -281,8 +281,8 @@ def chat_completion(body: object) -> Script:
         body: The decoded JSON of the request; anything that is no valid request is refused.
     """
     try:
-        request = Request(body)
-    except Refused as refused:
+        request = CheckedChatRequest(body)
+    except RejectedChatRequest as refused:
         return (refused.reply,)
     unknown = f"The model `{request.model}` does not exist or you do not have access to it."
     found = behaviour_of(request.model, BEHAVIOURS)

@@ -17,7 +17,7 @@ import msgspec
 from tollhouse.testing.openai_replies import error, whole
 
 if TYPE_CHECKING:
-    from tollhouse.testing.script import Script
+    from tollhouse.testing.byte_script import Script
 
 
 def embeddings(body: Any) -> Script:  # noqa: ANN401 - whatever JSON the peer sent

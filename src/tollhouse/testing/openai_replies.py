@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tollhouse.testing.framing import EVENTS, JSON, Framing, chunk
-from tollhouse.testing.speech import JsonObject, pieces, sealed
+from tollhouse.testing.stub_text import JsonObject, pieces, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,8 +27,8 @@ __all__ = [
     "EVENTS",
     "FRAMING",
     "JSON",
+    "ChatReply",
     "JsonObject",
-    "Reply",
     "chunk",
     "chunked_head",
     "cut",
@@ -95,7 +95,7 @@ def unknown_url(method: str, path: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ChatReply:
     """What the model says, before it is put on the wire."""
 
     model: str
@@ -167,8 +167,8 @@ class Reply:
             return {}
         if not self.details:
             return {"reasoning_content": self.thought}
-        signed = _detail(text=self.thought, signature=sealed("sig", self.thought))
-        return {"reasoning": self.thought, "reasoning_details": [signed]}
+        detail = _detail(text=self.thought, signature=signed("sig", self.thought))
+        return {"reasoning": self.thought, "reasoning_details": [detail]}
 
     def _logprobs(self, said: Iterable[str]) -> JsonObject | None:
         if self.top_logprobs is None:
@@ -205,7 +205,7 @@ class Reply:
             else:
                 yield {"reasoning_content": piece}
         if self.thought and self.details:
-            yield {"reasoning_details": [_detail(signature=sealed("sig", self.thought))]}
+            yield {"reasoning_details": [_detail(signature=signed("sig", self.thought))]}
 
     def _event(self, fields: JsonObject) -> bytes:
         return b"data: %b\n\n" % _dump(self._envelope("chat.completion.chunk") | fields)

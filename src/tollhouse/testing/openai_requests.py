@@ -8,17 +8,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tollhouse.testing.openai_replies import DONE, error, stream, whole
-from tollhouse.testing.speech import Attachment, JsonObject, joined, linked, sealed
+from tollhouse.testing.stub_text import (
+    Attachment,
+    JsonObject,
+    attachment_from_url,
+    join_parts,
+    signed,
+)
 
 if TYPE_CHECKING:
-    from tollhouse.testing.openai_replies import Reply
-    from tollhouse.testing.script import Script
+    from tollhouse.testing.byte_script import Script
+    from tollhouse.testing.openai_replies import ChatReply
 
 _ROLES: Final = {"system", "developer", "user", "assistant", "tool", "function"}
 _MOST_CHOICES: Final = 128
 
 
-class Refused(Exception):
+class RejectedChatRequest(Exception):
     """The request is wrong; carries the reply."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -26,18 +32,18 @@ class Refused(Exception):
         self.reply = error(400, message, param)
 
 
-class Request:
+class CheckedChatRequest:
     """A request that passed OpenAI's checks."""
 
     def __init__(self, body: object) -> None:
         if not isinstance(body, dict):
-            raise Refused("We could not parse the JSON body of your request.")
+            raise RejectedChatRequest("We could not parse the JSON body of your request.")
         fields = self.fields = cast("JsonObject", body)
         if not isinstance(fields.get("model"), str):
-            raise Refused("you must provide a model parameter")
+            raise RejectedChatRequest("you must provide a model parameter")
         messages = fields.get("messages")
         if not isinstance(messages, list) or not messages:
-            raise Refused("Missing required parameter: 'messages'.", "messages")
+            raise RejectedChatRequest("Missing required parameter: 'messages'.", "messages")
         self.model: str = fields["model"]
         self.messages = [_checked(at, each) for at, each in enumerate(cast("list[Any]", messages))]
         _check_calls(self.messages)
@@ -55,11 +61,11 @@ class Request:
         described: JsonObject = form.get("json_schema") or {}
         return described.get("schema")
 
-    def events(self, reply: Reply) -> list[bytes]:
+    def events(self, reply: ChatReply) -> list[bytes]:
         """Return all events of the streamed reply."""
         return [*reply.events(include_usage=self.include_usage), DONE]
 
-    def answer(self, reply: Reply) -> Script:
+    def answer(self, reply: ChatReply) -> Script:
         """Return the reply as the request wants it, whole or streamed."""
         if self.streams:
             return stream(self.events(reply))
@@ -71,17 +77,19 @@ class Request:
 
 def _checked(at: int, value: object) -> JsonObject:
     if not isinstance(value, dict):
-        raise Refused(f"Invalid type for 'messages[{at}]': expected an object.", "messages")
+        raise RejectedChatRequest(
+            f"Invalid type for 'messages[{at}]': expected an object.", "messages"
+        )
     message = cast("JsonObject", value)
     role = message.get("role")
     if role not in _ROLES:
         known = ", ".join(f"'{each}'" for each in sorted(_ROLES))
         text = f"Invalid value: '{role}'. Supported values are: {known}."
-        raise Refused(text, f"messages[{at}].role")
+        raise RejectedChatRequest(text, f"messages[{at}].role")
     if role == "assistant":
         _check_details(at, message)
     if isinstance(message.get("content"), list):
-        says(message, f"messages[{at}]")
+        echoed_text(message, f"messages[{at}]")
     return message
 
 
@@ -91,8 +99,10 @@ def _check_details(at: int, message: JsonObject) -> None:
     thought = "".join(detail.get("text") or "" for detail in details)
     for detail in details:
         signature = detail.get("signature")
-        if signature is not None and signature != sealed("sig", thought):
-            raise Refused("Invalid signature in a thought.", f"messages[{at}].reasoning_details")
+        if signature is not None and signature != signed("sig", thought):
+            raise RejectedChatRequest(
+                "Invalid signature in a thought.", f"messages[{at}].reasoning_details"
+            )
 
 
 def _check_calls(messages: list[JsonObject]) -> None:
@@ -109,7 +119,7 @@ def _check_calls(messages: list[JsonObject]) -> None:
                     "messages with role 'tool' must be a response to a preceeding message with "
                     "'tool_calls'."
                 )
-                raise Refused(text, f"messages[{at}].role")
+                raise RejectedChatRequest(text, f"messages[{at}].role")
             waiting.discard(str(call))
             continue
         _check_answered(waiting, at)
@@ -121,7 +131,7 @@ def _call_id(at: int, call: JsonObject) -> str:
     for name in ("id", "type", "function"):
         if not call.get(name):
             param = f"messages[{at}].tool_calls[0].{name}"
-            raise Refused(f"Missing required parameter: '{param}'.", param)
+            raise RejectedChatRequest(f"Missing required parameter: '{param}'.", param)
     return call["id"]
 
 
@@ -132,15 +142,15 @@ def _check_answered(waiting: set[str], at: int) -> None:
             "to each 'tool_call_id'. The following tool_call_ids did not have response messages: "
             f"{', '.join(sorted(waiting))}"
         )
-        raise Refused(text, f"messages[{at}].role")
+        raise RejectedChatRequest(text, f"messages[{at}].role")
 
 
-def says(message: JsonObject, path: str = "messages") -> str:
+def echoed_text(message: JsonObject, path: str = "messages") -> str:
     """Return the text of a message; images and files are acknowledged in it."""
     content: str | list[JsonObject] | None = message.get("content")
     if content is None or isinstance(content, str):
         return content or ""
-    return joined(_part_says(part, path) for part in content)
+    return join_parts(_part_says(part, path) for part in content)
 
 
 def _part_says(part: JsonObject, path: str) -> str:
@@ -149,18 +159,18 @@ def _part_says(part: JsonObject, path: str) -> str:
             case "text":
                 return part["text"]
             case "image_url":
-                return linked("image", part["image_url"]["url"])
+                return attachment_from_url("image", part["image_url"]["url"])
             case "file":
                 file: JsonObject = part["file"]
-                return linked("document", file.get("file_data") or file["file_id"])
+                return attachment_from_url("document", file.get("file_data") or file["file_id"])
             case "input_audio":
                 return Attachment(f"[audio {part['input_audio']['format']}]")
             case "refusal":
                 return part["refusal"]
             case kind:
-                raise Refused(f"Invalid value: '{kind}'.", f"{path}.content")
+                raise RejectedChatRequest(f"Invalid value: '{kind}'.", f"{path}.content")
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise Refused("Invalid content part.", f"{path}.content") from None
+        raise RejectedChatRequest("Invalid content part.", f"{path}.content") from None
 
 
 # -------------------------------------------------------------------------------------- options
@@ -170,7 +180,7 @@ def _includes_usage(fields: JsonObject, *, streams: bool) -> bool:
     options: JsonObject | None = fields.get("stream_options")
     if options is not None and not streams:
         message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
-        raise Refused(message, "stream_options")
+        raise RejectedChatRequest(message, "stream_options")
     return bool(options and options.get("include_usage"))
 
 
@@ -182,7 +192,9 @@ def _stops(fields: JsonObject) -> list[str]:
 def _choices(fields: JsonObject) -> int:
     count: Any = fields.get("n") or 1
     if not isinstance(count, int) or not 1 <= count <= _MOST_CHOICES:
-        raise Refused(f"Invalid 'n': expected an integer from 1 to {_MOST_CHOICES}.", "n")
+        raise RejectedChatRequest(
+            f"Invalid 'n': expected an integer from 1 to {_MOST_CHOICES}.", "n"
+        )
     return count
 
 
@@ -191,5 +203,5 @@ def _top_logprobs(fields: JsonObject) -> int | None:
         return fields.get("top_logprobs") or 0
     if fields.get("top_logprobs"):
         message = "You must set 'logprobs' to true to use 'top_logprobs'."
-        raise Refused(message, "top_logprobs")
+        raise RejectedChatRequest(message, "top_logprobs")
     return None

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from tollhouse.testing.speech import Attachment, JsonObject, is_token, joined, linked
+from tollhouse.testing.stub_text import (
+    Attachment,
+    JsonObject,
+    attachment_from_url,
+    is_token,
+    join_parts,
+)
 
 _CACHE: Final = "prompt_cache_breakpoint"
 _ITEMS: Final[dict[str, tuple[set[str], set[str]]]] = {
@@ -43,7 +49,7 @@ _CALLS: Final = {"function_call", "custom_tool_call"}
 _MOST_ID_LENGTH: Final = 64
 
 
-class Refused(Exception):
+class RejectedResponsesRequest(Exception):
     """The request is wrong; carries OpenAI's code, sentence and field."""
 
     def __init__(
@@ -64,10 +70,12 @@ def check_fields(path: str, given: JsonObject, required: set[str], optional: set
     prefix = f"{path}." if path else ""
     for name in sorted(required - given.keys()):
         at = f"{prefix}{name}"
-        raise Refused("missing_required_parameter", f"Missing required parameter: '{at}'.", at)
+        raise RejectedResponsesRequest(
+            "missing_required_parameter", f"Missing required parameter: '{at}'.", at
+        )
     for name in sorted(given.keys() - required - optional):
         at = f"{prefix}{name}"
-        raise Refused("unknown_parameter", f"Unknown parameter: '{at}'.", at)
+        raise RejectedResponsesRequest("unknown_parameter", f"Unknown parameter: '{at}'.", at)
 
 
 def check_type(path: str, value: object, *kinds: type) -> None:
@@ -77,7 +85,7 @@ def check_type(path: str, value: object, *kinds: type) -> None:
     names = " or ".join(_TYPE_NAMES[kind] for kind in kinds)
     got = _TYPE_NAMES.get(type(value), "null")
     message = f"Invalid type for '{path}': expected {names}, but got {got} instead."
-    raise Refused("invalid_type", message, path)
+    raise RejectedResponsesRequest("invalid_type", message, path)
 
 
 _TYPE_NAMES: Final[dict[type, str]] = {
@@ -95,7 +103,7 @@ def check_choice(path: str, value: object, known: set[str]) -> None:
     if not isinstance(value, str) or value not in known:
         supported = ", ".join(f"'{each}'" for each in sorted(known))
         message = f"Invalid value: '{value}'. Supported values are: {supported}."
-        raise Refused("invalid_value", message, path)
+        raise RejectedResponsesRequest("invalid_value", message, path)
 
 
 def check_input(value: object) -> list[JsonObject]:
@@ -105,7 +113,7 @@ def check_input(value: object) -> list[JsonObject]:
     check_type("input", value, str, list)
     listed = cast("list[Any]", value)
     if not listed:
-        raise Refused("empty_array", "Invalid 'input': empty array.", "input")
+        raise RejectedResponsesRequest("empty_array", "Invalid 'input': empty array.", "input")
     items = [_check_item(f"input[{at}]", item) for at, item in enumerate(listed)]
     _check_calls(items)
     return items
@@ -125,7 +133,7 @@ def _check_item(path: str, value: object) -> JsonObject:
         _check_reasoning(path, item)
     elif kind == "item_reference":
         message = f"Item with id '{item['id']}' not found. Items are not persisted."
-        raise Refused(None, message, "input", 404)
+        raise RejectedResponsesRequest(None, message, "input", 404)
     elif kind in _CALLS:
         for name in ("name", "arguments" if kind == "function_call" else "input"):
             check_type(f"{path}.{name}", item[name], str)
@@ -139,11 +147,11 @@ def _check_ids(path: str, kind: str, item: JsonObject) -> None:
         check_type(f"{path}.call_id", call, str)
         if not 0 < len(call) <= _MOST_ID_LENGTH:
             message = f"Invalid '{path}.call_id': expected a string of 1 to {_MOST_ID_LENGTH}."
-            raise Refused("string_above_max_length", message, f"{path}.call_id")
+            raise RejectedResponsesRequest("string_above_max_length", message, f"{path}.call_id")
     prefix, own = _PREFIXES.get(kind), item.get("id")
     if prefix and own is not None and not str(own).startswith(prefix):
         message = f"Invalid '{path}.id': '{own}'. Expected an ID that begins with '{prefix}'."
-        raise Refused("invalid_value", message, f"{path}.id")
+        raise RejectedResponsesRequest("invalid_value", message, f"{path}.id")
 
 
 def _check_message(path: str, item: JsonObject) -> None:
@@ -180,7 +188,7 @@ def _check_reasoning(path: str, item: JsonObject) -> None:
         check_fields(f"{path}.summary[{at}]", part, {"type", "text"}, set())
     if not is_token("enc", item.get("encrypted_content")):
         message = f"The encrypted content for item {item['id']} could not be verified."
-        raise Refused("invalid_encrypted_content", message)
+        raise RejectedResponsesRequest("invalid_encrypted_content", message)
 
 
 def _check_calls(items: list[JsonObject]) -> None:
@@ -193,20 +201,22 @@ def _check_calls(items: list[JsonObject]) -> None:
         elif kind.endswith("_output") and waiting.pop(item["call_id"], "") + "_output" != kind:
             what = "function" if kind == "function_call_output" else "custom tool"
             message = f"No tool call found for {what} call output with call_id {item['call_id']}."
-            raise Refused(None, message, "input")
+            raise RejectedResponsesRequest(None, message, "input")
     for call in waiting:
-        raise Refused(None, f"No tool output found for function call {call}.", "input")
+        raise RejectedResponsesRequest(
+            None, f"No tool output found for function call {call}.", "input"
+        )
 
 
 # --------------------------------------------------------------------------------- what it says
 
 
-def says(item: JsonObject) -> str:
+def echoed_text(item: JsonObject) -> str:
     """Return what an echo makes of an item; thoughts and calls say nothing."""
     content = item.get("output" if item["type"].endswith("_output") else "content") or ""
     if item["type"] == "reasoning":
         return ""
-    return content if isinstance(content, str) else joined(_part_says(part) for part in content)
+    return content if isinstance(content, str) else join_parts(_part_says(part) for part in content)
 
 
 def _part_says(part: JsonObject) -> str:
@@ -222,13 +232,17 @@ def _attachment(path: str, part: JsonObject) -> Attachment:
     if len(given) != 1:
         at = f"{path}.{'image_url' if kind == 'image' else 'file_data'}"
         message = f"Missing required parameter: '{at}'."
-        raise Refused("missing_required_parameter", message, at)
+        raise RejectedResponsesRequest("missing_required_parameter", message, at)
     url: str = given[0]
     if url in {part.get("image_url"), part.get("file_url")} and not url.startswith(
         ("https://", "http://", "data:")
     ):
-        raise Refused("invalid_value", f"Invalid '{path}': expected a valid URL.", path)
+        raise RejectedResponsesRequest(
+            "invalid_value", f"Invalid '{path}': expected a valid URL.", path
+        )
     try:
-        return linked(kind, url)
+        return attachment_from_url(kind, url)
     except ValueError:
-        raise Refused("invalid_value", f"Invalid '{path}': invalid base64.", path) from None
+        raise RejectedResponsesRequest(
+            "invalid_value", f"Invalid '{path}': invalid base64.", path
+        ) from None

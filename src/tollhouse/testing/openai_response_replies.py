@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tollhouse.testing.openai_replies import CREATED, whole
-from tollhouse.testing.speech import JsonObject, pieces, sealed, token
+from tollhouse.testing.stub_text import JsonObject, pieces, signed, token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,7 +84,7 @@ def custom_tool_call(number: int, name: str, text: str) -> JsonObject:
 def reasoning_item(thought: str, *, summarised: bool, encrypted: bool) -> JsonObject:
     """Return a thought, as much of it as the request asked for."""
     summary = [{"type": "summary_text", "text": thought}] if summarised else []
-    item: JsonObject = {"type": "reasoning", "id": f"rs_{sealed('', thought)[1:]}"}
+    item: JsonObject = {"type": "reasoning", "id": f"rs_{signed('', thought)[1:]}"}
     hidden = {"encrypted_content": token("enc", thought)} if encrypted else {}
     return item | {"summary": summary} | hidden
 
@@ -104,7 +104,7 @@ def usage_of(fresh: int, output: int, *, cached: int = 0, reasoning: int = 0) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ResponsesReply:
     """What the model says, and how it ended."""
 
     asked: JsonObject

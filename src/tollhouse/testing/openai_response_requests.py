@@ -9,14 +9,14 @@ import re
 from typing import Any, Final, cast
 
 from tollhouse.testing.openai_response_items import (
-    Refused,
+    RejectedResponsesRequest,
     check_choice,
     check_fields,
     check_input,
     check_type,
-    says,
+    echoed_text,
 )
-from tollhouse.testing.speech import JsonObject, words
+from tollhouse.testing.stub_text import JsonObject, words
 
 _FIELDS: Final = {
     *("background", "context_management", "conversation", "include", "instructions"),
@@ -52,12 +52,14 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _LEAST_OUTPUT: Final = 16
 
 
-class Request:
+class CheckedResponsesRequest:
     """A request that passed OpenAI's checks."""
 
     def __init__(self, body: object) -> None:
         if not isinstance(body, dict):
-            raise Refused(None, "We could not parse the JSON body of your request.")
+            raise RejectedResponsesRequest(
+                None, "We could not parse the JSON body of your request."
+            )
         fields = self.fields = _without_nulls(cast("JsonObject", body))
         check_fields("", fields, {"model", "input"}, _FIELDS)
         check_type("model", fields["model"], str)
@@ -74,15 +76,17 @@ class Request:
     def input_tokens(self) -> int:
         """Return the number of words in the prompt."""
         instructions: str = self.fields.get("instructions") or ""
-        return sum(words(text) for text in (instructions, *(says(item) for item in self.items)))
+        return sum(
+            words(text) for text in (instructions, *(echoed_text(item) for item in self.items))
+        )
 
     def last_user_text(self) -> str:
         """Return what the user said last, or what the tools returned since."""
-        results = [says(item) for item in self.items if item["type"].endswith("_output")]
+        results = [echoed_text(item) for item in self.items if item["type"].endswith("_output")]
         if self.has_results():
             return " ".join(results[-self._trailing_results() :])
         users = [item for item in self.items if item.get("role") == "user"]
-        return says(users[-1]) if users else ""
+        return echoed_text(users[-1]) if users else ""
 
     def has_results(self) -> bool:
         """Return whether the last item answers the call of a tool."""
@@ -111,17 +115,21 @@ def _without_nulls(fields: JsonObject) -> JsonObject:
 def _check_stored(fields: JsonObject) -> None:
     """Refuse what needs a store: this server keeps nothing."""
     if fields.get("store"):
-        raise Refused(
+        raise RejectedResponsesRequest(
             "unsupported_value", "Nothing is stored here: 'store' must be false.", "store"
         )
     if fields.get("background"):
-        raise Refused("unsupported_value", "Background mode needs 'store'.", "background")
+        raise RejectedResponsesRequest(
+            "unsupported_value", "Background mode needs 'store'.", "background"
+        )
     if "previous_response_id" in fields:
         previous = fields["previous_response_id"]
         message = f"Previous response with id '{previous}' not found."
-        raise Refused("previous_response_not_found", message, "previous_response_id")
+        raise RejectedResponsesRequest(
+            "previous_response_not_found", message, "previous_response_id"
+        )
     if "conversation" in fields:
-        raise Refused(None, "Conversation not found.", "conversation", 404)
+        raise RejectedResponsesRequest(None, "Conversation not found.", "conversation", 404)
 
 
 def _check_options(fields: JsonObject) -> None:
@@ -129,7 +137,7 @@ def _check_options(fields: JsonObject) -> None:
         check_type(name, fields.get(name, False), bool)
     if "stream_options" in fields and not fields.get("stream"):
         message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
-        raise Refused(None, message, "stream_options")
+        raise RejectedResponsesRequest(None, message, "stream_options")
     check_type("instructions", fields.get("instructions", ""), str)
     _check_range(fields, "temperature", 2)
     _check_range(fields, "top_p", 1)
@@ -140,7 +148,7 @@ def _check_options(fields: JsonObject) -> None:
             "Invalid 'max_output_tokens': integer below minimum value. "
             f"Expected a value >= {_LEAST_OUTPUT}, but got {limit} instead."
         )
-        raise Refused("integer_below_min_value", message, "max_output_tokens")
+        raise RejectedResponsesRequest("integer_below_min_value", message, "max_output_tokens")
     for at, include in enumerate(fields.get("include", [])):
         check_choice(f"include[{at}]", include, _INCLUDES)
     _check_reasoning(fields.get("reasoning", {}))
@@ -152,7 +160,7 @@ def _check_range(fields: JsonObject, name: str, most: float) -> None:
     check_type(name, value, int, float)
     if not 0 <= value <= most:
         message = f"Invalid '{name}': decimal out of range. Expected 0 to {most}."
-        raise Refused("decimal_above_max_value", message, name)
+        raise RejectedResponsesRequest("decimal_above_max_value", message, name)
 
 
 def _check_reasoning(value: object) -> None:
@@ -195,7 +203,7 @@ def _check_tools(fields: JsonObject) -> list[JsonObject]:
         check_fields(path, tool, required | {"type"}, optional)
         if not _NAME.fullmatch(str(tool["name"])):
             message = f"Invalid '{path}.name': string does not match pattern '^{_NAME.pattern}$'."
-            raise Refused("invalid_value", message, f"{path}.name")
+            raise RejectedResponsesRequest("invalid_value", message, f"{path}.name")
         if tool.get("parameters") is not None:
             check_type(f"{path}.parameters", tool["parameters"], dict)
             _check_strict(f"{path}.parameters", tool["name"], tool, tool["parameters"])
@@ -216,7 +224,7 @@ def _check_strict(path: str, name: str, tool: JsonObject, schema: JsonObject) ->
         problem = "'required' is required to be supplied and to name every key in properties."
     if problem:
         message = f"Invalid schema for '{name}': In context=(), {problem}"
-        raise Refused("invalid_function_parameters", message, path)
+        raise RejectedResponsesRequest("invalid_function_parameters", message, path)
 
 
 def _check_tool_choice(fields: JsonObject, tools: list[JsonObject]) -> str | None:
@@ -233,5 +241,5 @@ def _check_tool_choice(fields: JsonObject, tools: list[JsonObject]) -> str | Non
     check_fields("tool_choice", choice, {"type", "name"}, set())
     if choice["name"] not in [tool["name"] for tool in tools if tool["type"] == kind]:
         message = f"Tool choice '{choice['name']}' not found in 'tools' parameter."
-        raise Refused(None, message, "tool_choice")
+        raise RejectedResponsesRequest(None, message, "tool_choice")
     return choice["name"]

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tollhouse.testing import openai_response_replies as replies
-from tollhouse.testing.faults import FAULTS, answer, behaviour_of, edited
 from tollhouse.testing.openai_replies import FRAMING, error
-from tollhouse.testing.openai_response_items import Refused
-from tollhouse.testing.openai_response_replies import Response
-from tollhouse.testing.openai_response_requests import Request
-from tollhouse.testing.speech import (
+from tollhouse.testing.openai_response_items import RejectedResponsesRequest
+from tollhouse.testing.openai_response_replies import ResponsesReply
+from tollhouse.testing.openai_response_requests import CheckedResponsesRequest
+from tollhouse.testing.stub_faults import FAULTS, behaviour_of, edited, render_answer
+from tollhouse.testing.stub_text import (
     REFUSAL,
     THOUGHT,
     JsonObject,
@@ -30,28 +30,30 @@ from tollhouse.testing.speech import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tollhouse.testing.script import Script
+    from tollhouse.testing.byte_script import Script
 
 
-class Exchange(Request):
+class ResponsesExchange(CheckedResponsesRequest):
     """A request, and how OpenAI answers it."""
 
     framing = FRAMING
 
-    def echo(self) -> Response:
+    def echo(self) -> ResponsesReply:
         """Return the last user text."""
         return self.text(self.last_user_text())
 
-    def say(self, pieces: Sequence[str]) -> Response:
+    def say(self, pieces: Sequence[str]) -> ResponsesReply:
         """Return a text, whatever was asked."""
         item = replies.message_item(replies.text_part("".join(pieces)))
-        return Response({"model": self.model}, [item], replies.usage_of(100, len(pieces)))
+        return ResponsesReply({"model": self.model}, [item], replies.usage_of(100, len(pieces)))
 
     def error(self, status: int, extra: str = "") -> bytes:
         """Return an error reply."""
         return error(status, extra=extra)
 
-    def text(self, text: str, before: Sequence[JsonObject] = (), thought: int = 0) -> Response:
+    def text(
+        self, text: str, before: Sequence[JsonObject] = (), thought: int = 0
+    ) -> ResponsesReply:
         """Return a text within the limit of the request, behind a thought of so many words."""
         said = pieces(text)
         limit: int = self.fields.get("max_output_tokens", len(said) + thought) - thought
@@ -61,11 +63,17 @@ class Exchange(Request):
         reason = "max_output_tokens" if cut else None
         return self.response([*before, item], thought=thought, incomplete=reason)
 
-    def response(self, output: list[JsonObject], *, thought: int = 0, **more: Any) -> Response:  # noqa: ANN401
+    def response(
+        self,
+        output: list[JsonObject],
+        *,
+        thought: int = 0,
+        **more: Any,  # noqa: ANN401 - fields of the reply
+    ) -> ResponsesReply:
         """Return items with the usage that they cost."""
         tokens = sum(_output_words(item) for item in output)
         usage = replies.usage_of(self.input_tokens(), tokens + thought, reasoning=thought)
-        return Response(self.fields, output, usage, **more)
+        return ResponsesReply(self.fields, output, usage, **more)
 
 
 def _output_words(item: JsonObject) -> int:
@@ -85,13 +93,13 @@ def _output_words(item: JsonObject) -> int:
 # ------------------------------------------------------------------------------------ behaviours
 
 
-def _called(count: int, kind: str = "function") -> Callable[[Exchange], Script]:
+def _called(count: int, kind: str = "function") -> Callable[[ResponsesExchange], Script]:
     """Return a behaviour that calls the first tools, or the forced one; results are echoed."""
 
-    def behave(exchange: Exchange) -> Script:
+    def behave(exchange: ResponsesExchange) -> Script:
         tools = [tool for tool in exchange.tools if tool["type"] == kind]
         if exchange.has_results() or not tools or exchange.fields.get("tool_choice") == "none":
-            return answer(exchange, exchange.echo())
+            return render_answer(exchange, exchange.echo())
         forced = [tool for tool in tools if tool["name"] == exchange.forced_tool]
         parallel = exchange.fields.get("parallel_tool_calls", True)
         called = (forced or tools)[: count if parallel else 1]
@@ -99,54 +107,54 @@ def _called(count: int, kind: str = "function") -> Callable[[Exchange], Script]:
         thinks = exchange.reasoning.get("effort", "none") != "none"
         thoughts = [_thought(exchange)] if thinks else []
         tokens = words(THOUGHT) if thinks else 0
-        return answer(exchange, exchange.response([*thoughts, *calls], thought=tokens))
+        return render_answer(exchange, exchange.response([*thoughts, *calls], thought=tokens))
 
     return behave
 
 
-def _call(number: int, tool: JsonObject, exchange: Exchange) -> JsonObject:
+def _call(number: int, tool: JsonObject, exchange: ResponsesExchange) -> JsonObject:
     if tool["type"] == "custom":
         return replies.custom_tool_call(number, tool["name"], exchange.last_user_text())
     return replies.function_call(number, tool["name"], arguments(tool.get("parameters") or {}))
 
 
-def _thought(exchange: Exchange) -> JsonObject:
+def _thought(exchange: ResponsesExchange) -> JsonObject:
     summary = exchange.reasoning.get("summary") or exchange.reasoning.get("generate_summary")
     encrypted = "reasoning.encrypted_content" in exchange.includes
     return replies.reasoning_item(THOUGHT, summarised=bool(summary), encrypted=encrypted)
 
 
-def _reasoning(exchange: Exchange) -> Script:
+def _reasoning(exchange: ResponsesExchange) -> Script:
     thought = _thought(exchange)
     reply = exchange.text(exchange.last_user_text(), [thought], thought=words(THOUGHT))
-    return answer(exchange, reply)
+    return render_answer(exchange, reply)
 
 
-def _refusal(exchange: Exchange) -> Script:
+def _refusal(exchange: ResponsesExchange) -> Script:
     item = replies.message_item(replies.refusal_part(REFUSAL))
-    return answer(exchange, exchange.response([item]))
+    return render_answer(exchange, exchange.response([item]))
 
 
-def _json(exchange: Exchange) -> Script:
+def _json(exchange: ResponsesExchange) -> Script:
     schema = exchange.schema()
     if schema is None:
-        return answer(exchange, exchange.echo())
+        return render_answer(exchange, exchange.echo())
     text = msgspec.json.encode(example(schema)).decode()
     item = replies.message_item(replies.text_part(text))
-    return answer(exchange, exchange.response([item]))
+    return render_answer(exchange, exchange.response([item]))
 
 
-def _cached(exchange: Exchange) -> Script:
+def _cached(exchange: ResponsesExchange) -> Script:
     usage = replies.usage_of(2048, 300, cached=1920, reasoning=256)
-    return answer(exchange, Response(exchange.fields, exchange.echo().output, usage))
+    return render_answer(exchange, ResponsesReply(exchange.fields, exchange.echo().output, usage))
 
 
-def _filtered(exchange: Exchange) -> Script:
+def _filtered(exchange: ResponsesExchange) -> Script:
     output = list(exchange.echo().output)
-    return answer(exchange, exchange.response(output, incomplete="content_filter"))
+    return render_answer(exchange, exchange.response(output, incomplete="content_filter"))
 
 
-def _error_in_stream(exchange: Exchange) -> Script:
+def _error_in_stream(exchange: ResponsesExchange) -> Script:
     if not exchange.streams:
         return (exchange.error(500),)
     return exchange.framing.stream(exchange.echo().failed_events())
@@ -176,8 +184,8 @@ def responses(body: object) -> Script:
         body: The decoded JSON of the request; anything that is no valid request is refused.
     """
     try:
-        exchange = Exchange(body)
-    except Refused as wrong:
+        exchange = ResponsesExchange(body)
+    except RejectedResponsesRequest as wrong:
         return (replies.error(wrong.code, wrong.message, wrong.param, wrong.status),)
     message = f"The requested model '{exchange.model}' does not exist."
     unknown = (replies.error("model_not_found", message, "model", 404),)

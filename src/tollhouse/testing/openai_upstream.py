@@ -73,14 +73,14 @@ from tollhouse.testing.anthropic_messages import count_tokens, messages
 from tollhouse.testing.openai_behaviours import BEHAVIOURS, chat_completion
 from tollhouse.testing.openai_embeddings import embeddings
 from tollhouse.testing.openai_responses import responses
-from tollhouse.testing.upstream_server import Seen, serve
+from tollhouse.testing.upstream_server import RequestStats, serve
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator
 
-    from tollhouse.testing.script import Script
-    from tollhouse.testing.upstream_server import Request
+    from tollhouse.testing.byte_script import Script
+    from tollhouse.testing.upstream_server import ReceivedRequest
 
 _MODEL_ROUTES: Final = {
     ("POST", "/v1/chat/completions"): chat_completion,
@@ -95,7 +95,7 @@ _ANTHROPIC_ROUTES: Final = {
 }
 
 
-def _answer(request: Request) -> Script:
+def _answer(request: ReceivedRequest) -> Script:
     route = (request.method, request.path.partition("?")[0])
     if (status := _asked_for_headers(_decoded(request.body))) is not None:
         return (replies.error(status, f"Invalid request: {json.dumps(request.headers)}"),)
@@ -129,7 +129,7 @@ class OpenAIUpstream:
 
     port: int
     scheme: str
-    seen: Seen
+    seen: RequestStats
 
     @property
     def url(self) -> str:

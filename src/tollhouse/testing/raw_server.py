@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Self, cast
 
-from tollhouse.testing.script import End, Pause, Step
+from tollhouse.testing.byte_script import End, Pause, Step
 
 if TYPE_CHECKING:
     import ssl
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _HEAD_END: Final = b"\r\n\r\n"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 _FILLERS: Final = 4
-KEPT: Final = 65_536
+MAX_KEPT_BYTES: Final = 65_536
 """Bytes of each connection that are kept as they arrived."""
 
 
@@ -52,7 +52,7 @@ class Peer(asyncio.Protocol):
         """Bytes that arrived, after TLS."""
         self.arrived = bytearray()
         """The first of them, up to `KEPT`."""
-        self.gone_at: float | None = None
+        self.closed_at: float | None = None
         """When (`time.monotonic`) the client closed, or we did."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -64,7 +64,7 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Keep what arrived."""
         self.received += len(data)
-        self.arrived += data[: KEPT - len(self.arrived)]
+        self.arrived += data[: MAX_KEPT_BYTES - len(self.arrived)]
         self._buffer += data
         self._news.set()
 
@@ -80,8 +80,8 @@ class Peer(asyncio.Protocol):
             self._task.cancel()
 
     def _leave(self) -> None:
-        if self.gone_at is None:
-            self.gone_at = time.monotonic()
+        if self.closed_at is None:
+            self.closed_at = time.monotonic()
         self._news.set()
 
     async def _serve(self) -> None:
@@ -119,11 +119,11 @@ class Peer(asyncio.Protocol):
         del self._buffer[:size]
         return body
 
-    async def gone(self) -> float:
+    async def wait_closed(self) -> float:
         """Wait until the client has closed; return when it did."""
-        while self.gone_at is None:
+        while self.closed_at is None:
             await self._more()
-        return self.gone_at
+        return self.closed_at
 
     async def play(self, *script: Step) -> None:
         """Write, pause and end as the script says."""
@@ -223,7 +223,7 @@ class RawServer:
     @property
     def open_peers(self) -> list[Peer]:
         """The connections that nobody has closed."""
-        return [peer for peer in self.peers if peer.gone_at is None]
+        return [peer for peer in self.peers if peer.closed_at is None]
 
 
 @contextlib.contextmanager
@@ -235,7 +235,7 @@ def refusing_port() -> Generator[int]:
 
 
 @contextlib.contextmanager
-def deaf_port() -> Generator[int]:
+def unresponsive_port() -> Generator[int]:
     """Hold a port of 127.0.0.1 that answers no connection attempt: its queue is full.
 
     Source: listen(2); Linux drops the SYN where the accept queue is full.

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
+from tollhouse.testing.byte_script import End, Pause, Script
 from tollhouse.testing.framing import Framing
-from tollhouse.testing.script import End, Pause, Script
 
 if TYPE_CHECKING:
     import ssl
@@ -32,7 +32,7 @@ _PLAIN: Final = Framing()
 
 
 @dataclass(slots=True)
-class Seen:
+class RequestStats:
     """What the server got since the start or the last reset. `/_` requests do not count."""
 
     requests: int = 0
@@ -74,7 +74,7 @@ class Seen:
         return json.dumps(fields | more).encode()
 
 
-class Request:
+class ReceivedRequest:
     """A request that is arriving: the head is here, the body may still come."""
 
     __slots__ = ("body", "chunked", "headers", "keep_alive", "left", "method", "path", "quiet")
@@ -114,20 +114,22 @@ class Request:
         return False
 
 
-Answer = Callable[[Request], Script]
+RequestHandler = Callable[[ReceivedRequest], Script]
 """What is written to a request that arrived whole."""
 
 
 class _Connection(asyncio.Protocol):
     """One connection: reads a request, plays the script of its reply, reads the next."""
 
-    def __init__(self, seen: Seen, live: set[asyncio.Transport], answer: Answer) -> None:
+    def __init__(
+        self, seen: RequestStats, live: set[asyncio.Transport], answer: RequestHandler
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._seen = seen
         self._live = live
         self._answer_others = answer
         self._buffer = bytearray()
-        self._request: Request | None = None
+        self._request: ReceivedRequest | None = None
         self._script: Script = ()
         self._playing = False
         self._counted = False
@@ -170,7 +172,7 @@ class _Connection(asyncio.Protocol):
         if end < 0:
             return False
         try:
-            request = self._request = Request(bytes(self._buffer[:end]))
+            request = self._request = ReceivedRequest(bytes(self._buffer[:end]))
         except ValueError:
             self._transport.write(_PLAIN.whole(400, b"{}", extra="Connection: close\r\n"))
             self._transport.close()
@@ -182,7 +184,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return True
 
-    def _count(self, request: Request) -> None:
+    def _count(self, request: ReceivedRequest) -> None:
         seen = self._seen
         seen.requests += 1
         seen.open += 1
@@ -190,7 +192,7 @@ class _Connection(asyncio.Protocol):
         seen.method, seen.path, seen.headers = request.method, request.path, request.headers
         self._counted = True
 
-    def _answer(self, request: Request) -> Script:
+    def _answer(self, request: ReceivedRequest) -> Script:
         if not request.quiet:
             self._seen.raw_body = request.body
             return self._answer_others(request)
@@ -242,8 +244,8 @@ class _Connection(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def serve(
-    answer: Answer, *, port: int = 0, ssl_context: ssl.SSLContext | None = None
-) -> AsyncGenerator[tuple[int, Seen]]:
+    answer: RequestHandler, *, port: int = 0, ssl_context: ssl.SSLContext | None = None
+) -> AsyncGenerator[tuple[int, RequestStats]]:
     """Serve on the running loop and on 127.0.0.1; every connection is closed at the end.
 
     Args:
@@ -254,7 +256,7 @@ async def serve(
     Yields:
         The port, and the books.
     """
-    seen = Seen()
+    seen = RequestStats()
     live: set[asyncio.Transport] = set()
     server = await asyncio.get_running_loop().create_server(
         lambda: _Connection(seen, live, answer), "127.0.0.1", port, ssl=ssl_context, backlog=4096

@@ -25,8 +25,8 @@ from tollhouse.cli.interns.connection import Talk
 from tollhouse.cli.interns.files import Files, opened
 from tollhouse.cli.interns.outcomes import Dropped, Exited
 from tollhouse.kernel.secret import Secret
+from tollhouse.testing.byte_script import End
 from tollhouse.testing.raw_server import Peer, RawServer, interrupt, reply, say
-from tollhouse.testing.script import End
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -80,7 +80,7 @@ async def without_end(peer: Peer, head: bytes, piece: bytes) -> None:
     """Say something again and again, until nobody listens any more."""
     peer.transport.write(head)
     said = 0
-    while peer.gone_at is None:
+    while peer.closed_at is None:
         if peer.transport.get_write_buffer_size() < 1 << 20:
             peer.transport.write(piece)
             said += len(piece)
@@ -174,7 +174,7 @@ async def test_an_answer_that_drips_is_given_up(
 ) -> None:
     async def drip(peer: Peer) -> None:
         peer.transport.write(head)
-        while peer.gone_at is None:
+        while peer.closed_at is None:
             peer.transport.write(piece)
             await asyncio.sleep(0.05)
 
@@ -246,7 +246,7 @@ async def test_an_answer_to_what_was_sent_that_never_comes_is_given_up(
     (tmp_path / "x").write_text("x")
 
     async def drip(peer: Peer) -> None:
-        while peer.gone_at is None:
+        while peer.closed_at is None:
             peer.transport.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
             await asyncio.sleep(0.05)
 
@@ -323,7 +323,7 @@ def agree(*said: bytes, fields: bytes = b"", ends: bool = False) -> Callable[[Pe
         await peer.play(head + fields + b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n", *said)
         if ends:
             await peer.play(End.EOF)
-        await peer.gone()
+        await peer.wait_closed()
 
     return behave
 

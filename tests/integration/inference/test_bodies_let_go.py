@@ -27,8 +27,8 @@ from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream
 from tollhouse.inference.upstream.client import HttpUpstream
 from tollhouse.inference.upstream.port import TimeLimits
 from tollhouse.settings.sections import ServerSettings
+from tollhouse.testing.byte_script import End
 from tollhouse.testing.raw_server import RawServer, reply, say
-from tollhouse.testing.script import End
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

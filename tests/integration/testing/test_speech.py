@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 import tollhouse.testing.openai_upstream
 from tollhouse.testing import anthropic_messages, openai_behaviours, openai_responses
-from tollhouse.testing.speech import example, is_token, pieces, sealed, token, until_stop
+from tollhouse.testing.stub_text import (
+    before_stop_sequence,
+    example,
+    is_token,
+    pieces,
+    signed,
+    token,
+)
 
 
 @given(st.text().filter(str.strip))
@@ -18,8 +25,8 @@ def test_the_pieces_of_a_text_are_the_text(text: str) -> None:
 
 
 def test_the_first_stop_sequence_in_the_text_counts() -> None:
-    assert until_stop("one two three", ["three", "two"]) == ("one ", "two")
-    assert until_stop("one", ["two"]) == ("one", None)
+    assert before_stop_sequence("one two three", ["three", "two"]) == ("one ", "two")
+    assert before_stop_sequence("one", ["two"]) == ("one", None)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +59,7 @@ def test_a_token_is_known_and_an_altered_one_is_not() -> None:
     assert is_token("enc", made)
     assert not is_token("redacted", made)
     assert not is_token("enc", made[:-1] + ("0" if made[-1] != "0" else "1"))
-    assert sealed("sig", "a thought") != sealed("sig", "another")
+    assert signed("sig", "a thought") != signed("sig", "another")
 
 
 @pytest.mark.parametrize("module", [openai_behaviours, openai_responses, anthropic_messages])

@@ -12,8 +12,8 @@ from tollhouse.accounting.admission.types import Admitted
 from tollhouse.accounting.types import Attribution, Price
 from tollhouse.identity.types import KeyKind, Subject
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.formats.registry import FORMATS, Arrived
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
+from tollhouse.inference.formats.registry import FORMATS, RawRequest
 from tollhouse.inference.generation import Services
 from tollhouse.inference.guardrails.gate import Guardrails
 from tollhouse.inference.pipeline import Pipeline
@@ -169,7 +169,7 @@ class FakeAdmission:
 
 def call(request: ChatRequest, received_monotonic: float = 0.0) -> Call:
     """Return a chat request on its way."""
-    said = Arrived(request.body, {}, b"")
+    said = RawRequest(request.body, {}, b"")
     read = read_call(
         FORMATS["/chat/completions"], said, SUBJECT, Attribution(), Now(START, received_monotonic)
     )
@@ -233,7 +233,7 @@ class PipelineFixture:
     def call(self, form: str, **fields: Any) -> Call:
         """Return a short question in a format, on its way."""
         body = {"model": MODEL, **SPOKEN[form], **fields}
-        said = Arrived(json.dumps(body).encode(), {}, b"")
+        said = RawRequest(json.dumps(body).encode(), {}, b"")
         return read_call(FORMATS[form], said, SUBJECT, Attribution(), Now.by(self.clock))
 
     def ask(self, form: str, **fields: Any) -> Exchange:

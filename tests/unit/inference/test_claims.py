@@ -11,8 +11,8 @@ from tests.unit.inference.fakes import SUBJECT, call
 from tollhouse.accounting.rules import Rules
 from tollhouse.accounting.types import FREE, Price, Rates
 from tollhouse.inference.claims import claim_of, open_to, output_limit
-from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.formats.chat_completions.relay import ChatRelay
+from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.inference.routing import Way
 from tollhouse.inference.types import Endpoint, Model
 from tollhouse.inference.weights import demand
@@ -35,7 +35,7 @@ def way(price_: Price, model: str = "acme/large", **fields: Any) -> Way:
     endpoint = Endpoint("acme", "large", price_, free_limits=fields.pop("free_limits", True))
     request = parse_request(b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}')
     found = Model(model, "Large", "", 128_000, None, (endpoint,))
-    return Way(replace(found, **fields), endpoint, ChatRelay(request))
+    return Way(replace(found, **fields), endpoint, ChatPassthroughAdapter(request))
 
 
 def asked(**body: Any) -> Call:

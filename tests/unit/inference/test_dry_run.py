@@ -21,7 +21,7 @@ from tollhouse.accounting.admission.types import Admitted, Claim, Preview
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference import access
 from tollhouse.inference.dry_run import DryRun, Estimate
-from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.kernel.errors import Forbidden, NotFound, TollhouseError, Unavailable
 
 if TYPE_CHECKING:

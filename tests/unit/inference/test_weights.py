@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.inference.formats.base import ClientRequest
-from tollhouse.inference.formats.chat_completions.parse import parse_request as parse_chat
+from tollhouse.inference.formats.adapter import ClientRequest
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request as parse_chat
 from tollhouse.inference.formats.completions.request import parse_request as parse_completions
 from tollhouse.inference.formats.embeddings.request import parse_request as parse_embeddings
 from tollhouse.inference.formats.messages.request import parse_request as parse_messages
 from tollhouse.inference.formats.responses.request import parse_request as parse_responses
-from tollhouse.inference.formats.tokens import MOST_TOKENS
+from tollhouse.inference.formats.tokens import MAX_TOKENS
 from tollhouse.inference.weights import (
     LEAST_OUTPUT,
     MEDIA_TOKENS,
@@ -114,7 +114,7 @@ class TestOutput:
         assert output("completions", max_tokens=500, prompt=prompt) == count * 500
 
     def test_has_a_largest_number(self) -> None:
-        assert output("chat", max_tokens=10**30, n=10**30) == MOST_TOKENS
+        assert output("chat", max_tokens=10**30, n=10**30) == MAX_TOKENS
 
     def test_rounds_up(self) -> None:
         assert output("chat", max_tokens=500.2) == 501
@@ -283,7 +283,7 @@ def test_whatever_is_parsed_has_a_demand(name: str, fields: dict[str, object]) -
         return
     asked = demand(request)
     assert asked.input_tokens > 0
-    assert asked.output_tokens is None or 0 <= asked.output_tokens <= MOST_TOKENS
+    assert asked.output_tokens is None or 0 <= asked.output_tokens <= MAX_TOKENS
     assert asked.images >= 0
 
 

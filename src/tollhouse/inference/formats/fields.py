@@ -15,7 +15,7 @@ T = TypeVar("T")
 Fields = dict[str, msgspec.Raw]
 """A JSON object of which only the top level was read."""
 
-OURS: Final = frozenset(
+GATEWAY_FIELDS: Final = frozenset(
     {
         "fallbacks",
         "models",

@@ -13,46 +13,46 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.inference.formats.chat_completions.listener import ChatListener
-from tollhouse.inference.formats.chat_completions.parse import parse_request as parse_chat
-from tollhouse.inference.formats.chat_completions.relay import ChatRelay
-from tollhouse.inference.formats.chat_completions.speaker import ChatSpeaker
-from tollhouse.inference.formats.completions.listener import CompletionsListener
-from tollhouse.inference.formats.completions.relay import CompletionsRelay
+from tollhouse.inference.formats.canonical.translation import TranslatingAdapter
+from tollhouse.inference.formats.chat_completions.client_format import ChatClientFormat
+from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
+from tollhouse.inference.formats.chat_completions.provider_format import ChatProviderFormat
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request as parse_chat
+from tollhouse.inference.formats.completions.client_format import CompletionsClientFormat
+from tollhouse.inference.formats.completions.passthrough import CompletionsPassthroughAdapter
 from tollhouse.inference.formats.completions.request import parse_request as parse_completions
-from tollhouse.inference.formats.embeddings.relay import EmbeddingsRelay
+from tollhouse.inference.formats.embeddings.passthrough import EmbeddingsPassthroughAdapter
 from tollhouse.inference.formats.embeddings.request import parse_request as parse_embeddings
-from tollhouse.inference.formats.hub.relay import Translation
+from tollhouse.inference.formats.messages.client_format import MessagesClientFormat
 from tollhouse.inference.formats.messages.errors import envelope as messages_envelope
-from tollhouse.inference.formats.messages.listener import MessagesListener
-from tollhouse.inference.formats.messages.relay import MessagesRelay
+from tollhouse.inference.formats.messages.passthrough import MessagesPassthroughAdapter
+from tollhouse.inference.formats.messages.provider_format import MessagesProviderFormat
 from tollhouse.inference.formats.messages.request import parse_request as parse_messages
-from tollhouse.inference.formats.messages.speaker import MessagesSpeaker
-from tollhouse.inference.formats.responses.listener import ResponsesListener
-from tollhouse.inference.formats.responses.relay import ResponsesRelay
+from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
+from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter
+from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
 from tollhouse.inference.formats.responses.request import parse_request as parse_responses
-from tollhouse.inference.formats.responses.speaker import ResponsesSpeaker
 from tollhouse.kernel.envelope import envelope
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tollhouse.inference.formats.base import ClientRequest, Relay
+    from tollhouse.inference.formats.adapter import ClientRequest, FormatAdapter
     from tollhouse.kernel.errors import TollhouseError
 
-_CHAT: Final = ChatSpeaker()
-_RESPONSES: Final = ResponsesSpeaker()
-_MESSAGES: Final = MessagesSpeaker()
+_CHAT_PROVIDER: Final = ChatProviderFormat()
+_RESPONSES_PROVIDER: Final = ResponsesProviderFormat()
+_MESSAGES_PROVIDER: Final = MessagesProviderFormat()
 _VISIBLE: Final = re.compile(rb"[!-~]*")
 _PRINTABLE: Final = re.compile(rb"[\t -~]*")
 _ANTHROPIC_HEADERS: Final = ("anthropic-version", "anthropic-beta")
-READ_HEADERS: Final = tuple(name.encode() for name in _ANTHROPIC_HEADERS)
+FORMAT_HEADERS: Final = tuple(name.encode() for name in _ANTHROPIC_HEADERS)
 """All that a format reads of a request's head."""
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class RawRequest:
     """A request as it came over HTTP."""
 
     body: bytes = field(repr=False)
@@ -62,63 +62,65 @@ class Arrived:
     """The part of the URL behind the `?`."""
 
 
-Asked = tuple["ClientRequest", tuple["Relay", ...]]
+ParsedRequest = tuple["ClientRequest", tuple["FormatAdapter", ...]]
 """A request, and the ways in which it can be asked, best first: each dialect once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ApiFormat:
     """A format that clients speak."""
 
-    read: Callable[[Arrived], Asked]
+    parse: Callable[[RawRequest], ParsedRequest]
     """Raises `Invalid` for a body that is not of the format."""
-    refuse: Callable[[TollhouseError, str | None], Mapping[str, object]]
+    render_error: Callable[[TollhouseError, str | None], Mapping[str, object]]
     """From an error and the generation's id, if there is one, to the body of the answer."""
     anthropic: bool = False
     """Whether it is Anthropic's, whose `metadata` is not ours."""
 
 
-def _read_chat(arrived: Arrived) -> Asked:
-    request = parse_chat(arrived.body)
-    listener = ChatListener(request)
+def _parse_chat(raw_request: RawRequest) -> ParsedRequest:
+    request = parse_chat(raw_request.body)
+    client_format = ChatClientFormat(request)
     return request, (
-        ChatRelay(request),
-        Translation(request, listener, _RESPONSES),
-        Translation(request, listener, _MESSAGES),
+        ChatPassthroughAdapter(request),
+        TranslatingAdapter(request, client_format, _RESPONSES_PROVIDER),
+        TranslatingAdapter(request, client_format, _MESSAGES_PROVIDER),
     )
 
 
-def _read_responses(arrived: Arrived) -> Asked:
-    request = parse_responses(arrived.body)
-    listener = ResponsesListener(request)
+def _parse_responses(raw_request: RawRequest) -> ParsedRequest:
+    request = parse_responses(raw_request.body)
+    client_format = ResponsesClientFormat(request)
     return request, (
-        ResponsesRelay(request),
-        Translation(request, listener, _CHAT),
-        Translation(request, listener, _MESSAGES),
+        ResponsesPassthroughAdapter(request),
+        TranslatingAdapter(request, client_format, _CHAT_PROVIDER),
+        TranslatingAdapter(request, client_format, _MESSAGES_PROVIDER),
     )
 
 
-def _read_messages(arrived: Arrived) -> Asked:
-    request = parse_messages(arrived.body)
-    listener = MessagesListener(request)
+def _parse_messages(raw_request: RawRequest) -> ParsedRequest:
+    request = parse_messages(raw_request.body)
+    client_format = MessagesClientFormat(request)
     return request, (
-        MessagesRelay(request, passed_query(arrived), passed_headers(arrived)),
-        Translation(request, listener, _CHAT),
-        Translation(request, listener, _RESPONSES),
+        MessagesPassthroughAdapter(
+            request, forwarded_query(raw_request), forwarded_headers(raw_request)
+        ),
+        TranslatingAdapter(request, client_format, _CHAT_PROVIDER),
+        TranslatingAdapter(request, client_format, _RESPONSES_PROVIDER),
     )
 
 
-def passed_query(arrived: Arrived) -> str:
+def forwarded_query(raw_request: RawRequest) -> str:
     """Return the part of the URL behind the `?` that a provider of the same format gets."""
-    if not _VISIBLE.fullmatch(arrived.query):
+    if not _VISIBLE.fullmatch(raw_request.query):
         message = "The query of the URL must be plain ASCII."
         raise Invalid(message)
-    return arrived.query.decode("ascii")
+    return raw_request.query.decode("ascii")
 
 
-def passed_headers(arrived: Arrived) -> tuple[tuple[str, str], ...]:
+def forwarded_headers(raw_request: RawRequest) -> tuple[tuple[str, str], ...]:
     """Return the headers that a provider of Anthropic's format gets."""
-    given = ((name, arrived.headers.get(name.encode())) for name in _ANTHROPIC_HEADERS)
+    given = ((name, raw_request.headers.get(name.encode())) for name in _ANTHROPIC_HEADERS)
     passed = [(name, value) for name, value in given if value is not None]
     for name, value in passed:
         if not _PRINTABLE.fullmatch(value):
@@ -126,20 +128,20 @@ def passed_headers(arrived: Arrived) -> tuple[tuple[str, str], ...]:
     return tuple((name, value.decode("ascii")) for name, value in passed)
 
 
-def _read_completions(arrived: Arrived) -> Asked:
-    request = parse_completions(arrived.body)
-    listener = CompletionsListener(request)
+def _parse_completions(raw_request: RawRequest) -> ParsedRequest:
+    request = parse_completions(raw_request.body)
+    client_format = CompletionsClientFormat(request)
     return request, (
-        CompletionsRelay(request),
-        Translation(request, listener, _CHAT),
-        Translation(request, listener, _RESPONSES),
-        Translation(request, listener, _MESSAGES),
+        CompletionsPassthroughAdapter(request),
+        TranslatingAdapter(request, client_format, _CHAT_PROVIDER),
+        TranslatingAdapter(request, client_format, _RESPONSES_PROVIDER),
+        TranslatingAdapter(request, client_format, _MESSAGES_PROVIDER),
     )
 
 
-def _read_embeddings(arrived: Arrived) -> Asked:
-    request = parse_embeddings(arrived.body)
-    return request, (EmbeddingsRelay(request),)
+def _parse_embeddings(raw_request: RawRequest) -> ParsedRequest:
+    request = parse_embeddings(raw_request.body)
+    return request, (EmbeddingsPassthroughAdapter(request),)
 
 
 def _common_envelope(error: TollhouseError, request_id: str | None) -> Mapping[str, object]:
@@ -147,11 +149,11 @@ def _common_envelope(error: TollhouseError, request_id: str | None) -> Mapping[s
     return envelope(error)
 
 
-FORMATS: Final[Mapping[str, Format]] = {
-    "/chat/completions": Format(_read_chat, _common_envelope),
-    "/responses": Format(_read_responses, _common_envelope),
-    "/messages": Format(_read_messages, messages_envelope, anthropic=True),
-    "/completions": Format(_read_completions, _common_envelope),
-    "/embeddings": Format(_read_embeddings, _common_envelope),
+FORMATS: Final[Mapping[str, ApiFormat]] = {
+    "/chat/completions": ApiFormat(_parse_chat, _common_envelope),
+    "/responses": ApiFormat(_parse_responses, _common_envelope),
+    "/messages": ApiFormat(_parse_messages, messages_envelope, anthropic=True),
+    "/completions": ApiFormat(_parse_completions, _common_envelope),
+    "/embeddings": ApiFormat(_parse_embeddings, _common_envelope),
 }
 """Path to format."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from tollhouse.identity.types import AccessPolicy, Subject
-    from tollhouse.inference.formats.base import ClientRequest
+    from tollhouse.inference.formats.adapter import ClientRequest
     from tollhouse.inference.types import Dialect
 
 _MOST_PATTERNS: Final = 64

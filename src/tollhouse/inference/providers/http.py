@@ -22,7 +22,7 @@ from tollhouse.inference.upstream.port import TimeLimits, UpstreamRequest
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Sequence
 
-    from tollhouse.inference.formats.base import ErrorEvent
+    from tollhouse.inference.formats.adapter import ErrorEvent
     from tollhouse.inference.providers.base import ProviderCall
     from tollhouse.inference.upstream.port import Upstream, UpstreamResponse
 

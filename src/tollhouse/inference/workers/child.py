@@ -17,7 +17,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.inference.formats.base import ErrorEvent, Unreadable
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.workers.frames import Cut, pack, pieces, read_frame, unpack
 from tollhouse.kernel.errors import Bug, PayloadTooLarge, TollhouseError, without_frames
 
@@ -67,7 +67,7 @@ def _outcome(head: bytes, blobs: Blobs) -> tuple[bool, object]:
     try:
         function, arguments = unpack(head, blobs)
         return True, function(*arguments)
-    except (TollhouseError, Unreadable, ErrorEvent) as error:
+    except (TollhouseError, MalformedResponse, ErrorEvent) as error:
         return False, without_frames(error)
     except MemoryError:
         message = "The body takes too much memory to read: it has too many parts."

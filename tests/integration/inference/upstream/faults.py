@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from tollhouse.inference.upstream.errors import ConnectionLost, ProtocolViolation, UpstreamError
+from tollhouse.testing.byte_script import End, Pause, Step
 from tollhouse.testing.raw_server import Behaviour, say
-from tollhouse.testing.script import End, Pause, Step
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 COUNTED = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"

@@ -24,8 +24,8 @@ from tests.integration.inference.upstream.faults import CHUNKED, OPEN_ENDED
 from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream
 from tollhouse.inference.upstream.errors import ConnectionLost, ProtocolViolation
 from tollhouse.inference.upstream.port import Upstream, UpstreamRequest
+from tollhouse.testing.byte_script import End, Pause
 from tollhouse.testing.raw_server import reply, say
-from tollhouse.testing.script import End, Pause
 
 pytestmark = pytest.mark.parametrize("adapter", [AiohttpUpstream])
 
@@ -41,7 +41,7 @@ async def test_an_open_ended_body_that_was_cut_on_tls_is_taken_as_complete(
 async def test_pieces_that_nobody_read_are_lost_in_a_reset(exchange: Exchange) -> None:
     exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", Pause(0.05), End.RST)
     response = await exchange.open()
-    await exchange.peer.gone()
+    await exchange.peer.wait_closed()
     await asyncio.sleep(0.05)
     with pytest.raises(ConnectionLost):
         await response.read(100)

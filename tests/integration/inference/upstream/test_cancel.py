@@ -18,8 +18,8 @@ from tests.integration.inference.upstream.exchange import (
 )
 from tests.integration.inference.upstream.faults import CHUNKED, COUNTED
 from tollhouse.inference.upstream.port import Upstream
-from tollhouse.testing.raw_server import Peer, RawServer, deaf_port, echo, interrupt, say
-from tollhouse.testing.script import End, Pause
+from tollhouse.testing.byte_script import End, Pause
+from tollhouse.testing.raw_server import Peer, RawServer, echo, interrupt, say, unresponsive_port
 
 TURNS = 40
 """More turns of the loop than an exchange takes."""
@@ -41,7 +41,7 @@ async def test_while_the_head_is_awaited(exchange: Exchange) -> None:
     await until(lambda: exchange.server.requests)
     begun = time.monotonic()
     await cancel(task)
-    assert await exchange.peer.gone() - begun < BRISK
+    assert await exchange.peer.wait_closed() - begun < BRISK
     await exchange.is_healthy()
 
 
@@ -52,7 +52,7 @@ async def test_in_the_body(exchange: Exchange) -> None:
     await until(lambda: got)
     begun = time.monotonic()
     await cancel(task)
-    assert await exchange.peer.gone() - begun < BRISK
+    assert await exchange.peer.wait_closed() - begun < BRISK
     await exchange.is_healthy()
 
 
@@ -68,7 +68,7 @@ async def test_in_an_upload_that_nobody_reads(exchange: Exchange) -> None:
     await until(lambda: exchange.server.requests)
     begun = time.monotonic()
     await cancel(task)
-    assert await exchange.peer.gone() - begun < BRISK
+    assert await exchange.peer.wait_closed() - begun < BRISK
     assert exchange.peer.received < 20_000_000
     await exchange.is_healthy()
 
@@ -91,7 +91,7 @@ async def test_in_an_upload_leaves_no_socket_though_the_peer_never_reads(
 
 
 async def test_while_connecting(upstream: Upstream) -> None:
-    with deaf_port() as port:
+    with unresponsive_port() as port:
         task = start(upstream.send(post(f"http://127.0.0.1:{port}/")))
         await asyncio.sleep(0.05)
         await cancel(task)
@@ -103,7 +103,7 @@ async def test_in_a_tls_handshake(upstream: Upstream) -> None:
         await until(lambda: server.peers and server.peers[0].received)
         begun = time.monotonic()
         await cancel(task)
-        assert await server.peers[0].gone() - begun < BRISK
+        assert await server.peers[0].wait_closed() - begun < BRISK
 
 
 @plain_only
@@ -161,7 +161,7 @@ async def test_closing_a_response_that_has_not_ended_closes_its_connection(
     response = await exchange.open()
     begun = time.monotonic()
     await response.close()
-    assert await exchange.peer.gone() - begun < BRISK
+    assert await exchange.peer.wait_closed() - begun < BRISK
     await exchange.is_healthy()
 
 

@@ -19,8 +19,8 @@ from tests.integration.inference.upstream.exchange import (
 from tests.integration.inference.upstream.faults import CHUNKED, COUNTED
 from tollhouse.inference.upstream.errors import ClientClosed
 from tollhouse.inference.upstream.port import Upstream
-from tollhouse.testing.raw_server import RawServer, deaf_port, say
-from tollhouse.testing.script import End
+from tollhouse.testing.byte_script import End
+from tollhouse.testing.raw_server import RawServer, say, unresponsive_port
 
 
 async def test_a_stream_ends_with_client_closed(exchange: Exchange) -> None:
@@ -33,7 +33,7 @@ async def test_a_stream_ends_with_client_closed(exchange: Exchange) -> None:
     with pytest.raises(ClientClosed) as caught:
         await reading
     assert caught.value.sent
-    assert await exchange.peer.gone() - begun < BRISK
+    assert await exchange.peer.wait_closed() - begun < BRISK
 
 
 async def test_a_stream_that_nobody_reads_ends_with_client_closed(exchange: Exchange) -> None:
@@ -59,7 +59,7 @@ async def test_a_request_that_waits_for_its_head_ends_with_client_closed(
 async def test_a_request_that_connects_ends_with_client_closed_and_has_sent_nothing(
     upstream: Upstream,
 ) -> None:
-    with deaf_port() as port:
+    with unresponsive_port() as port:
         sending = asyncio.create_task(upstream.send(post(f"http://127.0.0.1:{port}/")))
         await asyncio.sleep(0.02)
         await upstream.close()
@@ -76,7 +76,7 @@ async def test_a_tls_handshake_ends_with_client_closed(upstream: Upstream) -> No
         await upstream.close()
         with pytest.raises(ClientClosed):
             await sending
-        await server.peers[0].gone()
+        await server.peers[0].wait_closed()
 
 
 @plain_only
@@ -98,7 +98,7 @@ async def test_idle_connections_are_closed(exchange: Exchange) -> None:
     await exchange.is_healthy()
     begun = time.monotonic()
     await exchange.upstream.close()
-    assert await exchange.peer.gone() - begun < BRISK
+    assert await exchange.peer.wait_closed() - begun < BRISK
 
 
 async def test_a_closed_client_sends_nothing(exchange: Exchange) -> None:
@@ -133,7 +133,7 @@ SHUTDOWN = """
 import asyncio, contextlib, importlib, sys
 from tollhouse.inference.upstream.port import UpstreamRequest
 from tollhouse.testing.raw_server import RawServer, say
-from tollhouse.testing.script import End
+from tollhouse.testing.byte_script import End
 
 HEAD = b"HTTP/1.1 200 OK\\r\\nContent-Length: 10\\r\\n\\r\\n"
 

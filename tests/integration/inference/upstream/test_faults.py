@@ -23,15 +23,15 @@ from tollhouse.inference.upstream.errors import (
     UpstreamError,
 )
 from tollhouse.inference.upstream.port import Upstream
+from tollhouse.testing.byte_script import End, Pause
 from tollhouse.testing.raw_server import (
     Peer,
     RawServer,
-    deaf_port,
     refusing_port,
     reply,
     say,
+    unresponsive_port,
 )
-from tollhouse.testing.script import End, Pause
 
 # ----------------------------------------------------------------- after the request has arrived
 
@@ -141,7 +141,7 @@ async def test_a_refused_connection_has_sent_nothing(upstream: Upstream) -> None
 
 
 async def test_an_unanswered_connection_attempt_has_sent_nothing(upstream: Upstream) -> None:
-    with deaf_port() as port, pytest.raises(ConnectTimeout) as caught:
+    with unresponsive_port() as port, pytest.raises(ConnectTimeout) as caught:
         await upstream.send(post(f"http://127.0.0.1:{port}/", connect=SHORT))
     assert not caught.value.sent
 

@@ -16,8 +16,8 @@ from tests.integration.inference.upstream.exchange import (
 from tests.integration.inference.upstream.faults import CHUNKED, OPEN_ENDED
 from tollhouse.inference.upstream.errors import ConnectFailed, ProtocolViolation
 from tollhouse.inference.upstream.port import UpstreamRequest
+from tollhouse.testing.byte_script import End
 from tollhouse.testing.raw_server import Peer, RawServer, echo, refusing_port, reply, say
-from tollhouse.testing.script import End
 
 # -------------------------------------------------------------------------------------- requests
 

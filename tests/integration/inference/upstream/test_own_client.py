@@ -24,16 +24,16 @@ from tollhouse.inference.upstream.client import HttpUpstream
 from tollhouse.inference.upstream.errors import ConnectFailed, ConnectionLost
 from tollhouse.inference.upstream.port import UpstreamRequest
 from tollhouse.outbound.dialing import AddressInfo, SystemResolver
+from tollhouse.testing.byte_script import End, Pause
 from tollhouse.testing.raw_server import (
     Peer,
     RawServer,
-    deaf_port,
     echo,
     refusing_port,
     reply,
     say,
+    unresponsive_port,
 )
-from tollhouse.testing.script import End, Pause
 
 pytestmark = pytest.mark.parametrize("adapter", [HttpUpstream])
 tls_only = pytest.mark.parametrize("transport", ["tls"])
@@ -61,7 +61,7 @@ async def test_an_open_ended_body_over_tls_ends_with_close_notify(exchange: Exch
 async def test_pieces_that_nobody_read_are_delivered_before_the_reset(exchange: Exchange) -> None:
     exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", Pause(0.05), End.RST)
     response = await exchange.open()
-    await exchange.peer.gone()
+    await exchange.peer.wait_closed()
     await asyncio.sleep(0.01)
     got: list[bytes] = []
     with pytest.raises(ConnectionLost):
@@ -179,7 +179,7 @@ async def test_an_address_that_does_not_answer_does_not_hold_up_the_next(
     make_upstream: MakeUpstream, server: RawServer
 ) -> None:
     """RFC 8305: the next is tried while the first still hangs; there are 30 seconds for each."""
-    with deaf_port() as other:
+    with unresponsive_port() as other:
         names = Names(("127.0.0.1", other), ("127.0.0.1", server.port))
         upstream = make_upstream(resolve=names)
         begun = time.monotonic()

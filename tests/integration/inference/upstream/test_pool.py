@@ -9,8 +9,8 @@ from tests.integration.inference.upstream.conftest import MakeUpstream
 from tests.integration.inference.upstream.exchange import Exchange, plain_only, until
 from tests.integration.inference.upstream.faults import COUNTED
 from tollhouse.inference.upstream.errors import ConnectionLost, ProtocolViolation
+from tollhouse.testing.byte_script import End, Pause
 from tollhouse.testing.raw_server import Peer, RawServer, echo, reply, say
-from tollhouse.testing.script import End, Pause
 
 UNASKED = {
     "reply": reply(b"evil"),
@@ -105,21 +105,21 @@ async def test_a_host_whose_places_are_taken_does_not_hold_up_another(
 async def test_a_connection_that_is_to_be_closed_is_not_used_again(exchange: Exchange) -> None:
     exchange.server.behave = say(reply(b"bye", fields=b"Connection: close\r\n"), End.HANG)
     assert await exchange.read() == b"bye"
-    await exchange.peer.gone()
+    await exchange.peer.wait_closed()
     await exchange.is_healthy()
 
 
 async def test_a_connection_of_http_1_0_is_not_used_again(exchange: Exchange) -> None:
     exchange.server.behave = say(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nbye", End.HANG)
     assert await exchange.read() == b"bye"
-    await exchange.peer.gone()
+    await exchange.peer.wait_closed()
     await exchange.is_healthy()
 
 
 async def test_a_connection_that_the_upstream_closed_is_not_used_again(exchange: Exchange) -> None:
     exchange.server.behave = say(reply(b"one"), Pause(0.01), End.EOF)
     assert await exchange.read() == b"one"
-    await exchange.peer.gone()
+    await exchange.peer.wait_closed()
     await asyncio.sleep(0.01)
     await exchange.is_healthy()
 

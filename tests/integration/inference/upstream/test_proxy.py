@@ -10,8 +10,8 @@ from tests.integration.inference.upstream.conftest import MakeUpstream
 from tests.integration.inference.upstream.exchange import SHORT, Exchange, plain_only, read
 from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream
 from tollhouse.inference.upstream.errors import ConnectFailed, ConnectTimeout
+from tollhouse.testing.byte_script import End
 from tollhouse.testing.raw_server import RawServer, refusing_port, reply, say
-from tollhouse.testing.script import End
 
 pytestmark = pytest.mark.parametrize("adapter", [AiohttpUpstream])
 tls_only = pytest.mark.parametrize("transport", ["tls"])
@@ -126,7 +126,7 @@ async def test_a_proxy_that_does_not_answer_is_a_connect_timeout(
         with pytest.raises(ConnectTimeout) as caught:
             await exchange.read(connect=SHORT)
         assert not caught.value.sent
-        await proxy.peers[0].gone()
+        await proxy.peers[0].wait_closed()
 
 
 @tls_only

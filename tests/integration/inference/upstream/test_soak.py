@@ -15,8 +15,8 @@ import pytest
 from tests.integration.inference.upstream.conftest import MakeUpstream
 from tests.integration.inference.upstream.exchange import Exchange
 from tests.integration.inference.upstream.faults import CHUNKED, FAULTS, Fault
+from tollhouse.testing.byte_script import Pause
 from tollhouse.testing.raw_server import Peer, RawServer, echo, reply, say
-from tollhouse.testing.script import Pause
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 

@@ -23,8 +23,8 @@ from tollhouse.inference.upstream.errors import (
     TotalTimeout,
 )
 from tollhouse.inference.upstream.port import Upstream
-from tollhouse.testing.raw_server import RawServer, deaf_port, reply, say
-from tollhouse.testing.script import End, Pause
+from tollhouse.testing.byte_script import End, Pause
+from tollhouse.testing.raw_server import RawServer, reply, say, unresponsive_port
 
 DRIPS = 200
 
@@ -89,7 +89,7 @@ async def test_an_idle_timeout_closes_the_connection_by_itself(exchange: Exchang
     response = await exchange.open(idle=SHORT)
     with pytest.raises(IdleTimeout):
         await response.read(10)
-    await exchange.peer.gone()
+    await exchange.peer.wait_closed()
     await response.close()
 
 
@@ -130,7 +130,7 @@ async def test_the_total_limit_holds_while_waiting_for_a_place(make_upstream: Ma
 
 
 async def test_the_total_limit_holds_while_connecting(upstream: Upstream) -> None:
-    with deaf_port() as port, pytest.raises(TotalTimeout) as caught:
+    with unresponsive_port() as port, pytest.raises(TotalTimeout) as caught:
         await upstream.send(post(f"http://127.0.0.1:{port}/", total=SHORT))
     assert not caught.value.sent
 
@@ -160,7 +160,7 @@ async def test_the_total_limit_holds_for_a_body_that_drips(exchange: Exchange) -
 async def test_the_total_limit_closes_a_connection_that_nobody_reads(exchange: Exchange) -> None:
     exchange.server.behave = say(COUNTED, b"half", End.HANG)
     response = await exchange.open(total=0.5)
-    await exchange.peer.gone()
+    await exchange.peer.wait_closed()
     with pytest.raises(TotalTimeout):
         await response.read(100)
 

@@ -13,7 +13,7 @@ from tests.unit.inference.fakes import SUBJECT
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import FREE, Attribution, Usage
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.registry import FORMATS, Arrived
+from tollhouse.inference.formats.registry import FORMATS, RawRequest
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
 from tollhouse.inference.routing import Way
 from tollhouse.inference.steps import LARGE, Steps
@@ -87,9 +87,9 @@ async def steps() -> AsyncIterator[Steps]:
     await made.close()
 
 
-def arrived(path: str, **more: Any) -> Arrived:
+def arrived(path: str, **more: Any) -> RawRequest:
     body = {"model": "acme/large", **FIELDS[path], **more}
-    return Arrived(json.dumps(body).encode(), {}, b"")
+    return RawRequest(json.dumps(body).encode(), {}, b"")
 
 
 async def read(
@@ -183,7 +183,7 @@ async def test_required_parameters_are_known_of_a_large_request(steps: Steps) ->
     lost: list[object] = []
     for each in (HERE, steps):
         call = await read(each, "/chat/completions", **wanted)
-        lost.append([set(relay.lost(ENDPOINT)) for relay in call.relays])
+        lost.append([set(relay.unsupported_parameters(ENDPOINT)) for relay in call.relays])
     assert lost[0] == lost[1]
 
 

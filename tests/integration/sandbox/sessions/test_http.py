@@ -10,8 +10,8 @@ from pydantic_ai.exceptions import ToolFailed
 
 from tollhouse.interns.agent.permits import Permits
 from tollhouse.interns.agent.tools.http import MOST_BYTES, http_request
+from tollhouse.testing.byte_script import End
 from tollhouse.testing.raw_server import RawServer, say
-from tollhouse.testing.script import End
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -184,7 +184,7 @@ async def test_a_websocket_that_ends_in_order_is_no_error(
 ) -> None:
     async def echo(peer: Peer) -> None:
         await peer.play(SWITCH + b"\r\n" + HI)
-        await peer.gone()
+        await peer.wait_closed()
         peer.transport.close()
 
     egress.api.behave = echo

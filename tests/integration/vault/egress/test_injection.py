@@ -13,8 +13,8 @@ from tests.integration.vault.egress.egress_fixture import (
     ConnectRefusedError,
     EgressFixture,
 )
+from tollhouse.testing.byte_script import Pause
 from tollhouse.testing.raw_server import Peer, reply, say
-from tollhouse.testing.script import Pause
 
 WITH_TOKEN = "Authorization: Bearer {{secret:token}}"
 

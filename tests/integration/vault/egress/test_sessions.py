@@ -7,8 +7,8 @@ import pytest
 
 from tests.integration.vault.egress.egress_fixture import API, OTHER, Client, EgressFixture
 from tests.waiting import until
+from tollhouse.testing.byte_script import End
 from tollhouse.testing.raw_server import say
-from tollhouse.testing.script import End
 from tollhouse.vault.egress import connection, conversation, proxy, wire
 from tollhouse.vault.egress.messages import Limits, Open
 from tollhouse.vault.egress.session import Session

@@ -23,11 +23,11 @@ from tollhouse.accounting.types import FREE, Charge, CostState, Usage
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference import access
 from tollhouse.inference.formats.fields import read_object
-from tollhouse.inference.formats.registry import FORMATS, Arrived
+from tollhouse.inference.formats.registry import FORMATS, RawRequest
+from tollhouse.inference.providers.simulated.chat_completion import render_chunks, render_completion
 from tollhouse.inference.providers.simulated.models import Behaviour
-from tollhouse.inference.providers.simulated.reply import chunks, whole
-from tollhouse.inference.providers.simulated.request import NotUnderstood
-from tollhouse.inference.providers.simulated.script import script
+from tollhouse.inference.providers.simulated.reply_planner import plan_reply
+from tollhouse.inference.providers.simulated.request import InvalidSimulatedRequest
 from tollhouse.inference.sse import EventParser, event
 from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
 from tollhouse.inference.weights import demand, rough_demand
@@ -36,7 +36,7 @@ from tollhouse.kernel.errors import Invalid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tollhouse.inference.formats.base import Relay
+    from tollhouse.inference.formats.adapter import FormatAdapter
 
     Work = Callable[[], object]
 
@@ -97,11 +97,11 @@ def encoded(body: object) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def relays(path: str, body: bytes) -> Iterable[Relay]:
-    return FORMATS[path].read(Arrived(body, {}, b""))[1]
+def relays(path: str, body: bytes) -> Iterable[FormatAdapter]:
+    return FORMATS[path].parse(RawRequest(body, {}, b""))[1]
 
 
-def relay_of(path: str, dialect: Dialect) -> Relay:
+def relay_of(path: str, dialect: Dialect) -> FormatAdapter:
     body = encoded(MINIMAL[path])
     return next(each for each in relays(path, body) if each.dialect is dialect)
 
@@ -117,7 +117,7 @@ def asking(path: str, shape: str, dialect: Dialect) -> Callable[[int], Work]:
 
         def work() -> object:
             relay = next(each for each in relays(path, body) if each.dialect is dialect)
-            return relay.lost(ENDPOINT), relay.ask(ENDPOINT)
+            return relay.unsupported_parameters(ENDPOINT), relay.render_request(ENDPOINT)
 
         return work
 
@@ -156,7 +156,7 @@ def test_a_request_is_weighed_and_searched_in_linear_time(path: str, shape: str,
 
     def judging(size: int) -> Work:
         body = encoded(REQUESTS[path][shape](size))
-        request, _ = FORMATS[path].read(Arrived(body, {}, b""))
+        request, _ = FORMATS[path].parse(RawRequest(body, {}, b""))
 
         def work() -> object:
             weighed = demand(request), rough_demand(body)
@@ -176,10 +176,12 @@ def test_a_simulated_model_answers_in_linear_time(shape: str, says: Any, dose: i
 
         def work() -> object:
             try:
-                said = script(body, Behaviour("", says=says))
-            except NotUnderstood:
+                said = plan_reply(body, Behaviour("", reply_kind=says))
+            except InvalidSimulatedRequest:
                 return None
-            return encoded(whole("m", said)), [encoded(each) for each in chunks("m", said)]
+            return encoded(render_completion("m", said)), [
+                encoded(each) for each in render_chunks("m", said)
+            ]
 
         return work
 
@@ -201,7 +203,7 @@ def test_a_reply_is_put_into_every_format_in_linear_time(name: str, shape: str, 
         def of_size(size: int) -> Work:
             body = encoded(REPLIES[name][shape](size))
             relay = relay_of(path, DIALECTS[name])
-            return lambda: relay.whole(body).render(IDENTITY, CHARGE)
+            return lambda: relay.parse_response(body).render(IDENTITY, CHARGE)
 
         return of_size
 
@@ -219,7 +221,7 @@ def streaming(name: str, shape: str, path: str) -> Callable[[int], Work]:
         relay = relay_of(path, DIALECTS[name])
 
         def work() -> object:
-            stream = relay.stream(IDENTITY)
+            stream = relay.open_stream(IDENTITY)
             said = [stream.feed(each) for each in events]
             assert stream.complete
             return said, stream.end(CHARGE)
@@ -320,11 +322,11 @@ def test_a_request_that_is_nested_too_deeply_is_refused_or_passed_on(less: int) 
 
 def outcome(path: str, body: bytes) -> str:
     try:
-        request, asked = FORMATS[path].read(Arrived(body, {}, b""))
+        request, asked = FORMATS[path].parse(RawRequest(body, {}, b""))
         demand(request)
         for relay in asked:
-            relay.lost(ENDPOINT)
-            relay.ask(ENDPOINT)
+            relay.unsupported_parameters(ENDPOINT)
+            relay.render_request(ENDPOINT)
     except Invalid:
         return "refused"
     except RecursionError as error:

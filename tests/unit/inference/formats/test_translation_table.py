@@ -17,13 +17,19 @@ from tests.unit.inference.formats.features.requests import REQUESTS
 from tests.unit.inference.formats.features.stream_folding import encoded, folded, streamed
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import FREE
-from tollhouse.inference.formats.chat_completions.speaker import ChatSpeaker
-from tollhouse.inference.formats.hub.parts import Block, Turn
-from tollhouse.inference.formats.hub.prompt import JsonOutput, Prompt, Thinking, Tool, ToolChoice
-from tollhouse.inference.formats.hub.reply import Choice, Reply
-from tollhouse.inference.formats.messages.speaker import MessagesSpeaker
-from tollhouse.inference.formats.registry import FORMATS, Arrived
-from tollhouse.inference.formats.responses.speaker import ResponsesSpeaker
+from tollhouse.inference.formats.canonical.blocks import Block, Turn
+from tollhouse.inference.formats.canonical.request import (
+    CanonicalRequest,
+    CanonicalToolChoice,
+    JsonOutput,
+    ThinkingOptions,
+    ToolDefinition,
+)
+from tollhouse.inference.formats.canonical.response import CanonicalResponse, Choice
+from tollhouse.inference.formats.chat_completions.provider_format import ChatProviderFormat
+from tollhouse.inference.formats.messages.provider_format import MessagesProviderFormat
+from tollhouse.inference.formats.registry import FORMATS, RawRequest
+from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
 from tollhouse.inference.sse import EventParser
 from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import Invalid
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tests.unit.inference.formats.features.feature import Body, ReplyFeature, RequestFeature
-    from tollhouse.inference.formats.base import Reading, Relay
+    from tollhouse.inference.formats.adapter import FormatAdapter, ResponseSummary
 
 PAGE = (Path(__file__).parents[4] / "docs/formats.md").read_text()
 PATHS = {
@@ -41,7 +47,11 @@ PATHS = {
     "messages": "/messages",
     "completions": "/completions",
 }
-SPEAKERS = {"chat": ChatSpeaker(), "responses": ResponsesSpeaker(), "messages": MessagesSpeaker()}
+SPEAKERS = {
+    "chat": ChatProviderFormat(),
+    "responses": ResponsesProviderFormat(),
+    "messages": MessagesProviderFormat(),
+}
 DIALECTS = {name: Dialect(speaker.dialect) for name, speaker in SPEAKERS.items()}
 PAIRS = [(client, dialect) for client in PATHS for dialect in SPEAKERS if client != dialect]
 ENDPOINT = Endpoint(provider="acme", model="large-2026", price=FREE)
@@ -109,7 +119,16 @@ def test_every_note_is_there_and_is_used() -> None:
 
 def test_everything_that_the_hub_carries_has_a_row() -> None:
     carriers = (
-        *(Turn, Prompt, Tool, ToolChoice, JsonOutput, Thinking, Reply, Choice),
+        *(
+            Turn,
+            CanonicalRequest,
+            ToolDefinition,
+            CanonicalToolChoice,
+            JsonOutput,
+            ThinkingOptions,
+            CanonicalResponse,
+            Choice,
+        ),
         *get_args(Block),
     )
     carried = {f"{each.__name__}.{name}" for each in carriers for name in each.__struct_fields__}
@@ -121,7 +140,10 @@ def test_everything_that_the_hub_carries_has_a_row() -> None:
 def test_every_parameter_that_a_dialect_says_has_a_row() -> None:
     known = {feature.parameter for feature in REQUESTS.values()}
 
-    assert frozenset[str]().union(*(speaker.says for speaker in SPEAKERS.values())) <= known
+    assert (
+        frozenset[str]().union(*(speaker.supported_parameters for speaker in SPEAKERS.values()))
+        <= known
+    )
 
 
 @pytest.mark.parametrize("dialect", SPEAKERS)
@@ -133,7 +155,7 @@ def test_a_dialect_says_the_parameters_that_its_columns_keep(dialect: str) -> No
         if feature.parameter and target == dialect and word in {"kept", "changed"}
     }
 
-    assert kept == SPEAKERS[dialect].says
+    assert kept == SPEAKERS[dialect].supported_parameters
 
 
 @pytest.mark.parametrize("name", [name for name, feature in REQUESTS.items() if feature.parameter])
@@ -142,8 +164,11 @@ def test_a_parameter_counts_as_lost_where_the_dialect_has_no_word_for_it(name: s
     for client, dialect in PAIRS:
         if client in feature.says:
             relay = _relay(client, dialect, _body(feature, client))
-            lost = feature.parameter in relay.lost(ENDPOINT)
-            assert lost == (feature.parameter not in SPEAKERS[dialect].says), (client, dialect)
+            lost = feature.parameter in relay.unsupported_parameters(ENDPOINT)
+            assert lost == (feature.parameter not in SPEAKERS[dialect].supported_parameters), (
+                client,
+                dialect,
+            )
 
 
 def _asked(feature: RequestFeature, client: str, dialect: str) -> str:
@@ -163,11 +188,11 @@ def _body(feature: RequestFeature, client: str) -> Body:
 
 
 def _provider_body(client: str, dialect: str, body: Body) -> Body:
-    return json.loads(_relay(client, dialect, body).ask(ENDPOINT))
+    return json.loads(_relay(client, dialect, body).render_request(ENDPOINT))
 
 
-def _relay(client: str, dialect: str, body: Body) -> Relay:
-    _, relays = FORMATS[PATHS[client]].read(Arrived(encoded(body), {}, b""))
+def _relay(client: str, dialect: str, body: Body) -> FormatAdapter:
+    _, relays = FORMATS[PATHS[client]].parse(RawRequest(encoded(body), {}, b""))
     return next(relay for relay in relays if relay.dialect == DIALECTS[dialect])
 
 
@@ -189,23 +214,23 @@ def _streamed(feature: ReplyFeature, client: str, dialect: str) -> str:
     return outcome_of(feature, dialect, client, body, folded(client, _stream_of(relay, plain)))
 
 
-def _answered(feature: ReplyFeature, client: str, dialect: str) -> Relay:
+def _answered(feature: ReplyFeature, client: str, dialect: str) -> FormatAdapter:
     return _relay(client, dialect, {**PLAIN_REQUESTS[client], **feature.asks.get(client, {})})
 
 
-def _whole_of(relay: Relay, body: Body) -> Body:
-    whole = relay.whole(encoded(body))
+def _whole_of(relay: FormatAdapter, body: Body) -> Body:
+    whole = relay.parse_response(encoded(body))
     return json.loads(whole.render(IDENTITY, _charge(whole)))
 
 
-def _stream_of(relay: Relay, events: Iterable[Body]) -> list[Body]:
-    stream = relay.stream(IDENTITY)
+def _stream_of(relay: FormatAdapter, events: Iterable[Body]) -> list[Body]:
+    stream = relay.open_stream(IDENTITY)
     said = b"".join([stream.feed(encoded(event)) for event in events])
     assert stream.done or stream.complete
     given = EventParser().feed(said + stream.end(_charge(stream)))
     return [json.loads(data) for data in given if data != b"[DONE]"]
 
 
-def _charge(reading: Reading) -> Any:
+def _charge(reading: ResponseSummary) -> Any:
     reason = reading.finish_reason
     return charge_for(reading.reported, reading.seen, FREE, finish_reason=reason, broken_off=False)

@@ -12,10 +12,10 @@ from tests.unit.inference import replies
 from tests.unit.inference.fakes import FakeReply, call, received
 from tests.unit.inference.formats.responses import responses_stream_checks
 from tests.unit.inference.generation.pipeline_fixtures import make_pipeline
-from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.formats.chat_completions.speaker import ChatSpeaker
-from tollhouse.inference.formats.hub.relay import Translation
-from tollhouse.inference.formats.responses.listener import ResponsesListener
+from tollhouse.inference.formats.canonical.translation import TranslatingAdapter
+from tollhouse.inference.formats.chat_completions.provider_format import ChatProviderFormat
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
+from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
 from tollhouse.inference.formats.responses.request import parse_request as parse_responses
 from tollhouse.inference.providers.failures import failure
 from tollhouse.kernel.errors import ProviderRefused
@@ -33,7 +33,7 @@ def ask_responses(w: PipelineFixture, *, stream: bool) -> Exchange:
     body = {"model": "acme/large", "input": "hi", "stream": stream}
     request = parse_responses(json.dumps(body).encode())
     chat = call(parse_request(b'{"model":"acme/large","messages":[{}]}'))
-    relay: Any = Translation(request, ResponsesListener(request), ChatSpeaker())
+    relay: Any = TranslatingAdapter(request, ResponsesClientFormat(request), ChatProviderFormat())
     return w.pipeline.begin(replace(chat, request=request, relays=(relay,)))
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.inference.fakes import SUBJECT, steps
 from tests.unit.inference.guardrails.fakes import FAILED, FakeGuardrail
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.inference.guardrails.base import Verdict
 from tollhouse.inference.guardrails.gate import Guardrails
 from tollhouse.inference.guardrails.verdicts import question

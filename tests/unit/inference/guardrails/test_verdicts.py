@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.inference.guardrails.base import ALLOWED, Verdict
 from tollhouse.inference.guardrails.verdicts import decide, named, question, read_answer
 from tollhouse.inference.types import Dialect

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.formats.chat_completions.relay import ChatRelay
+from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.simulated.models import SLUG, models
 from tollhouse.inference.providers.simulated.provider import NAME, SimulatedProvider, SimulatedReply
@@ -38,7 +38,7 @@ async def opened(
 ) -> SimulatedReply:
     [endpoint] = [each.endpoints[0] for each in models() if each.id == f"{SLUG}/{model}"]
     request = parse_request(json.dumps(body).encode())
-    asked_ = ChatRelay(request).ask(endpoint)
+    asked_ = ChatPassthroughAdapter(request).render_request(endpoint)
     reply = await provider.open(ProviderCall(endpoint, Dialect.CHAT, request.stream, asked_))
     assert isinstance(reply, SimulatedReply)
     return reply

@@ -16,8 +16,8 @@ from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
 from tests.unit.inference.fakes import PRICE, FakeProvider, PipelineFixture, failed, outcome, steps
 from tollhouse.inference.formats.chat_completions.errors import parse_error_event
-from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.formats.chat_completions.relay import ChatRelay
+from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.http import HttpProvider
 from tollhouse.inference.types import Dialect, Endpoint
@@ -71,7 +71,7 @@ def call(body: dict[str, Any] | None = None, *, stream: bool = False) -> Provide
     }
     request = parse_request(json.dumps(fields | (body or {})).encode())
     endpoint = Endpoint("acme", "large-2026", PRICE)
-    asked = ChatRelay(request).ask(endpoint)
+    asked = ChatPassthroughAdapter(request).render_request(endpoint)
     return ProviderCall(endpoint, Dialect.CHAT, request.stream, asked)
 
 

@@ -16,7 +16,7 @@ from tests.unit.inference.providers.simulations import (
     whole,
 )
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.formats.chat_completions.parse import parse_request
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.inference.generation import Services
 from tollhouse.inference.guardrails.gate import Guardrails
 from tollhouse.inference.pipeline import Pipeline

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tollhouse.inference.providers.simulated.embedding import DIMENSIONS, embeddings
-from tollhouse.inference.providers.simulated.request import NotUnderstood
+from tollhouse.inference.providers.simulated.request import InvalidSimulatedRequest
 
 
 def made(given: object, **fields: Any) -> dict[str, Any]:
@@ -50,11 +50,11 @@ def test_every_kind_of_input_is_understood(given: object, count: int, tokens: in
 
 @pytest.mark.parametrize("dimensions", [0, -1, 4_097])
 def test_dimensions_that_cannot_be_are_refused(dimensions: int) -> None:
-    with pytest.raises(NotUnderstood, match="dimensions"):
+    with pytest.raises(InvalidSimulatedRequest, match="dimensions"):
         made("a", dimensions=dimensions)
 
 
 @pytest.mark.parametrize("given", [True, [True], [None], {"a": 1}])
 def test_an_input_that_is_none_is_refused(given: object) -> None:
-    with pytest.raises(NotUnderstood, match="input"):
+    with pytest.raises(InvalidSimulatedRequest, match="input"):
         made(given)

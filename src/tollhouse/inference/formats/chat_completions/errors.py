@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tollhouse.inference.formats.base import ErrorEvent
+from tollhouse.inference.formats.adapter import ErrorEvent
 from tollhouse.inference.formats.chat_completions.wire import DONE
-from tollhouse.inference.formats.wire import encoder
+from tollhouse.inference.formats.raw_json import encoder
 from tollhouse.inference.sse import event
 from tollhouse.kernel.envelope import error_object
 
@@ -35,7 +35,7 @@ class _ProviderError(msgspec.Struct):
     type: str | None = None
 
 
-_LONGEST_CODE = 100
+_MAX_CODE_LENGTH = 100
 _error = msgspec.json.Decoder(_ProviderError | str)
 
 
@@ -48,10 +48,10 @@ def parse_error_event(data: msgspec.Raw | bytes) -> ErrorEvent:
     if isinstance(error, str):
         return ErrorEvent(None, error)
     code = error.type if error.code is None else error.code
-    return ErrorEvent(code[:_LONGEST_CODE] if isinstance(code, str) else code, error.message)
+    return ErrorEvent(code[:_MAX_CODE_LENGTH] if isinstance(code, str) else code, error.message)
 
 
-def failed_stream(error: TollhouseError, chunk: Mapping[str, object]) -> bytes:
+def render_stream_error(error: TollhouseError, chunk: Mapping[str, object]) -> bytes:
     """Return the end of a stream that broke.
 
     Args:
@@ -64,7 +64,7 @@ def failed_stream(error: TollhouseError, chunk: Mapping[str, object]) -> bytes:
     return b"".join(map(event, ends))
 
 
-def failed_chunk(reply: ReplyIdentity) -> Mapping[str, object]:
+def error_chunk(reply: ReplyIdentity) -> Mapping[str, object]:
     """Return the last chunk of a stream that broke, without the error."""
     return {
         "id": reply.id,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tollhouse.inference.formats.hub.parts import Reasoning
-from tollhouse.inference.formats.wire import NULL, raw
+from tollhouse.inference.formats.canonical.blocks import ReasoningBlock
+from tollhouse.inference.formats.raw_json import NULL, raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _text = msgspec.json.Decoder(str | None)
 
 
-class Detail(msgspec.Struct):
+class ReasoningDetail(msgspec.Struct):
     """One of `reasoning_details`."""
 
     type: str = ""
@@ -40,14 +40,14 @@ class Detail(msgspec.Struct):
     format: str | None = None
 
     @property
-    def said(self) -> str:
+    def readable_text(self) -> str:
         """What can be read of it."""
         return self.text or self.summary or ""
 
 
-def parse_details(details: Iterable[Detail]) -> list[Reasoning]:
+def parse_details(details: Iterable[ReasoningDetail]) -> list[ReasoningBlock]:
     """Return the blocks that details are of; one that says nothing is none."""
-    blocks: list[Reasoning] = []
+    blocks: list[ReasoningBlock] = []
     for detail in details:
         block = _block(detail)
         if block is None:
@@ -60,11 +60,11 @@ def parse_details(details: Iterable[Detail]) -> list[Reasoning]:
     return blocks
 
 
-def _block(detail: Detail) -> Reasoning | None:
-    if not (detail.said or detail.signature or detail.data):
+def _block(detail: ReasoningDetail) -> ReasoningBlock | None:
+    if not (detail.readable_text or detail.signature or detail.data):
         return None
-    return Reasoning(
-        text=detail.said,
+    return ReasoningBlock(
+        text=detail.readable_text,
         is_summary=detail.type == "reasoning.summary",
         signature=detail.signature,
         encrypted=detail.data,
@@ -73,13 +73,13 @@ def _block(detail: Detail) -> Reasoning | None:
     )
 
 
-def render_details(blocks: Iterable[Reasoning]) -> list[dict[str, object]]:
+def render_details(blocks: Iterable[ReasoningBlock]) -> list[dict[str, object]]:
     """Return the details of blocks."""
     found = [detail for block in blocks for detail in _details(block)]
     return [{**detail, "index": index} for index, detail in enumerate(found)]
 
 
-def spread_reasoning(said: Fields) -> Fields:
+def fill_reasoning_fields(said: Fields) -> Fields:
     """Return a message, or what a chunk adds, with its reasoning where all clients look for it.
 
     Many servers send it as `reasoning_content`, which stays, or only as `reasoning`.
@@ -93,11 +93,11 @@ def spread_reasoning(said: Fields) -> Fields:
         return said
     spread = {**said, "reasoning": raw(thought)}
     if said.get("reasoning_details", NULL) == NULL:
-        spread["reasoning_details"] = raw(render_details([Reasoning(thought)]))
+        spread["reasoning_details"] = raw(render_details([ReasoningBlock(thought)]))
     return spread
 
 
-def _details(block: Reasoning) -> Iterator[dict[str, object]]:
+def _details(block: ReasoningBlock) -> Iterator[dict[str, object]]:
     common = {"id": block.id, "format": block.format}
     if block.is_summary:
         yield {"type": "reasoning.summary", "summary": block.text, **common}

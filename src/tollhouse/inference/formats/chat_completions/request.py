@@ -17,7 +17,7 @@ class ChatRequest:
     output_limits = ("max_completion_tokens", "max_tokens")
     answer_counts = ("n",)
     streamed_errors = ()
-    said = "messages"
+    content_field = "messages"
 
     model: str
     stream: bool

@@ -16,31 +16,37 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.base import Unreadable
+from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.chat_completions.errors import (
-    failed_chunk,
-    failed_stream,
+    error_chunk,
     parse_error_event,
+    render_stream_error,
 )
-from tollhouse.inference.formats.chat_completions.reasoning import spread_reasoning
-from tollhouse.inference.formats.chat_completions.render import without_reasoning
+from tollhouse.inference.formats.chat_completions.passthrough_bodies import without_reasoning
+from tollhouse.inference.formats.chat_completions.reasoning import fill_reasoning_fields
 from tollhouse.inference.formats.chat_completions.usage import (
     asks_for_usage,
+    output_bytes,
     parse_usage,
     render_usage,
-    spoken_bytes,
 )
 from tollhouse.inference.formats.chat_completions.wire import (
     DONE,
-    SILENT_CHOICE,
+    EMPTY_CHOICE,
     choices_decoder,
     chunk_choices_decoder,
-    normal_finish_reason,
+    normalize_finish_reason,
 )
-from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.fields import Fields, fields_decoder
-from tollhouse.inference.formats.tokens import estimated_tokens
-from tollhouse.inference.formats.wire import NULL, encoder, on_one_line, raw, well_formed
+from tollhouse.inference.formats.raw_json import (
+    NULL,
+    encoder,
+    join_lines,
+    raw,
+    replace_invalid_utf8,
+)
+from tollhouse.inference.formats.stream_end import StreamEnd
+from tollhouse.inference.formats.tokens import estimate_tokens
 from tollhouse.inference.sse import event
 
 if TYPE_CHECKING:
@@ -51,7 +57,7 @@ if TYPE_CHECKING:
     from tollhouse.kernel.errors import TollhouseError
 
 _NO_CHOICES = msgspec.Raw(b"[]")
-_SILENT_CHOICE = raw([SILENT_CHOICE])
+_EMPTY_CHOICES = raw([EMPTY_CHOICE])
 _OBJECT = msgspec.Raw(b'"chat.completion.chunk"')
 _text = msgspec.json.Decoder(str | None)
 
@@ -72,7 +78,7 @@ class ChatStream:
         self._hides_reasoning = not request.shows_reasoning
         self._seen_bytes = 0
         self._unfinished: set[int] = set()
-        self._ending = Ending("chat")
+        self._stream_end = StreamEnd("chat")
         self._ours: Fields = {
             "id": raw(identity.id),
             "object": _OBJECT,
@@ -92,15 +98,15 @@ class ChatStream:
     def seen(self) -> Usage:
         """The tokens that passed by, estimated from their bytes."""
         return Usage(
-            input_tokens=estimated_tokens(self._request.size),
-            output_tokens=estimated_tokens(self._seen_bytes),
+            input_tokens=estimate_tokens(self._request.size),
+            output_tokens=estimate_tokens(self._seen_bytes),
         )
 
     def feed(self, data: bytes) -> bytes:
         """Take the data of one of the provider's events; return what the client gets of it.
 
         Raises:
-            Unreadable: It is neither a chunk nor the end.
+            MalformedResponse: It is neither a chunk nor the end.
             ErrorEvent: The provider says that it failed.
         """
         if self.done or not data:
@@ -109,25 +115,25 @@ class ChatStream:
             self.done = True
             return b""
         try:
-            return self._chunk(fields_decoder.decode(well_formed(on_one_line(data))))
+            return self._chunk(fields_decoder.decode(replace_invalid_utf8(join_lines(data))))
         except (msgspec.DecodeError, RecursionError):
             message = "an event of the stream is not a chat chunk"
-            raise Unreadable(message) from None
+            raise MalformedResponse(message) from None
 
     def end(self, charge: Charge) -> bytes:
         """Return the end of a stream that came to its end: usage, then `[DONE]`."""
-        self._ending.come()
+        self._stream_end.mark_written()
         fields: dict[str, object] = {
             **self._ours,
-            "choices": _NO_CHOICES if asks_for_usage(self._request.fields) else _SILENT_CHOICE,
+            "choices": _NO_CHOICES if asks_for_usage(self._request.fields) else _EMPTY_CHOICES,
             "usage": render_usage(charge, is_byok=False),
         }
         return event(encoder.encode(fields)) + event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
         """Return the end of a stream that broke."""
-        self._ending.come()
-        return failed_stream(error, failed_chunk(self._identity))
+        self._stream_end.mark_written()
+        return render_stream_error(error, error_chunk(self._identity))
 
     def _chunk(self, fields: Fields) -> bytes:
         if fields.get("error", NULL) != NULL:
@@ -158,11 +164,11 @@ class ChatStream:
     def _follow(self, choice: ChunkChoice, position: int) -> None:
         index = position if choice.index is None else choice.index
         if choice.delta is not None:
-            self._seen_bytes += spoken_bytes(choice.delta)
+            self._seen_bytes += output_bytes(choice.delta)
         if isinstance(choice.finish_reason, str) and choice.finish_reason:
             self._unfinished.discard(index)
             self.native_finish_reason = choice.finish_reason
-            self.finish_reason = normal_finish_reason(choice.finish_reason)
+            self.finish_reason = normalize_finish_reason(choice.finish_reason)
         else:
             self._unfinished.add(index)
 
@@ -183,7 +189,7 @@ def _patched(choice: Fields, position: int, *, hides_reasoning: bool) -> Fields:
         choice["index"] = raw(position)
     given = choice.get("delta", NULL)
     delta = {} if given == NULL else fields_decoder.decode(given)
-    choice["delta"] = raw((without_reasoning if hides_reasoning else spread_reasoning)(delta))
-    choice["finish_reason"] = raw(normal_finish_reason(_text.decode(native)))
+    choice["delta"] = raw((without_reasoning if hides_reasoning else fill_reasoning_fields)(delta))
+    choice["finish_reason"] = raw(normalize_finish_reason(_text.decode(native)))
     choice.setdefault("native_finish_reason", native)
     return choice

@@ -13,16 +13,16 @@ from tollhouse.inference.formats.chat_completions.wire import (
     usage_decoder,
 )
 from tollhouse.inference.formats.costs import render_costs
-from tollhouse.inference.formats.tokens import MOST_TOKENS
-from tollhouse.inference.formats.wire import NULL
+from tollhouse.inference.formats.raw_json import NULL
+from tollhouse.inference.formats.tokens import MAX_TOKENS
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
-    from tollhouse.inference.formats.chat_completions.wire import Delta, ProviderUsage
+    from tollhouse.inference.formats.chat_completions.wire import ChatDelta, ChatUsage
     from tollhouse.inference.formats.fields import Fields
 
 
-def spoken_bytes(delta: Delta) -> int:
+def output_bytes(delta: ChatDelta) -> int:
     """Return how many bytes a delta adds to what the model said."""
     size = _called_bytes(delta.tool_calls) if delta.tool_calls != NULL else 0
     content = delta.content
@@ -48,7 +48,7 @@ def _called_bytes(tool_calls: msgspec.Raw) -> int:
 def message_bytes(message: msgspec.Raw) -> int:
     """Return the same for a whole message."""
     try:
-        return spoken_bytes(message_decoder.decode(message))
+        return output_bytes(message_decoder.decode(message))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Not of the usual shape; its JSON is near enough.
         return len(message)
@@ -75,7 +75,7 @@ def parse_usage(data: msgspec.Raw | None, *, with_output: bool = True) -> Usage 
     return _disjoint(reported)
 
 
-def _disjoint(reported: ProviderUsage) -> Usage | None:
+def _disjoint(reported: ChatUsage) -> Usage | None:
     prompt = reported.prompt_tokens_details
     completion = reported.completion_tokens_details
     read = (prompt.cached_tokens or 0) if prompt else 0
@@ -95,7 +95,7 @@ def _disjoint(reported: ProviderUsage) -> Usage | None:
         reasoning_tokens=reasoning,
     )
     counts = (reported.prompt_tokens, read, written, usage.output_tokens, reasoning)
-    return usage if min(counts) >= 0 and max(counts) <= MOST_TOKENS else None
+    return usage if min(counts) >= 0 and max(counts) <= MAX_TOKENS else None
 
 
 class _Options(msgspec.Struct):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from tollhouse.inference.formats.fields import Fields
-from tollhouse.inference.formats.wire import NULL
+from tollhouse.inference.formats.raw_json import NULL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,30 +36,30 @@ FINISH_REASONS: Final = {
 """Providers' words to the wire's five; a word that is not here counts as `stop`."""
 
 
-class PromptDetails(msgspec.Struct):
+class ChatPromptDetails(msgspec.Struct):
     """Parts of `prompt_tokens`."""
 
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class CompletionDetails(msgspec.Struct):
+class ChatCompletionDetails(msgspec.Struct):
     """Parts of `completion_tokens`."""
 
     reasoning_tokens: int | None = None
 
 
-class ProviderUsage(msgspec.Struct):
+class ChatUsage(msgspec.Struct):
     """A provider's `usage`."""
 
     prompt_tokens: int
     completion_tokens: int | None = None
     total_tokens: int | None = None
-    prompt_tokens_details: PromptDetails | None = None
-    completion_tokens_details: CompletionDetails | None = None
+    prompt_tokens_details: ChatPromptDetails | None = None
+    completion_tokens_details: ChatCompletionDetails | None = None
 
 
-class Delta(msgspec.Struct):
+class ChatDelta(msgspec.Struct):
     """What a chunk's `delta` adds, or a whole `message` says, as far as tokens are counted."""
 
     content: str | list[Raw] | None = None
@@ -78,28 +78,28 @@ class Delta(msgspec.Struct):
         return bool(thought) and (not self.reasoning or self.reasoning_details == NULL)
 
 
-class CalledFunction(msgspec.Struct):
+class CalledChatFunction(msgspec.Struct):
     """A function that is called, as far as its bytes are counted."""
 
     name: str | None = None
     arguments: str | None = None
 
 
-class Called(msgspec.Struct):
+class ChatToolCall(msgspec.Struct):
     """One of `tool_calls`."""
 
-    function: CalledFunction | None = None
+    function: CalledChatFunction | None = None
 
 
 class ChunkChoice(msgspec.Struct):
     """A chunk's choice, as far as the gateway follows it; unset what the provider left out."""
 
     index: int | None = None
-    delta: Delta | None = None
+    delta: ChatDelta | None = None
     finish_reason: str | UnsetType | None = UNSET
 
 
-SILENT_CHOICE: Final[Mapping[str, object]] = {
+EMPTY_CHOICE: Final[Mapping[str, object]] = {
     "index": 0,
     "delta": {},
     "finish_reason": None,
@@ -108,11 +108,11 @@ SILENT_CHOICE: Final[Mapping[str, object]] = {
 """The choice of a chunk that says nothing."""
 choices_decoder: Final = msgspec.json.Decoder(list[Fields])
 chunk_choices_decoder: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
-message_decoder: Final = msgspec.json.Decoder(Delta)
-calls_decoder: Final = msgspec.json.Decoder(list[Called] | None)
-usage_decoder: Final = msgspec.json.Decoder(ProviderUsage | None)
+message_decoder: Final = msgspec.json.Decoder(ChatDelta)
+calls_decoder: Final = msgspec.json.Decoder(list[ChatToolCall] | None)
+usage_decoder: Final = msgspec.json.Decoder(ChatUsage | None)
 
 
-def normal_finish_reason(native: str | None) -> str | None:
+def normalize_finish_reason(native: str | None) -> str | None:
     """Return the wire's word for a provider's finish reason; None for none or an empty one."""
     return FINISH_REASONS.get(native, "stop") if native else None

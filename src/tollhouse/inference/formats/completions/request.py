@@ -25,7 +25,7 @@ class CompletionsRequest:
     output_limits = ("max_tokens",)
     answer_counts = ("n", "best_of")
     streamed_errors = ()
-    said = "prompt"
+    content_field = "prompt"
 
     model: str
     stream: bool

@@ -22,7 +22,7 @@ class EmbeddingsRequest:
     output_limits = ()
     answer_counts = ()
     streamed_errors = ()
-    said = "input"
+    content_field = "input"
 
     model: str
     encoding: Encoding

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.base import ErrorEvent
-from tollhouse.inference.formats.messages.wire import event_of
-from tollhouse.inference.formats.wire import NULL
+from tollhouse.inference.formats.adapter import ErrorEvent
+from tollhouse.inference.formats.messages.wire import render_event
+from tollhouse.inference.formats.raw_json import NULL
 from tollhouse.kernel.envelope import MASKED, error_object, status_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def envelope(error: TollhouseError, request_id: str | None) -> dict[str, object]
 
 def error_event(error: TollhouseError, request_id: str | None) -> bytes:
     """Return the event that tells a client in mid-stream what went wrong; nothing follows it."""
-    return event_of("error", envelope(error, request_id))
+    return render_event("error", envelope(error, request_id))
 
 
 def parse_error(data: Raw | bytes) -> ErrorEvent:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from tollhouse.inference.formats.fields import read_field, read_flag, read_model, read_object
-from tollhouse.inference.formats.wire import NULL
+from tollhouse.inference.formats.raw_json import NULL
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ _fallbacks = msgspec.json.Decoder(list[_Fallback] | None)
 
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """Fulfils `formats.base.ClientRequest`."""
+    """Fulfils `formats.adapter.ClientRequest`."""
 
     api_type = "completions"
     output_limits = ("max_tokens",)
     answer_counts = ()
     streamed_errors = ()
-    said = "messages"
+    content_field = "messages"
 
     model: str
     stream: bool

@@ -15,11 +15,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.ending import Ending
 from tollhouse.inference.formats.fields import Fields, fields_decoder
 from tollhouse.inference.formats.messages.errors import error_event
-from tollhouse.inference.formats.messages.order import Order, read_event
-from tollhouse.inference.formats.messages.render import block_without_nulls, message_fields
+from tollhouse.inference.formats.messages.event_order import MessagesEventOrder, decode_event
+from tollhouse.inference.formats.messages.passthrough_bodies import (
+    block_without_nulls,
+    message_fields,
+)
 from tollhouse.inference.formats.messages.usage import (
     parse_input,
     parse_report,
@@ -29,26 +31,27 @@ from tollhouse.inference.formats.messages.usage import (
     render_usage,
 )
 from tollhouse.inference.formats.messages.wire import (
-    event_of,
     named_event,
-    normal_finish_reason,
-    spoken_bytes,
+    normalize_finish_reason,
+    output_bytes,
+    render_event,
 )
-from tollhouse.inference.formats.tokens import estimated_tokens
-from tollhouse.inference.formats.wire import NULL, encoder, raw, well_formed
+from tollhouse.inference.formats.raw_json import NULL, encoder, raw, replace_invalid_utf8
+from tollhouse.inference.formats.stream_end import StreamEnd
+from tollhouse.inference.formats.tokens import estimate_tokens
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.messages.request import MessagesRequest
-    from tollhouse.inference.formats.messages.wire import StreamEvent
+    from tollhouse.inference.formats.messages.wire import MessagesEvent
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
-_KEPT: Final = frozenset({"message_delta", "message_stop"})
+_WITHHELD_EVENTS: Final = frozenset({"message_delta", "message_stop"})
 
 
 class MessagesStream:
-    """One stream's state; fulfils `formats.base.Stream`."""
+    """One stream's state; fulfils `formats.adapter.AdaptedStream`."""
 
     def __init__(self, identity: ReplyIdentity, request: MessagesRequest) -> None:
         """Start before the first event."""
@@ -57,15 +60,15 @@ class MessagesStream:
         self.native_finish_reason: str | None = None
         self.upstream_id: str | None = None
         self._identity = identity
-        self._order = Order()
-        self._input = Usage(input_tokens=estimated_tokens(request.size))
+        self._order = MessagesEventOrder()
+        self._input = Usage(input_tokens=estimate_tokens(request.size))
         self._seen_bytes = 0
         self._first_usage: Fields = {}
         self._last_usage: Fields = {}
         self._delta: Fields = {}
-        self._beside: Fields = {}
+        self._extra_fields: Fields = {}
         """What `message_delta` has besides its delta and its usage."""
-        self._ending = Ending("messages")
+        self._stream_end = StreamEnd("messages")
 
     @property
     def done(self) -> bool:
@@ -80,26 +83,26 @@ class MessagesStream:
     @property
     def seen(self) -> Usage:
         """The tokens that passed by; the output is estimated from its bytes."""
-        return replace(self._input, output_tokens=estimated_tokens(self._seen_bytes))
+        return replace(self._input, output_tokens=estimate_tokens(self._seen_bytes))
 
     def feed(self, data: bytes) -> bytes:
         """Take the data of one of the provider's events; return what the client gets of it.
 
         Raises:
-            Unreadable: It is no event of this dialect, or out of order.
+            MalformedResponse: It is no event of this dialect, or out of order.
             ErrorEvent: The provider says that it failed.
         """
-        if self.done or (event := read_event(data)) is None:
+        if self.done or (event := decode_event(data)) is None:
             return b""
-        self._order.take(event)
-        return self._relay(event, well_formed(data))
+        self._order.accept(event)
+        return self._relay(event, replace_invalid_utf8(data))
 
     def end(self, charge: Charge) -> bytes:
         """Return the end of a stream that came to its end: what is open is closed first."""
-        self._ending.come()
+        self._stream_end.mark_written()
         opened = b"" if self._order.started else self._start({})
         last = {
-            **self._beside,
+            **self._extra_fields,
             "delta": {
                 "stop_reason": None,
                 "stop_sequence": None,
@@ -113,32 +116,32 @@ class MessagesStream:
             (
                 opened,
                 self._block_stop(),
-                event_of("message_delta", last),
-                event_of("message_stop", {}),
+                render_event("message_delta", last),
+                render_event("message_stop", {}),
             )
         )
 
     def fail(self, error: TollhouseError) -> bytes:
         """Return the end of a stream that broke."""
-        self._ending.come()
+        self._stream_end.mark_written()
         return error_event(error, self._identity.id)
 
-    def _relay(self, event: StreamEvent, data: bytes) -> bytes:
+    def _relay(self, event: MessagesEvent, data: bytes) -> bytes:
         kind = event.type
         if kind == "message_start":
             return self._begin(event, data)
         if kind == "message_delta":
             self._keep(event, data)
-        if kind in _KEPT or not self._order.started or not kind.isprintable():
+        if kind in _WITHHELD_EVENTS or not self._order.started or not kind.isprintable():
             return b""
         for said in (event.content_block, event.delta):
             if said is not None:
-                self._seen_bytes += spoken_bytes(said)
+                self._seen_bytes += output_bytes(said)
         if kind == "content_block_start" and b"null" in data:
             data = _without_nulls(data)
         return named_event(kind, data)
 
-    def _begin(self, event: StreamEvent, data: bytes) -> bytes:
+    def _begin(self, event: MessagesEvent, data: bytes) -> bytes:
         message = fields_decoder.decode(fields_decoder.decode(data)["message"])
         if event.message is not None:
             self.upstream_id = event.message.id
@@ -149,25 +152,25 @@ class MessagesStream:
     def _start(self, message: Fields) -> bytes:
         usage = render_tokens(Usage()) | readable(self._first_usage)
         ours = {"content": (), "stop_reason": None, "stop_sequence": None, "usage": usage}
-        return event_of(
+        return render_event(
             "message_start", {"message": message_fields(self._identity, message) | ours}
         )
 
-    def _keep(self, event: StreamEvent, data: bytes) -> None:
+    def _keep(self, event: MessagesEvent, data: bytes) -> None:
         fields = fields_decoder.decode(data)
         self._delta |= read_fields(fields.pop("delta", NULL))
         self._last_usage |= read_fields(fields.pop("usage", NULL))
-        self._beside |= fields
+        self._extra_fields |= fields
         self.reported = parse_report(self._first_usage, self._last_usage)
         native = event.delta.stop_reason if event.delta else None
         if native is not None:
             self.native_finish_reason = native
-            self.finish_reason = normal_finish_reason(native)
+            self.finish_reason = normalize_finish_reason(native)
 
     def _block_stop(self) -> bytes:
-        if self._order.open is None:
+        if self._order.open_block is None:
             return b""
-        return event_of("content_block_stop", {"index": self._order.blocks - 1})
+        return render_event("content_block_stop", {"index": self._order.block_count - 1})
 
 
 def _without_nulls(data: bytes) -> bytes:

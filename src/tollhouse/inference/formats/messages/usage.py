@@ -15,8 +15,8 @@ from msgspec import Raw
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.costs import render_costs
 from tollhouse.inference.formats.fields import Fields
-from tollhouse.inference.formats.tokens import MOST_TOKENS
-from tollhouse.inference.formats.wire import NULL, raw
+from tollhouse.inference.formats.raw_json import NULL, raw
+from tollhouse.inference.formats.tokens import MAX_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +110,7 @@ def _disjoint(reported: _ProviderUsage) -> Usage | None:
         reported.output_tokens,
         (details.thinking_tokens or 0) if details else 0,
     )
-    if min(counts) < 0 or max(counts) > MOST_TOKENS:
+    if min(counts) < 0 or max(counts) > MAX_TOKENS:
         return None
     # The sum is the newer figure where the two disagree: only it is in every report.
     hour = min(hour, written)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.wire import NULL, encoder, on_one_line
+from tollhouse.inference.formats.raw_json import NULL, encoder, join_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tollhouse.inference.formats.hub.reply import FinishReason
+    from tollhouse.inference.formats.canonical.response import FinishReason
 
 _NO_INPUT: Final = (NULL, Raw(b"{}"))
 DEFAULT_MAX_TOKENS: Final = 4096
@@ -33,7 +33,7 @@ _FINISH_REASONS: Final[Mapping[str, FinishReason]] = {
 }
 
 
-def normal_finish_reason(native: str) -> FinishReason:
+def normalize_finish_reason(native: str) -> FinishReason:
     """Return the wire's word for a stop reason; one that is not known counts as `stop`."""
     return _FINISH_REASONS.get(native, "stop")
 
@@ -51,7 +51,7 @@ class ContentBlock(msgspec.Struct):
     input: Raw = NULL
 
 
-class Delta(msgspec.Struct):
+class MessagesDelta(msgspec.Struct):
     """What an event adds: to a block, or to the message at its end."""
 
     type: str | None = None
@@ -63,7 +63,7 @@ class Delta(msgspec.Struct):
     stop_sequence: str | None = None
 
 
-class Message(msgspec.Struct):
+class MessageObject(msgspec.Struct):
     """A whole message, or the one that a stream begins with."""
 
     id: str | None = None
@@ -73,29 +73,29 @@ class Message(msgspec.Struct):
     usage: Raw = NULL
 
 
-class StreamEvent(msgspec.Struct):
+class MessagesEvent(msgspec.Struct):
     """Any event of a stream."""
 
     type: str
     index: int | None = None
-    message: Message | None = None
+    message: MessageObject | None = None
     content_block: ContentBlock | None = None
-    delta: Delta | None = None
+    delta: MessagesDelta | None = None
     usage: Raw = NULL
 
 
-def spoken_bytes(said: ContentBlock | Delta) -> int:
+def output_bytes(said: ContentBlock | MessagesDelta) -> int:
     """Return how many bytes a block or a delta adds to what the model said."""
     texts: list[str | None] = [said.text, said.thinking]
-    if isinstance(said, Delta):
+    if isinstance(said, MessagesDelta):
         texts.append(said.partial_json)
     elif said.input not in _NO_INPUT:
         texts.append(bytes(said.input).decode())
     return sum(len(text.encode()) for text in texts if text)
 
 
-event_decoder: Final = msgspec.json.Decoder(StreamEvent)
-message_decoder: Final = msgspec.json.Decoder(Message)
+event_decoder: Final = msgspec.json.Decoder(MessagesEvent)
+message_decoder: Final = msgspec.json.Decoder(MessageObject)
 
 
 def named_event(kind: str, data: bytes) -> bytes:
@@ -103,9 +103,9 @@ def named_event(kind: str, data: bytes) -> bytes:
 
     A provider's JSON may have come in several lines; a line break in it means no more than a space.
     """
-    return b"event: " + kind.encode() + b"\ndata: " + on_one_line(data) + b"\n\n"
+    return b"event: " + kind.encode() + b"\ndata: " + join_lines(data) + b"\n\n"
 
 
-def event_of(kind: str, fields: Mapping[str, object]) -> bytes:
+def render_event(kind: str, fields: Mapping[str, object]) -> bytes:
     """Return one event of our own."""
     return named_event(kind, encoder.encode({"type": kind, **fields}))

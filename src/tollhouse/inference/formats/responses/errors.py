@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tollhouse.inference.formats.base import ErrorEvent
-from tollhouse.inference.formats.wire import NULL
+from tollhouse.inference.formats.adapter import ErrorEvent
+from tollhouse.inference.formats.raw_json import NULL
 from tollhouse.kernel import envelope as common
 from tollhouse.kernel.envelope import error_object
 from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, ProviderRefused
@@ -30,8 +30,8 @@ _CODES: Final[Mapping[str, str]] = {
     "rate_limit_exceeded": "rate_limit_exceeded",
     "content_policy_violation": "image_content_policy_violation",
 }
-_OTHERS: Final = "server_error"
-_KEPT: Final = frozenset(
+_DEFAULT_CODE: Final = "server_error"
+_FORWARDED_CODES: Final = frozenset(
     {
         "invalid_prompt",
         "invalid_image",
@@ -96,19 +96,21 @@ def failed_response(
     return {
         **response,
         "status": "failed",
-        "error": {"code": code or _CODES.get(error_type, _OTHERS), "message": message},
+        "error": {"code": code or _CODES.get(error_type, _DEFAULT_CODE), "message": message},
         "error_type": error_type,
     }
 
 
-def broken_response(response: Mapping[str, object], error: TollhouseError) -> dict[str, object]:
+def interrupted_response(
+    response: Mapping[str, object], error: TollhouseError
+) -> dict[str, object]:
     """Return the response of a stream that an error ended; a bug's text stays inside."""
     given = error.provider_code if isinstance(error, ProviderRefused) else None
-    code = given if isinstance(given, str) and given in _KEPT else None
+    code = given if isinstance(given, str) and given in _FORWARDED_CODES else None
     return failed_response(response, error.code, error_object(error)["message"], code)
 
 
-def read_failure(data: bytes) -> ErrorEvent:
+def parse_failure_event(data: bytes) -> ErrorEvent:
     """Return what an event that ends a stream with an error says: in itself, or its response."""
     try:
         failure = _failure.decode(data)

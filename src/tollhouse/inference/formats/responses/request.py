@@ -20,7 +20,7 @@ from tollhouse.inference.formats.fields import (
     read_model,
     read_object,
 )
-from tollhouse.inference.formats.wire import NULL
+from tollhouse.inference.formats.raw_json import NULL
 from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, Invalid
 
 _input = msgspec.json.Decoder(str | list[msgspec.Raw])
@@ -40,7 +40,7 @@ class ResponsesRequest:
     answer_counts = ()
     streamed_errors = (CONTEXT_LENGTH_EXCEEDED,)
     """Codex knows a full context by `response.failed` alone, as OpenAI tells it."""
-    said = "input"
+    content_field = "input"
 
     model: str
     stream: bool

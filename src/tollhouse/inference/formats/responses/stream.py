@@ -19,27 +19,27 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.base import Unreadable
-from tollhouse.inference.formats.ending import Ending
+from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.fields import Fields, fields_decoder
-from tollhouse.inference.formats.responses.errors import broken_response, read_failure
-from tollhouse.inference.formats.responses.order import ItemOrder
-from tollhouse.inference.formats.responses.response import blank_response
+from tollhouse.inference.formats.raw_json import NULL, replace_invalid_utf8
+from tollhouse.inference.formats.responses.errors import interrupted_response, parse_failure_event
+from tollhouse.inference.formats.responses.item_order import ResponsesItemOrder
+from tollhouse.inference.formats.responses.response_object import blank_response
 from tollhouse.inference.formats.responses.usage import parse_usage, render_usage
 from tollhouse.inference.formats.responses.wire import (
-    CALLS,
+    CALL_TYPES,
     DONE,
-    FAILED,
-    LAST,
-    TERMINAL,
-    Numbering,
-    finish_of,
+    DONE_EVENT,
+    FAILURE_EVENTS,
+    TERMINAL_EVENTS,
+    NumberedEventWriter,
     item_decoder,
-    items_of,
+    output_items,
+    parse_finish_reason,
     response_decoder,
 )
-from tollhouse.inference.formats.tokens import estimated_tokens
-from tollhouse.inference.formats.wire import NULL, well_formed
+from tollhouse.inference.formats.stream_end import StreamEnd
+from tollhouse.inference.formats.tokens import estimate_tokens
 from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ class ResponsesStream:
         self._blank = blank_response(request, identity)
         self._response = self._blank
         """The response as the provider told it last."""
-        self._numbering = Numbering()
-        self._order = ItemOrder()
+        self._event_writer = NumberedEventWriter()
+        self._order = ResponsesItemOrder()
         self._last_kind = ""
         self._request_size = request.size
         self._seen_bytes = 0
-        self._ending = Ending("responses")
+        self._stream_end = StreamEnd("responses")
 
     @property
     def complete(self) -> bool:
@@ -85,60 +85,62 @@ class ResponsesStream:
     def seen(self) -> Usage:
         """The tokens that passed by, estimated from their bytes."""
         return Usage(
-            input_tokens=estimated_tokens(self._request_size),
-            output_tokens=estimated_tokens(self._seen_bytes),
+            input_tokens=estimate_tokens(self._request_size),
+            output_tokens=estimate_tokens(self._seen_bytes),
         )
 
     def feed(self, data: bytes) -> bytes:
         """Take the data of one of the provider's events; return what the client gets of it.
 
         Raises:
-            Unreadable: It is none of the dialect, or out of order.
+            MalformedResponse: It is none of the dialect, or out of order.
             ErrorEvent: The provider says that it failed.
         """
         if self.done or not data or data == DONE:
             return b""
-        data = well_formed(data)
+        data = replace_invalid_utf8(data)
         try:
             fields = fields_decoder.decode(data)
             if "type" not in fields and fields.get("error", NULL) != NULL:
-                raise read_failure(data)
+                raise parse_failure_event(data)
             kind = _kind.decode(fields["type"])
-            if kind in FAILED:
-                raise read_failure(data)
+            if kind in FAILURE_EVENTS:
+                raise parse_failure_event(data)
             return self._pass_on(kind, fields)
         except (msgspec.DecodeError, RecursionError, KeyError):
             message = "an event of the stream is not what its type promises"
-            raise Unreadable(message) from None
+            raise MalformedResponse(message) from None
 
     def end(self, charge: Charge) -> bytes:
         """Return the end of a stream that came to its end: the last event, then `[DONE]`."""
         if not self.done:
             message = "a responses stream was ended before its end"
             raise Bug(message)
-        self._ending.come()
+        self._stream_end.mark_written()
         response = {**self._response, "usage": render_usage(charge)}
-        return self._numbering.event(self._last_kind, {"response": response}) + LAST
+        return self._event_writer.event(self._last_kind, {"response": response}) + DONE_EVENT
 
     def fail(self, error: TollhouseError) -> bytes:
         """Return the end of a stream that broke: a failed response, then `[DONE]`."""
-        self._ending.come()
+        self._stream_end.mark_written()
         begun = b""
-        if not self._numbering.count:
-            begun = self._numbering.event("response.created", {"response": self._blank})
-        failed = broken_response(self._response, error)
-        return begun + self._numbering.event("response.failed", {"response": failed}) + LAST
+        if not self._event_writer.count:
+            begun = self._event_writer.event("response.created", {"response": self._blank})
+        failed = interrupted_response(self._response, error)
+        return (
+            begun + self._event_writer.event("response.failed", {"response": failed}) + DONE_EVENT
+        )
 
     def _pass_on(self, kind: str, fields: Fields) -> bytes:
-        if (kind == "response.created") != (self._numbering.count == 0):
+        if (kind == "response.created") != (self._event_writer.count == 0):
             message = "the stream does not begin with the response, or begins twice"
-            raise Unreadable(message)
-        if kind in TERMINAL:
+            raise MalformedResponse(message)
+        if kind in TERMINAL_EVENTS:
             return self._finish(kind, fields)
         if not kind.isprintable():
             message = "an event's type is no word"
-            raise Unreadable(message)
-        self._order.follow(kind, fields)
+            raise MalformedResponse(message)
+        self._order.accept(kind, fields)
         if kind in _TEXTS:
             fields.setdefault("logprobs", _NO_TOKENS)
         if kind.endswith(".delta"):
@@ -146,7 +148,7 @@ class ResponsesStream:
         own: dict[str, object] = {**fields}
         if "response" in fields:
             own["response"] = self._patched(fields["response"])
-        return self._numbering.event(kind, own)
+        return self._event_writer.event(kind, own)
 
     def _patched(self, response: Raw) -> dict[str, object]:
         given = fields_decoder.decode(response)
@@ -157,14 +159,16 @@ class ResponsesStream:
 
     def _finish(self, kind: str, fields: Fields) -> bytes:
         response = response_decoder.decode(fields["response"])
-        items = items_of(response)
-        calls = any(item_decoder.decode(item).type in CALLS for item in items)
-        self.finish_reason, self.native_finish_reason = finish_of(response, calls=calls)
+        items = output_items(response)
+        calls = any(item_decoder.decode(item).type in CALL_TYPES for item in items)
+        self.finish_reason, self.native_finish_reason = parse_finish_reason(response, calls=calls)
         self.reported = parse_usage(response.usage)
         self._patched(fields["response"])
         self._last_kind, self.done = kind, True
-        ends = self._order.rest(items)
-        return b"".join(self._numbering.event("response.output_item.done", each) for each in ends)
+        ends = self._order.missing_ends(items)
+        return b"".join(
+            self._event_writer.event("response.output_item.done", each) for each in ends
+        )
 
 
 def _length(delta: Raw) -> int:

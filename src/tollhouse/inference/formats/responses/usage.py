@@ -12,7 +12,7 @@ import msgspec
 
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.costs import render_costs
-from tollhouse.inference.formats.tokens import MOST_TOKENS
+from tollhouse.inference.formats.tokens import MAX_TOKENS
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
@@ -56,7 +56,7 @@ def _disjoint(reported: _ProviderUsage) -> Usage | None:
     written = (given.cache_write_tokens or 0) if given else 0
     reasoning = (made.reasoning_tokens or 0) if made else 0
     counts = (reported.input_tokens, read, written, reported.output_tokens, reasoning)
-    if min(counts) < 0 or max(counts) > MOST_TOKENS:
+    if min(counts) < 0 or max(counts) > MAX_TOKENS:
         return None
     return Usage(
         # `input_tokens` contains the cached ones; a provider that counts them apart is clamped.

@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.base import ErrorEvent, Unreadable
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.raw_json import NULL, encoder, join_lines
 from tollhouse.inference.formats.responses.errors import parse_error
-from tollhouse.inference.formats.wire import NULL, encoder, on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tollhouse.inference.formats.hub.reply import FinishReason
+    from tollhouse.inference.formats.canonical.response import FinishReason
 
 DONE: Final = b"[DONE]"
-TERMINAL: Final = frozenset({"response.completed", "response.incomplete"})
+TERMINAL_EVENTS: Final = frozenset({"response.completed", "response.incomplete"})
 """Events that end a stream well."""
-FAILED: Final = frozenset({"error", "response.failed", "response.cancelled"})
+FAILURE_EVENTS: Final = frozenset({"error", "response.failed", "response.cancelled"})
 """Events that end it otherwise."""
-LAST: Final = b"data: [DONE]\n\n"
+DONE_EVENT: Final = b"data: [DONE]\n\n"
 
 
-class Part(msgspec.Struct):
+class ResponsesPart(msgspec.Struct):
     """A part of a message's or a reasoning item's content."""
 
     type: str | None = None
@@ -42,19 +42,19 @@ class Part(msgspec.Struct):
     logprobs: list[Raw] | None = None
 
 
-class Item(msgspec.Struct):
+class ResponsesItem(msgspec.Struct):
     """What every item of the output has; its kind says which of the others it is."""
 
     type: str | None = None
 
 
-class Message(msgspec.Struct):
+class ResponsesMessage(msgspec.Struct):
     """An item of type `message`."""
 
-    content: list[Part] = []
+    content: list[ResponsesPart] = []
 
 
-class Call(msgspec.Struct):
+class ResponsesCall(msgspec.Struct):
     """An item of type `function_call` or `custom_tool_call`."""
 
     name: str
@@ -63,12 +63,12 @@ class Call(msgspec.Struct):
     input: str = ""
 
 
-class ReasoningItem(msgspec.Struct):
+class ResponsesReasoningItem(msgspec.Struct):
     """An item of type `reasoning`."""
 
     id: str | None = None
-    summary: list[Part] | None = None
-    content: list[Part] | None = None
+    summary: list[ResponsesPart] | None = None
+    content: list[ResponsesPart] | None = None
     encrypted_content: str | None = None
 
 
@@ -78,7 +78,7 @@ class IncompleteDetails(msgspec.Struct):
     reason: str | None = None
 
 
-class Response(msgspec.Struct):
+class ResponseObject(msgspec.Struct):
     """A response, as far as the gateway follows it."""
 
     output: list[Raw] | None = None
@@ -90,32 +90,32 @@ class Response(msgspec.Struct):
     service_tier: str | None = None
 
 
-item_decoder: Final = msgspec.json.Decoder(Item)
-message_decoder: Final = msgspec.json.Decoder(Message)
-call_decoder: Final = msgspec.json.Decoder(Call)
-reasoning_decoder: Final = msgspec.json.Decoder(ReasoningItem)
-response_decoder: Final = msgspec.json.Decoder(Response)
+item_decoder: Final = msgspec.json.Decoder(ResponsesItem)
+message_decoder: Final = msgspec.json.Decoder(ResponsesMessage)
+call_decoder: Final = msgspec.json.Decoder(ResponsesCall)
+reasoning_decoder: Final = msgspec.json.Decoder(ResponsesReasoningItem)
+response_decoder: Final = msgspec.json.Decoder(ResponseObject)
 
-CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})
 _INCOMPLETE: Final[Mapping[str | None, FinishReason]] = {
     "max_output_tokens": "length",
     "content_filter": "content_filter",
 }
 
 
-def items_of(response: Response) -> list[Raw]:
+def output_items(response: ResponseObject) -> list[Raw]:
     """Return a response's output.
 
     Raises:
-        Unreadable: It has none, so that it is no response.
+        MalformedResponse: It has none, so that it is no response.
     """
     if response.output is None:
         message = "the response has no output"
-        raise Unreadable(message)
+        raise MalformedResponse(message)
     return response.output
 
 
-def finish_of(response: Response, *, calls: bool) -> tuple[FinishReason, str]:
+def parse_finish_reason(response: ResponseObject, *, calls: bool) -> tuple[FinishReason, str]:
     """Return how a response ended, in the hub's word and in the provider's.
 
     Args:
@@ -123,7 +123,7 @@ def finish_of(response: Response, *, calls: bool) -> tuple[FinishReason, str]:
         calls: Whether it calls a tool.
 
     Raises:
-        Unreadable: It has not ended.
+        MalformedResponse: It has not ended.
         ErrorEvent: It failed.
     """
     status = response.status or "completed"
@@ -133,12 +133,12 @@ def finish_of(response: Response, *, calls: bool) -> tuple[FinishReason, str]:
         return ("tool_calls" if calls else "stop"), status
     if status != "incomplete":
         message = "the response has not ended"
-        raise Unreadable(message)
+        raise MalformedResponse(message)
     reason = response.incomplete_details.reason if response.incomplete_details else None
     return _INCOMPLETE.get(reason, "length"), reason or status
 
 
-class Numbering:
+class NumberedEventWriter:
     """Writes one stream's events, each with its number."""
 
     def __init__(self) -> None:
@@ -149,4 +149,4 @@ class Numbering:
         """Return the next event: its type, its number and its own fields."""
         data = encoder.encode({"type": kind, **fields, "sequence_number": self.count})
         self.count += 1
-        return b"event: " + kind.encode() + b"\ndata: " + on_one_line(data) + b"\n\n"
+        return b"event: " + kind.encode() + b"\ndata: " + join_lines(data) + b"\n\n"

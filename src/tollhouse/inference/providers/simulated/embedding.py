@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from tollhouse.inference.providers.simulated.request import NotUnderstood
+from tollhouse.inference.providers.simulated.request import InvalidSimulatedRequest
 
 DIMENSIONS: Final = 64
-MOST_DIMENSIONS: Final = 4_096
+MAX_DIMENSIONS: Final = 4_096
 _Tokens = list[int]
 _BYTES_A_NUMBER = 2
 
@@ -30,15 +30,15 @@ def embeddings(model: str, body: bytes) -> dict[str, object]:
     A word counts as a token, and so does a token.
 
     Raises:
-        NotUnderstood: The input or the dimensions are not of the format.
+        InvalidSimulatedRequest: The input or the dimensions are not of the format.
     """
     try:
         request = _request.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise NotUnderstood(f"input: {error}.") from None
+        raise InvalidSimulatedRequest(f"input: {error}.") from None
     size = DIMENSIONS if request.dimensions is None else request.dimensions
-    if not 1 <= size <= MOST_DIMENSIONS:
-        raise NotUnderstood(f"dimensions: must be from 1 to {MOST_DIMENSIONS}.")
+    if not 1 <= size <= MAX_DIMENSIONS:
+        raise InvalidSimulatedRequest(f"dimensions: must be from 1 to {MAX_DIMENSIONS}.")
     texts = _texts(request.input)
     tokens = sum(len(text.split()) for text in texts)
     data = [

@@ -32,7 +32,7 @@ class Behaviour:
     """How a simulated model answers."""
 
     description: str
-    says: Literal["echo", "calls", "script", "refusal"] = "echo"
+    reply_kind: Literal["echo", "calls", "script", "refusal"] = "echo"
     """Repeats what it was asked and calls a tool if it must; calls tools if it can; follows the
     script in the prompt; refuses."""
     thinks: bool = False
@@ -54,17 +54,17 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "echo:free": Behaviour("The same as simulated/echo, without a charge.", price=FREE),
     "tools": Behaviour(
         "Calls the first two tools, or one if it may call one at a time; repeats their results.",
-        says="calls",
+        reply_kind="calls",
     ),
     "agent": Behaviour(
         "Follows the script in a prompt, a call of a tool at a time; says what scripts look like.",
-        says="script",
+        reply_kind="script",
     ),
     "reasoning": Behaviour(
         "Thinks, then repeats the last user message. Takes its thoughts back only unchanged.",
         thinks=True,
     ),
-    "refusal": Behaviour("Refuses to answer, in a reply that succeeds.", says="refusal"),
+    "refusal": Behaviour("Refuses to answer, in a reply that succeeds.", reply_kind="refusal"),
     "slow": Behaviour("Repeats the last user message, a word each 200 ms.", pause_seconds=0.2),
     "broken": Behaviour("Breaks off every reply, as a provider does that dies.", fails=True),
     "flaky": Behaviour(

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from tollhouse.inference.providers.failures import failure
-from tollhouse.inference.providers.simulated import reply
+from tollhouse.inference.providers.simulated import chat_completion
 from tollhouse.inference.providers.simulated.embedding import embeddings
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, Behaviour
-from tollhouse.inference.providers.simulated.request import NotUnderstood
-from tollhouse.inference.providers.simulated.script import Script, script
+from tollhouse.inference.providers.simulated.reply_planner import PlannedReply, plan_reply
+from tollhouse.inference.providers.simulated.request import InvalidSimulatedRequest
 from tollhouse.inference.steps import LARGE, Steps
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import ProviderRefused, ProviderUnavailable
@@ -47,7 +47,7 @@ class SimulatedProvider:
     ) -> None:
         """Take the settings that every provider has, and what reads large requests."""
         self._steps = steps or Steps()
-        self._pace = _Pace()
+        self._scheduler = _TurnScheduler()
         self.name = name
         self.on_disconnect: Literal["cancel", "drain"] = on_disconnect
         self._alternation = count()
@@ -66,18 +66,20 @@ class SimulatedProvider:
             raise failure(self.name, _BAD_GATEWAY)
         run = partial(self._steps.run, call.owner, len(call.body))
         if not behaviour.pause_seconds:
-            await self._pace.turn(call.owner)
+            await self._scheduler.turn(call.owner)
         try:
             if call.dialect is Dialect.EMBEDDINGS:
-                made = await run(_embedded, call.endpoint.model, call.body)
+                made = await run(_render_embeddings, call.endpoint.model, call.body)
                 return ReadyReply(made)
             plain = not (call.stream or behaviour.pause_seconds or behaviour.fails)
             if plain and len(call.body) > LARGE:
-                return ReadyReply(await run(_whole, call.endpoint.model, call.body, behaviour))
-            said = await run(script, call.body, behaviour)
-        except NotUnderstood as error:
+                return ReadyReply(
+                    await run(_render_reply, call.endpoint.model, call.body, behaviour)
+                )
+            said = await run(plan_reply, call.body, behaviour)
+        except InvalidSimulatedRequest as error:
             raise ProviderRefused(str(error), provider_name=self.name) from None
-        turn = partial(self._pace.turn, call.owner)
+        turn = partial(self._scheduler.turn, call.owner)
         return SimulatedReply(self.name, call.endpoint.model, behaviour, said, turn)
 
     async def check(self) -> None:
@@ -87,7 +89,7 @@ class SimulatedProvider:
         """Nothing is held."""
 
 
-class _Pace:
+class _TurnScheduler:
     """Lets one reply go on in each turn of the event loop; accounts take turns."""
 
     def __init__(self) -> None:
@@ -120,7 +122,7 @@ class SimulatedReply:
         name: str,
         model: str,
         behaviour: Behaviour,
-        said: Script,
+        said: PlannedReply,
         turn: Callable[[], Awaitable[None]],
     ) -> None:
         """Take what will be said, and what waits until more of it may be."""
@@ -139,8 +141,8 @@ class SimulatedReply:
         if pause := self._behaviour.pause_seconds:
             await asyncio.sleep(pause * self._script.words)
         if self._behaviour.fails:
-            raise _broken(self._name)
-        return msgspec.json.encode(reply.whole(self._model, self._script))
+            raise _interrupted(self._name)
+        return msgspec.json.encode(chat_completion.render_completion(self._model, self._script))
 
     async def events(self) -> AsyncIterator[Sequence[bytes]]:
         """Return the data of a stream's events.
@@ -148,9 +150,9 @@ class SimulatedReply:
         Raises:
             ProviderFailure: The model breaks by design.
         """
-        for number, chunk in enumerate(reply.chunks(self._model, self._script)):
+        for number, chunk in enumerate(chat_completion.render_chunks(self._model, self._script)):
             if self._behaviour.fails and number == _PIECES_BEFORE_FAILURE:
-                raise _broken(self._name)
+                raise _interrupted(self._name)
             if pause := self._behaviour.pause_seconds:
                 await asyncio.sleep(pause)
             elif number % _SLICE == 0:
@@ -181,15 +183,17 @@ class ReadyReply:
         """Nothing is held."""
 
 
-def _whole(model: str, body: bytes, behaviour: Behaviour) -> bytes:
-    return msgspec.json.encode(reply.whole(model, script(body, behaviour)))
+def _render_reply(model: str, body: bytes, behaviour: Behaviour) -> bytes:
+    return msgspec.json.encode(
+        chat_completion.render_completion(model, plan_reply(body, behaviour))
+    )
 
 
-def _embedded(model: str, body: bytes) -> bytes:
+def _render_embeddings(model: str, body: bytes) -> bytes:
     return msgspec.json.encode(embeddings(model, body))
 
 
-def _broken(name: str) -> ProviderUnavailable:
+def _interrupted(name: str) -> ProviderUnavailable:
     return ProviderUnavailable(
         f"{name} broke off the reply, as this model always does.",
         provider_name=name,

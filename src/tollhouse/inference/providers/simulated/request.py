@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from tollhouse.inference.formats.base import Unreadable
-from tollhouse.inference.formats.wire import NULL
+from tollhouse.inference.formats.adapter import MalformedResponse
+from tollhouse.inference.formats.raw_json import NULL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 T = TypeVar("T")
-MOST_CHOICES: Final = 128
-MOST_TOP_LOGPROBS: Final = 20
-MOST_STOPS: Final = 4
+MAX_CHOICES: Final = 128
+MAX_TOP_LOGPROBS: Final = 20
+MAX_STOPS: Final = 4
 _RESULTS: Final = frozenset({"tool", "function"})
 _SHOWN: Final = {
     "image_url": "[image]",
@@ -33,7 +33,7 @@ _SHOWN: Final = {
 """How a part that is no text is acknowledged."""
 
 
-class NotUnderstood(Unreadable):
+class InvalidSimulatedRequest(MalformedResponse):
     """A field is not of its format; the text names it."""
 
 
@@ -42,7 +42,7 @@ class _Part(Struct):
     text: str = ""
 
 
-class Detail(Struct):
+class SimulatedReasoningDetail(Struct):
     """One of a message's `reasoning_details`."""
 
     text: str | None = None
@@ -50,12 +50,12 @@ class Detail(Struct):
     format: str | None = None
 
 
-class Message(Struct):
+class SimulatedMessage(Struct):
     """Of the conversation."""
 
     role: str
     content: str | list[_Part] | None = None
-    reasoning_details: list[Detail] | None = None
+    reasoning_details: list[SimulatedReasoningDetail] | None = None
     tool_calls: list[Raw] | None = None
 
     def __repr__(self) -> str:
@@ -75,14 +75,14 @@ class Message(Struct):
         return "".join(part.text for part in self.content or ())
 
     @property
-    def heard(self) -> str:
+    def acknowledged_text(self) -> str:
         """What it says, after a word in brackets for each part that is no text."""
         parts = self.content if isinstance(self.content, list) else []
         shown = [_SHOWN[part.type] for part in parts if part.type in _SHOWN]
         return " ".join([*shown, self.text] if self.text else shown)
 
 
-class Function(Struct):
+class FunctionTool(Struct):
     """A tool."""
 
     name: str
@@ -90,7 +90,7 @@ class Function(Struct):
 
 
 class _Tool(Struct):
-    function: Function | None = None
+    function: FunctionTool | None = None
 
 
 class _Named(Struct):
@@ -116,12 +116,12 @@ class _Reasoning(Struct):
     exclude: bool | None = None
 
 
-_Stops = Annotated[list[str], Meta(max_length=MOST_STOPS)]
-_TopLogprobs = Annotated[int, Meta(ge=0, le=MOST_TOP_LOGPROBS)]
-_Choices = Annotated[int, Meta(ge=1, le=MOST_CHOICES)]
+_Stops = Annotated[list[str], Meta(max_length=MAX_STOPS)]
+_TopLogprobs = Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)]
+_Choices = Annotated[int, Meta(ge=1, le=MAX_CHOICES)]
 
 _fields = msgspec.json.Decoder(dict[str, Raw])
-_messages = msgspec.json.Decoder(list[Message])
+_messages = msgspec.json.Decoder(list[SimulatedMessage])
 _tools = msgspec.json.Decoder(list[_Tool] | None)
 _tool_choice = msgspec.json.Decoder(str | _Choice | None)
 _format = msgspec.json.Decoder(_Format | None)
@@ -135,7 +135,7 @@ _word = msgspec.json.Decoder(str | None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Thinking:
+class SimulatedThinking:
     """Whether the model is to reason, and to show it."""
 
     wanted: bool
@@ -143,22 +143,22 @@ class Thinking:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Request:
+class SimulatedRequest:
     """A chat request."""
 
-    messages: Sequence[Message]
+    messages: Sequence[SimulatedMessage]
     digest: str
     """Of the messages."""
-    functions: Sequence[Function]
+    functions: Sequence[FunctionTool]
     tool_choice: Literal["auto", "none", "required"]
-    named: Function | None
+    named: FunctionTool | None
     """The tool that must be called."""
     parallel: bool
     """Whether several tools may be called at once."""
     output: Literal["text", "json_object", "json_schema"]
     schema: Raw
     """Of the output, where it has one."""
-    thinking: Thinking
+    thinking: SimulatedThinking
     stop: Sequence[str]
     max_tokens: int | None
     choices: int
@@ -166,11 +166,11 @@ class Request:
     """None where no log-probabilities are wanted."""
 
 
-def read_request(body: bytes) -> Request:
+def parse_request(body: bytes) -> SimulatedRequest:
     """Return what a request asks.
 
     Raises:
-        NotUnderstood: A field is not of the chat format.
+        InvalidSimulatedRequest: A field is not of the chat format.
     """
     fields = _fields.decode(body)
     messages = _read_messages(fields)
@@ -179,8 +179,8 @@ def read_request(body: bytes) -> Request:
     choice = _read(_tool_choice, fields, "tool_choice", "a word or an object that names a tool")
     output = _read(_format, fields, "response_format", "an object with a type")
     schema = output.json_schema if output else None
-    stop = _read(_stop, fields, "stop", f"a text or at most {MOST_STOPS} texts")
-    return Request(
+    stop = _read(_stop, fields, "stop", f"a text or at most {MAX_STOPS} texts")
+    return SimulatedRequest(
         messages=messages,
         digest=sha256(fields["messages"]).hexdigest(),
         functions=functions,
@@ -192,7 +192,7 @@ def read_request(body: bytes) -> Request:
         thinking=_thinking(fields),
         stop=[stop] if isinstance(stop, str) else stop or [],
         max_tokens=_max_tokens(fields),
-        choices=_read(_choices, fields, "n", f"an integer from 1 to {MOST_CHOICES}") or 1,
+        choices=_read(_choices, fields, "n", f"an integer from 1 to {MAX_CHOICES}") or 1,
         top_logprobs=_logprobs(fields),
     )
 
@@ -205,33 +205,33 @@ def _read(
     try:
         return decoder.decode(fields[name])
     except (msgspec.DecodeError, RecursionError):
-        raise NotUnderstood(f"{name}: must be {wanted}.") from None
+        raise InvalidSimulatedRequest(f"{name}: must be {wanted}.") from None
 
 
-def _read_messages(fields: Mapping[str, Raw]) -> list[Message]:
+def _read_messages(fields: Mapping[str, Raw]) -> list[SimulatedMessage]:
     try:
         return _messages.decode(fields.get("messages", NULL))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise NotUnderstood(f"messages: {error}.") from None
+        raise InvalidSimulatedRequest(f"messages: {error}.") from None
 
 
 def _mode(
-    choice: str | _Choice | None, functions: Sequence[Function]
+    choice: str | _Choice | None, functions: Sequence[FunctionTool]
 ) -> Literal["auto", "none", "required"]:
     if choice == "required":
         if not functions:
-            raise NotUnderstood("tool_choice: there is no tool to call.")
+            raise InvalidSimulatedRequest("tool_choice: there is no tool to call.")
         return "required"
     return "none" if choice == "none" else "auto"
 
 
-def _named(choice: str | _Choice | None, functions: Sequence[Function]) -> Function | None:
+def _named(choice: str | _Choice | None, functions: Sequence[FunctionTool]) -> FunctionTool | None:
     if not isinstance(choice, _Choice) or choice.function is None:
         return None
     for function in functions:
         if function.name == choice.function.name:
             return function
-    raise NotUnderstood("tool_choice: names no tool of this request.")
+    raise InvalidSimulatedRequest("tool_choice: names no tool of this request.")
 
 
 def _kind(output: _Format | None) -> Literal["text", "json_object", "json_schema"]:
@@ -242,16 +242,16 @@ def _kind(output: _Format | None) -> Literal["text", "json_object", "json_schema
     return "json_object" if output.type == "json_object" else "text"
 
 
-def _thinking(fields: Mapping[str, Raw]) -> Thinking:
+def _thinking(fields: Mapping[str, Raw]) -> SimulatedThinking:
     given = _read(_reasoning, fields, "reasoning", "an object") or _Reasoning()
     effort = _read(_word, fields, "reasoning_effort", "a word")
     off = given.enabled is False or (given.effort or effort) == "none"
-    return Thinking(wanted=not off, shown=not given.exclude)
+    return SimulatedThinking(wanted=not off, shown=not given.exclude)
 
 
 def _logprobs(fields: Mapping[str, Raw]) -> int | None:
     wanted = _read(_flag, fields, "logprobs", "true or false")
-    most = f"an integer from 0 to {MOST_TOP_LOGPROBS}"
+    most = f"an integer from 0 to {MAX_TOP_LOGPROBS}"
     top = _read(_top_logprobs, fields, "top_logprobs", most)
     return (top or 0) if wanted else None
 
@@ -261,7 +261,7 @@ def _max_tokens(fields: Mapping[str, Raw]) -> int | None:
         wanted = "an integer of at least 1"
         limit = _read(_limit, fields, name, wanted)
         if limit is not None and limit < 1:
-            raise NotUnderstood(f"{name}: must be {wanted}.")
+            raise InvalidSimulatedRequest(f"{name}: must be {wanted}.")
         if limit is not None:
             return limit
     return None

@@ -52,7 +52,7 @@ async def _as_websocket(peer: Peer) -> None:
     await peer.play(
         SWITCH + b"Sec-WebSocket-Accept: x\r\n\r\n", f"\x81\x20{VALUE}".encode("latin-1")
     )
-    await peer.gone()
+    await peer.wait_closed()
 
 
 UPGRADE = (

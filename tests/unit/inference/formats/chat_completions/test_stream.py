@@ -11,11 +11,11 @@ from tests.unit.inference.replies import DONE, ROLE, STREAMS, USAGE, USAGE_CHUNK
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.chat_completions.errors import ErrorEvent
-from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.formats.chat_completions.render import (
-    Unreadable,
-    parse_whole,
+from tollhouse.inference.formats.chat_completions.passthrough_bodies import (
+    MalformedResponse,
+    parse_chat_response,
 )
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.inference.formats.chat_completions.stream import ChatStream
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
 from tollhouse.inference.sse import EventParser
@@ -40,7 +40,7 @@ def relay(*pieces: bytes) -> bytes:
     try:
         for piece in pieces:
             out.extend(stream.feed(data) for data in parser.feed(piece))
-    except (ErrorEvent, Unreadable):
+    except (ErrorEvent, MalformedResponse):
         return b"".join([*out, stream.fail(CUT)])
     if not stream.complete:
         return b"".join([*out, stream.fail(CUT)])
@@ -158,7 +158,7 @@ def test_what_the_model_thought_stands_wherever_clients_look_for_it(field: str) 
     (streamed,) = seen(chunk(said), chunk({}, "stop"), DONE).chunks[0]["choices"]
     assert streamed["delta"] == {**said, **SPREAD}
     body = json.dumps(replies.whole(choices=[replies.choice(None, **{field: "Hm"})])).encode()
-    whole = json.loads(parse_whole(body, REQUEST).render(IDENTITY, charge(new_stream())))
+    whole = json.loads(parse_chat_response(body, REQUEST).render(IDENTITY, charge(new_stream())))
     message = whole["choices"][0]["message"]
     assert {name: message[name] for name in (*SPREAD, field)} == {field: "Hm", **SPREAD}
 
@@ -334,7 +334,7 @@ def test_tokens_are_estimated_from_the_bytes_that_passed(
     ],
 )
 def test_an_event_that_is_no_chunk_is_unreadable(data: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(MalformedResponse):
         new_stream().feed(data)
 
 
@@ -420,7 +420,7 @@ def test_a_streamed_reply_costs_what_the_whole_one_costs(
     usage: dict[str, Any] | None, finish_reason: str | None, words: list[str]
 ) -> None:
     whole = replies.whole(usage=usage, choices=[replies.choice("".join(words), finish_reason)])
-    read = parse_whole(json.dumps(whole).encode(), REQUEST)
+    read = parse_chat_response(json.dumps(whole).encode(), REQUEST)
     whole_charge = charge_for(
         read.reported,
         read.seen,
@@ -454,7 +454,7 @@ def test_thoughts_that_the_client_does_not_want_to_see_are_left_out(hides: bytes
     message = {"role": "assistant", **delta}
     whole = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
     assert b"hm" not in bytes(
-        parse_whole(json.dumps(whole).encode(), request).choices[0]["message"]
+        parse_chat_response(json.dumps(whole).encode(), request).choices[0]["message"]
     )
 
 

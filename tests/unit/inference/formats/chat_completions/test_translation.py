@@ -9,36 +9,41 @@ import pytest
 from hypothesis import given
 
 from tests.unit.inference.chat_stream_checks import check_stream
-from tests.unit.inference.formats.hub.conversations import USED, replies, told
+from tests.unit.inference.formats.canonical.response_fixtures import USED, events_of, replies
 from tollhouse.accounting.types import FREE, Charge, Cost, CostState
-from tollhouse.inference.formats.base import ErrorEvent, Unreadable
-from tollhouse.inference.formats.chat_completions.listener import ChatListener
-from tollhouse.inference.formats.chat_completions.parse import parse_request
-from tollhouse.inference.formats.chat_completions.speaker import ChatSpeaker
-from tollhouse.inference.formats.hub.events import (
-    Event,
-    Finished,
-    ReasoningDelta,
-    ReasoningProof,
-    TextDelta,
-    ToolDelta,
-    ToolStarted,
-)
-from tollhouse.inference.formats.hub.gather import Gathering
-from tollhouse.inference.formats.hub.parts import (
-    Audio,
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.canonical.blocks import (
+    AudioBlock,
     Block,
-    Document,
-    Image,
-    Reasoning,
-    Refusal,
-    Text,
+    DocumentBlock,
+    ImageBlock,
+    ReasoningBlock,
+    RefusalBlock,
+    TextBlock,
     ToolCall,
     ToolResult,
     Turn,
 )
-from tollhouse.inference.formats.hub.prompt import Prompt, Thinking, Tool, ToolChoice
-from tollhouse.inference.formats.hub.reply import Choice, Reply
+from tollhouse.inference.formats.canonical.events import (
+    CanonicalEvent,
+    ChoiceFinished,
+    ReasoningDelta,
+    ReasoningSignature,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStarted,
+)
+from tollhouse.inference.formats.canonical.request import (
+    CanonicalRequest,
+    CanonicalToolChoice,
+    ThinkingOptions,
+    ToolDefinition,
+)
+from tollhouse.inference.formats.canonical.response import CanonicalResponse, Choice
+from tollhouse.inference.formats.canonical.response_builder import ResponseBuilder
+from tollhouse.inference.formats.chat_completions.client_format import ChatClientFormat
+from tollhouse.inference.formats.chat_completions.provider_format import ChatProviderFormat
+from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.inference.sse import EventParser
 from tollhouse.inference.types import Endpoint, Profile, ReplyIdentity
 from tollhouse.kernel.errors import Bug, Invalid, ProviderUnavailable
@@ -46,31 +51,33 @@ from tollhouse.kernel.errors import Bug, Invalid, ProviderUnavailable
 IDENTITY = ReplyIdentity("gen-1", "acme/large", "Acme", 1)
 CHARGE = Charge(CostState.EXACT, USED, 9, 9, Cost(9, 4, 5))
 ENDPOINT = Endpoint("acme", "large-2026", FREE)
-SPEAKER = ChatSpeaker()
+SPEAKER = ChatProviderFormat()
 PNG = "data:image/png;base64,AAAA"
 
 
-def listener(**fields: Any) -> ChatListener:
+def listener(**fields: Any) -> ChatClientFormat:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | fields
-    return ChatListener(parse_request(json.dumps(body).encode()))
+    return ChatClientFormat(parse_request(json.dumps(body).encode()))
 
 
-def parsed(*messages: dict[str, Any], **fields: Any) -> Prompt:
-    return listener(messages=list(messages), **fields).parse()
+def parsed(*messages: dict[str, Any], **fields: Any) -> CanonicalRequest:
+    return listener(messages=list(messages), **fields).parse_request()
 
 
 def asked(*turns: Turn, endpoint: Endpoint = ENDPOINT, **fields: Any) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(SPEAKER.ask(Prompt(turns, **fields), endpoint))
+    body: dict[str, Any] = json.loads(
+        SPEAKER.render_request(CanonicalRequest(turns, **fields), endpoint)
+    )
     return body
 
 
-def essence(reply: Reply) -> list[tuple[object, ...]]:
+def essence(reply: CanonicalResponse) -> list[tuple[object, ...]]:
     """Return what a chat reply can say of each choice: texts are one, and thoughts come first."""
     return [
         (
-            "".join(each.text for each in choice.blocks if isinstance(each, Text)),
-            "".join(each.text for each in choice.blocks if isinstance(each, Refusal)),
-            [each for each in choice.blocks if isinstance(each, Reasoning)],
+            "".join(each.text for each in choice.blocks if isinstance(each, TextBlock)),
+            "".join(each.text for each in choice.blocks if isinstance(each, RefusalBlock)),
+            [each for each in choice.blocks if isinstance(each, ReasoningBlock)],
             [each for each in choice.blocks if isinstance(each, ToolCall)],
             choice.finish_reason,
         )
@@ -81,7 +88,9 @@ def essence(reply: Reply) -> list[tuple[object, ...]]:
 def apart(blocks: tuple[Block, ...]) -> bool:
     """Tell whether no thought without a proof is followed by another: in a stream they are one."""
     return not any(
-        isinstance(first, Reasoning) and not first.format and isinstance(second, Reasoning)
+        isinstance(first, ReasoningBlock)
+        and not first.format
+        and isinstance(second, ReasoningBlock)
         for first, second in pairwise(blocks)
     )
 
@@ -90,15 +99,15 @@ def apart(blocks: tuple[Block, ...]) -> bool:
 
 
 @given(replies(most_choices=3))
-def test_a_whole_reply_is_read_again_as_it_was(reply: Reply) -> None:
-    got = SPEAKER.read(listener().render(reply, IDENTITY, CHARGE))
+def test_a_whole_reply_is_read_again_as_it_was(reply: CanonicalResponse) -> None:
+    got = SPEAKER.parse_response(listener().render_response(reply, IDENTITY, CHARGE))
     assert essence(got) == essence(reply)
     assert got.usage == USED
 
 
 @given(replies(most_choices=3))
-def test_a_stream_is_read_again_as_it_was(reply: Reply) -> None:
-    stream = written(told(reply))
+def test_a_stream_is_read_again_as_it_was(reply: CanonicalResponse) -> None:
+    stream = written(events_of(reply))
     check_stream(stream)
     got = reread(stream)
     assert got.usage == USED
@@ -106,67 +115,72 @@ def test_a_stream_is_read_again_as_it_was(reply: Reply) -> None:
         assert mine[:2] + mine[3:] == theirs[:2] + theirs[3:]
     for choice, again in zip(reply.choices, got.choices, strict=True):
         if apart(choice.blocks):
-            assert essence(Reply((again,)))[0][2] == essence(Reply((choice,)))[0][2]
+            assert (
+                essence(CanonicalResponse((again,)))[0][2]
+                == essence(CanonicalResponse((choice,)))[0][2]
+            )
 
 
-def written(events: list[Event]) -> bytes:
-    writer = listener().writer(IDENTITY)
+def written(events: list[CanonicalEvent]) -> bytes:
+    writer = listener().stream_encoder(IDENTITY)
     return b"".join(map(writer.write, events)) + writer.end(CHARGE)
 
 
-def reread(stream: bytes) -> Reply:
-    reader, gathering = SPEAKER.reader(), Gathering()
+def reread(stream: bytes) -> CanonicalResponse:
+    reader, gathering = SPEAKER.stream_decoder(), ResponseBuilder()
     for data in EventParser().feed(stream):
         for event in reader.feed(data):
-            gathering.take(event)
+            gathering.add(event)
     assert reader.done
-    return gathering.reply()
+    return gathering.build()
 
 
 @given(replies())
-def test_a_stream_that_breaks_anywhere_ends_with_its_error(reply: Reply) -> None:
-    events = told(reply)
+def test_a_stream_that_breaks_anywhere_ends_with_its_error(reply: CanonicalResponse) -> None:
+    events = events_of(reply)
     for cut in range(len(events)):
-        writer = listener().writer(IDENTITY)
+        writer = listener().stream_encoder(IDENTITY)
         stream = b"".join(map(writer.write, events[:cut]))
         stream += writer.fail(ProviderUnavailable("Acme failed.", provider_name="Acme"))
         assert check_stream(stream).failed
 
 
 @given(replies())
-def test_a_reply_that_is_sent_back_is_the_same_again(reply: Reply) -> None:
-    message = json.loads(listener().render(reply, IDENTITY, CHARGE))["choices"][0]["message"]
+def test_a_reply_that_is_sent_back_is_the_same_again(reply: CanonicalResponse) -> None:
+    message = json.loads(listener().render_response(reply, IDENTITY, CHARGE))["choices"][0][
+        "message"
+    ]
     [turn] = parsed(message).turns
-    again = Reply((Choice(turn.blocks, reply.choices[0].finish_reason),))
-    assert essence(again) == essence(Reply(reply.choices))
+    again = CanonicalResponse((Choice(turn.blocks, reply.choices[0].finish_reason),))
+    assert essence(again) == essence(CanonicalResponse(reply.choices))
 
 
 def test_probabilities_that_came_in_several_lines_leave_in_one() -> None:
     spread = msgspec.Raw(b'{"content":[\n],\r\n"refusal":null}')
-    chunk = listener().writer(IDENTITY).write(TextDelta(0, 0, "a", spread))
+    chunk = listener().stream_encoder(IDENTITY).write(TextDelta(0, 0, "a", spread))
     assert chunk.count(b"\n") == 2
     assert b"\r" not in chunk
 
 
 def test_a_stream_cannot_be_ended_twice() -> None:
-    writer = listener().writer(IDENTITY)
+    writer = listener().stream_encoder(IDENTITY)
     writer.end(CHARGE)
     with pytest.raises(Bug):
         writer.fail(ProviderUnavailable("x", provider_name="Acme"))
 
 
 def test_a_choice_cannot_go_on_after_its_end() -> None:
-    writer = listener().writer(IDENTITY)
-    writer.write(Finished(0, "stop"))
-    with pytest.raises(Unreadable):
+    writer = listener().stream_encoder(IDENTITY)
+    writer.write(ChoiceFinished(0, "stop"))
+    with pytest.raises(MalformedResponse):
         writer.write(TextDelta(0, 0, "more"))
 
 
 # What providers of this dialect send
 
 
-def events_of(*chunks: dict[str, Any]) -> list[Event]:
-    reader = SPEAKER.reader()
+def decoded(*chunks: dict[str, Any]) -> list[CanonicalEvent]:
+    reader = SPEAKER.stream_decoder()
     return [event for each in chunks for event in reader.feed(json.dumps(each).encode())][1:]
 
 
@@ -176,22 +190,20 @@ def delta(finish_reason: str | None = None, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
 def test_thoughts_are_read_under_every_name_that_servers_give_them(name: str) -> None:
-    assert events_of(delta(**{name: "hm"})) == [ReasoningDelta(0, 0, "hm")]
+    assert decoded(delta(**{name: "hm"})) == [ReasoningDelta(0, 0, "hm")]
 
 
 def test_thoughts_that_come_under_two_names_are_read_once() -> None:
     details = [{"type": "reasoning.text", "text": "hm", "format": None}]
-    assert events_of(delta(reasoning="hm", reasoning_details=details)) == [
-        ReasoningDelta(0, 0, "hm")
-    ]
+    assert decoded(delta(reasoning="hm", reasoning_details=details)) == [ReasoningDelta(0, 0, "hm")]
 
 
 def test_a_signature_ends_its_block_of_thoughts() -> None:
     first = {"type": "reasoning.text", "text": "a", "signature": "s", "format": "f"}
     second = {"type": "reasoning.text", "text": "b"}
-    assert events_of(delta(reasoning_details=[first]), delta(reasoning_details=[second])) == [
+    assert decoded(delta(reasoning_details=[first]), delta(reasoning_details=[second])) == [
         ReasoningDelta(0, 0, "a"),
-        ReasoningProof(0, 0, "s", format="f"),
+        ReasoningSignature(0, 0, "s", format="f"),
         ReasoningDelta(0, 1, "b"),
     ]
 
@@ -199,22 +211,22 @@ def test_a_signature_ends_its_block_of_thoughts() -> None:
 def test_calls_without_an_index_are_whole_each() -> None:
     one = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
     two = {"id": "b", "function": {"name": "g", "arguments": ""}}
-    assert events_of(delta(tool_calls=[one]), delta(tool_calls=[two])) == [
-        ToolStarted(0, 0, "a", "f"),
-        ToolDelta(0, 0, "{}"),
-        ToolStarted(0, 1, "b", "g"),
+    assert decoded(delta(tool_calls=[one]), delta(tool_calls=[two])) == [
+        ToolCallStarted(0, 0, "a", "f"),
+        ToolCallDelta(0, 0, "{}"),
+        ToolCallStarted(0, 1, "b", "g"),
     ]
 
 
 def test_a_server_that_says_stop_where_a_tool_is_called_means_the_call() -> None:
     call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
-    *_, end = events_of(delta(tool_calls=[call]), delta("stop"))
-    assert end == Finished(0, "tool_calls", "stop")
+    *_, end = decoded(delta(tool_calls=[call]), delta("stop"))
+    assert end == ChoiceFinished(0, "tool_calls", "stop")
 
 
 def test_text_in_parts_is_read() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert events_of(delta(content=parts)) == [TextDelta(0, 0, "ab")]
+    assert decoded(delta(content=parts)) == [TextDelta(0, 0, "ab")]
 
 
 @pytest.mark.parametrize(
@@ -230,13 +242,13 @@ def test_text_in_parts_is_read() -> None:
     ],
 )
 def test_what_is_no_chat_completion_is_unreadable(body: bytes) -> None:
-    with pytest.raises(Unreadable):
-        SPEAKER.read(body)
+    with pytest.raises(MalformedResponse):
+        SPEAKER.parse_response(body)
 
 
 def test_an_error_under_a_success_status_is_the_providers() -> None:
     with pytest.raises(ErrorEvent) as caught:
-        SPEAKER.read(b'{"error":{"message":"no","code":"c"}}')
+        SPEAKER.parse_response(b'{"error":{"message":"no","code":"c"}}')
     assert (caught.value.code, caught.value.message) == ("c", "no")
 
 
@@ -263,19 +275,19 @@ def test_what_a_conversation_holds_is_read() -> None:
         {"role": "assistant", "content": "so"},
     )
     assert prompt.turns == (
-        Turn("system", (Text("be brief"),)),
+        Turn("system", (TextBlock("be brief"),)),
         Turn(
             "user",
             (
-                Text("look"),
-                Image(PNG, "low"),
-                Document(url=file["file_data"], name="a.pdf"),
-                Audio("AA", "wav"),
+                TextBlock("look"),
+                ImageBlock(PNG, "low"),
+                DocumentBlock(url=file["file_data"], name="a.pdf"),
+                AudioBlock("AA", "wav"),
             ),
         ),
-        Turn("assistant", (Text("ok"), ToolCall("c", "f", "{}"), ToolCall("d", "f", "{}"))),
-        Turn("user", (ToolResult("c", (Text("1"),)), ToolResult("d", (Text("2"),)))),
-        Turn("assistant", (Text("so"),)),
+        Turn("assistant", (TextBlock("ok"), ToolCall("c", "f", "{}"), ToolCall("d", "f", "{}"))),
+        Turn("user", (ToolResult("c", (TextBlock("1"),)), ToolResult("d", (TextBlock("2"),)))),
+        Turn("assistant", (TextBlock("so"),)),
     )
 
 
@@ -290,13 +302,13 @@ def test_what_steers_the_answer_is_read() -> None:
         reasoning={"effort": "high"},
         n=2,
         temperature=0.5,
-    ).parse()
+    ).parse_request()
     assert (prompt.max_tokens, prompt.stop, prompt.choices) == (9, ("END",), 2)
     assert prompt.tools[0].name == "f"
-    assert prompt.tool_choice == ToolChoice("named", "f")
+    assert prompt.tool_choice == CanonicalToolChoice("named", "f")
     assert prompt.output is not None
     assert (prompt.output.name, prompt.output.strict) == ("n", True)
-    assert prompt.thinking == Thinking(effort="high")
+    assert prompt.thinking == ThinkingOptions(effort="high")
     assert bytes(prompt.sampling["temperature"]) == b"0.5"
 
 
@@ -319,7 +331,7 @@ def test_what_steers_the_answer_is_read() -> None:
 )
 def test_a_field_that_is_wrong_is_named_by_its_path(fields: dict[str, Any], path: str) -> None:
     with pytest.raises(Invalid) as caught:
-        listener(**fields).parse()
+        listener(**fields).parse_request()
     assert caught.value.message.startswith(path)
 
 
@@ -332,23 +344,23 @@ def test_a_file_by_its_id_is_refused_and_not_forgotten() -> None:
 def test_what_another_model_left_behind_is_passed_over() -> None:
     parts = [{"type": "server_tool_use", "id": "x"}, {"type": "text", "text": "so"}]
     [turn] = parsed({"role": "assistant", "content": parts}).turns
-    assert turn.blocks == (Text("so"),)
+    assert turn.blocks == (TextBlock("so"),)
 
 
 # Requests that go out
 
 
 def test_a_turn_of_which_nothing_remains_is_left_out() -> None:
-    thought = Turn("assistant", (Reasoning("hm"),))
-    assert asked(thought, Turn("user", (Text("a"),)))["messages"] == [
+    thought = Turn("assistant", (ReasoningBlock("hm"),))
+    assert asked(thought, Turn("user", (TextBlock("a"),)))["messages"] == [
         {"role": "user", "content": "a"}
     ]
 
 
 def test_pictures_that_a_tool_gave_back_follow_as_the_users() -> None:
-    result = ToolResult("c", (Text("here"), Image(PNG)))
+    result = ToolResult("c", (TextBlock("here"), ImageBlock(PNG)))
     _, tool, user = asked(
-        Turn("assistant", (ToolCall("c", "f", "{}"),)), Turn("user", (result, Text("and?")))
+        Turn("assistant", (ToolCall("c", "f", "{}"),)), Turn("user", (result, TextBlock("and?")))
     )["messages"]
     assert tool == {"role": "tool", "tool_call_id": "c", "content": "here"}
     assert [part["type"] for part in user["content"]] == ["image_url", "text"]
@@ -368,13 +380,13 @@ def test_thoughts_go_back_only_to_servers_that_take_them(
     field: Any, expected: dict[str, Any]
 ) -> None:
     endpoint = Endpoint("a", "m", FREE, profile=Profile(takes_reasoning_as=field))
-    turn = Turn("assistant", (Reasoning("hm"), Text("so")))
+    turn = Turn("assistant", (ReasoningBlock("hm"), TextBlock("so")))
     assert asked(turn, endpoint=endpoint)["messages"] == [expected]
 
 
 @pytest.mark.parametrize(("budget", "effort"), [(1024, "low"), (4000, "medium"), (16_000, "high")])
 def test_a_budget_for_thoughts_becomes_an_effort(budget: int, effort: str) -> None:
-    fields = asked(Turn("user", (Text("a"),)), thinking=Thinking(budget_tokens=budget))
+    fields = asked(Turn("user", (TextBlock("a"),)), thinking=ThinkingOptions(budget_tokens=budget))
     assert fields["reasoning_effort"] == effort
 
 
@@ -383,31 +395,33 @@ def test_what_a_server_refuses_is_left_out_or_has_its_name_there() -> None:
         refuses_in_chat=frozenset({"user", "max_tokens"}), output_limit="max_completion_tokens"
     )
     endpoint = Endpoint("a", "m", FREE, profile=profile)
-    fields = asked(Turn("user", (Text("a"),)), endpoint=endpoint, user="u", max_tokens=5)
+    fields = asked(Turn("user", (TextBlock("a"),)), endpoint=endpoint, user="u", max_tokens=5)
     assert fields["max_completion_tokens"] == 5
     assert not fields.keys() & {"user", "max_tokens"}
 
 
 def test_a_stream_asks_for_its_usage_where_the_server_knows_that_question() -> None:
-    turn = Turn("user", (Text("a"),))
+    turn = Turn("user", (TextBlock("a"),))
     assert asked(turn, stream=True)["stream_options"] == {"include_usage": True}
     silent = Endpoint("a", "m", FREE, profile=Profile(usage_in_streams=False))
     assert "stream_options" not in asked(turn, stream=True, endpoint=silent)
 
 
 def test_a_tool_that_takes_a_text_is_a_function_of_one_field() -> None:
-    [tool] = asked(Turn("user", (Text("a"),)), tools=(Tool("patch", freeform=True),))["tools"]
+    [tool] = asked(
+        Turn("user", (TextBlock("a"),)), tools=(ToolDefinition("patch", freeform=True),)
+    )["tools"]
     assert tool["function"]["parameters"]["required"] == ["input"]
 
 
 def test_no_more_stop_texts_are_sent_than_the_dialect_takes() -> None:
-    fields = asked(Turn("user", (Text("a"),)), stop=("a", "b", "c", "d", "e"))
+    fields = asked(Turn("user", (TextBlock("a"),)), stop=("a", "b", "c", "d", "e"))
     assert fields["stop"] == ["a", "b", "c", "d"]
 
 
 def test_a_document_by_its_address_is_refused_and_not_forgotten() -> None:
     with pytest.raises(Invalid, match="send its bytes"):
-        asked(Turn("user", (Document(url="https://a.example/a.pdf"),)))
+        asked(Turn("user", (DocumentBlock(url="https://a.example/a.pdf"),)))
 
 
 @pytest.mark.parametrize(
@@ -425,7 +439,7 @@ def test_after_done_a_stream_is_complete_if_anything_was_said(
     chunks: list[dict[str, Any]],
     complete: bool,  # noqa: FBT001
 ) -> None:
-    reader = SPEAKER.reader()
+    reader = SPEAKER.stream_decoder()
     for each in chunks:
         reader.feed(json.dumps(each).encode())
     reader.feed(b"[DONE]")

@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.accounting.types import FREE, Charge, Cost, CostState, Usage
-from tollhouse.inference.formats.base import ErrorEvent, Unreadable
-from tollhouse.inference.formats.embeddings.relay import Embeddings, EmbeddingsRelay
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.embeddings.passthrough import (
+    EmbeddingsPassthroughAdapter,
+    EmbeddingsResponse,
+)
 from tollhouse.inference.formats.embeddings.request import parse_request
 from tollhouse.inference.types import Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import Bug, Invalid
@@ -23,9 +26,9 @@ PACKED = b64encode(struct.pack("<3f", *VECTOR)).decode()
 floats32 = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=20)
 
 
-def relay(**fields: Any) -> EmbeddingsRelay:
+def relay(**fields: Any) -> EmbeddingsPassthroughAdapter:
     body = {"model": "acme/embedding", "input": "hello"} | fields
-    return EmbeddingsRelay(parse_request(json.dumps(body).encode()))
+    return EmbeddingsPassthroughAdapter(parse_request(json.dumps(body).encode()))
 
 
 def reply_of(*vectors: object, **fields: Any) -> bytes:
@@ -38,7 +41,7 @@ def reply_of(*vectors: object, **fields: Any) -> bytes:
     return json.dumps(whole | fields).encode()
 
 
-def rendered(read: Embeddings) -> dict[str, Any]:
+def rendered(read: EmbeddingsResponse) -> dict[str, Any]:
     return json.loads(read.render(IDENTITY, CHARGE))
 
 
@@ -70,19 +73,21 @@ def test_a_model_is_required() -> None:
 @pytest.mark.parametrize("given_", ["a", ["a", "b"], [1, 2], [[1], [2, 3]], [{"content": []}]])
 def test_every_kind_of_input_is_passed_on(given_: object) -> None:
     sent = json.loads(
-        relay(input=given_, dimensions=3, user="u").ask(Endpoint("acme", "embedding-2026", FREE))
+        relay(input=given_, dimensions=3, user="u").render_request(
+            Endpoint("acme", "embedding-2026", FREE)
+        )
     )
     assert sent == {"model": "embedding-2026", "input": given_, "dimensions": 3, "user": "u"}
 
 
 def test_fields_that_speak_to_the_gateway_are_left_out() -> None:
     assert "provider" not in json.loads(
-        relay(provider={"only": ["acme"]}).ask(Endpoint("acme", "m", FREE))
+        relay(provider={"only": ["acme"]}).render_request(Endpoint("acme", "m", FREE))
     )
 
 
 def test_a_reply_is_passed_on_with_what_is_ours() -> None:
-    answer = rendered(relay().whole(reply_of(VECTOR, id="theirs", extra=[1])))
+    answer = rendered(relay().parse_response(reply_of(VECTOR, id="theirs", extra=[1])))
     assert answer["id"] == "gen-1"
     assert (answer["object"], answer["model"], answer["provider"]) == (
         "list",
@@ -101,13 +106,13 @@ def test_a_reply_is_passed_on_with_what_is_ours() -> None:
 
 
 def test_what_is_known_of_a_reply() -> None:
-    read = relay().whole(reply_of(VECTOR, id="theirs"))
+    read = relay().parse_response(reply_of(VECTOR, id="theirs"))
     assert (read.reported, read.seen) == (Usage(input_tokens=8), Usage(input_tokens=8))
     assert (read.finish_reason, read.upstream_id) == ("stop", "theirs")
 
 
 def test_without_usage_tokens_are_estimated_from_the_request() -> None:
-    read = relay(input="x" * 400).whole(reply_of(VECTOR, usage=None))
+    read = relay(input="x" * 400).parse_response(reply_of(VECTOR, usage=None))
     assert read.reported is None
     assert 100 <= read.seen.input_tokens < 130
 
@@ -125,20 +130,20 @@ def test_without_usage_tokens_are_estimated_from_the_request() -> None:
 def test_a_vector_comes_as_it_was_asked_for_whatever_the_provider_sends(
     encoding: str | None, sent: object, received: object
 ) -> None:
-    answer = rendered(relay(encoding_format=encoding).whole(reply_of(sent)))
+    answer = rendered(relay(encoding_format=encoding).parse_response(reply_of(sent)))
     assert answer["data"][0]["embedding"] == received
 
 
 @given(floats32)
 def test_packing_and_unpacking_keep_every_number(vector: list[float]) -> None:
-    packed = rendered(relay(encoding_format="base64").whole(reply_of(vector)))
-    again = rendered(relay().whole(reply_of(packed["data"][0]["embedding"])))
+    packed = rendered(relay(encoding_format="base64").parse_response(reply_of(vector)))
+    again = rendered(relay().parse_response(reply_of(packed["data"][0]["embedding"])))
     assert again["data"][0]["embedding"] == vector
 
 
 def test_what_a_provider_leaves_out_of_an_item_is_filled_in() -> None:
     body = json.dumps({"data": [{"embedding": [1.0]}, {"embedding": [2.0]}]}).encode()
-    data = rendered(relay().whole(body))["data"]
+    data = rendered(relay().parse_response(body))["data"]
     assert [(item["object"], item["index"]) for item in data] == [
         ("embedding", 0),
         ("embedding", 1),
@@ -160,17 +165,17 @@ def test_what_a_provider_leaves_out_of_an_item_is_filled_in() -> None:
     ],
 )
 def test_what_is_no_list_of_embeddings_is_unreadable(body: bytes) -> None:
-    with pytest.raises(Unreadable):
-        relay().whole(body)
+    with pytest.raises(MalformedResponse):
+        relay().parse_response(body)
 
 
 def test_an_error_under_a_success_status_is_the_providers() -> None:
     with pytest.raises(ErrorEvent) as caught:
-        relay().whole(b'{"error":{"message":"too long","code":"context"}}')
+        relay().parse_response(b'{"error":{"message":"too long","code":"context"}}')
     assert caught.value.code == "context"
 
 
 def test_embeddings_are_not_streamed() -> None:
     assert parse_request(b'{"model":"m","input":"a","stream":true}').stream is False
     with pytest.raises(Bug):
-        relay().stream(IDENTITY)
+        relay().open_stream(IDENTITY)

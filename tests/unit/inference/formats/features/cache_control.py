@@ -47,19 +47,19 @@ def _cache_marks() -> dict[str, RequestFeature]:
             says=marked(*text, text[0]),
             beside=user(*text, text[0]),
             own={"messages": part},
-            covers=("Text.cache",),
+            covers=("TextBlock.cache",),
         ),
         "`cache_control` on an image": RequestFeature(
             says=marked(*pictures),
             beside=user(*pictures),
             own={"messages": part},
-            covers=("Image.cache",),
+            covers=("ImageBlock.cache",),
         ),
         "`cache_control` on a document": RequestFeature(
             says=marked(*documents),
             beside=user(*documents),
             own={"messages": part},
-            covers=("Document.cache",),
+            covers=("DocumentBlock.cache",),
         ),
         "`cache_control` on a tool": RequestFeature(
             says={
@@ -71,7 +71,7 @@ def _cache_marks() -> dict[str, RequestFeature]:
             },
             beside=TOOL,
             own={"messages": {"tools.0.cache_control": CACHE}},
-            covers=("Tool.cache",),
+            covers=("ToolDefinition.cache",),
         ),
         "`cache_control` on a tool call": RequestFeature(
             says=model(messages={**USE, "cache_control": CACHE}),

@@ -27,7 +27,7 @@ def _conversation() -> dict[str, RequestFeature]:
                 "responses": {"instructions": MARK},
                 "messages": {"system.0.text": MARK},
             },
-            covers=("Prompt.turns", "Turn.role", "Turn.blocks"),
+            covers=("CanonicalRequest.turns", "Turn.role", "Turn.blocks"),
         ),
         "system message later in the conversation": RequestFeature(
             says=turns(*[[HELLO, {"role": "system", "content": MARK}, HELLO]] * 3),
@@ -54,7 +54,7 @@ def _conversation() -> dict[str, RequestFeature]:
                 "responses": {"input.0.content.0": {"type": "input_text", "text": MARK}},
                 "messages": {"messages.0.content.0": {"type": "text", "text": MARK}},
             },
-            covers=("Text.text",),
+            covers=("TextBlock.text",),
         ),
         "text of an assistant message": RequestFeature(
             says=turns(*[[HELLO, {"role": "assistant", "content": MARK}, HELLO]] * 3),
@@ -86,7 +86,7 @@ def _conversation() -> dict[str, RequestFeature]:
                 "responses": {"input.1.content.0": {"type": "refusal", "refusal": MARK}},
             },
             other={"messages": {"messages.1.content.0": {"type": "text", "text": MARK}}},
-            covers=("Refusal.text",),
+            covers=("RefusalBlock.text",),
         ),
         "first message from the assistant": RequestFeature(
             says=turns(*[[{"role": "assistant", "content": MARK}, HELLO]] * 3),

@@ -21,7 +21,7 @@ def _files() -> dict[str, RequestFeature]:
                 "responses": {"input.0.content.0": {"type": "input_image", "image_url": PNG}},
                 "messages": {"messages.0.content.0": {"type": "image", "source": base64}},
             },
-            covers=("Image.url",),
+            covers=("ImageBlock.url",),
         ),
         "image, by URL": RequestFeature(
             says=user(
@@ -48,7 +48,7 @@ def _files() -> dict[str, RequestFeature]:
                 "chat": {"messages.0.content.0.image_url.detail": "low"},
                 "responses": {"input.0.content.0.detail": "low"},
             },
-            covers=("Image.detail",),
+            covers=("ImageBlock.detail",),
         ),
         "document, inline": RequestFeature(
             says=user(
@@ -61,7 +61,7 @@ def _files() -> dict[str, RequestFeature]:
                 "responses": {"input.0.content.0.file_data": PDF},
                 "messages": {"messages.0.content.0": {"type": "document", "source": pdf}},
             },
-            covers=("Document.url",),
+            covers=("DocumentBlock.url",),
         ),
         "document, by URL": RequestFeature(
             says=user(
@@ -85,7 +85,7 @@ def _files() -> dict[str, RequestFeature]:
                 "responses": {"input.0.content.0.filename": MARK},
                 "messages": {"messages.0.content.0.title": MARK},
             },
-            covers=("Document.name",),
+            covers=("DocumentBlock.name",),
         ),
         "text file, inline": RequestFeature(
             says=user(
@@ -123,7 +123,7 @@ def _files() -> dict[str, RequestFeature]:
                 "chat": {"messages.0.content": MARK},
                 "responses": {"input.0.content.0": {"type": "input_text", "text": MARK}},
             },
-            covers=("Document.text",),
+            covers=("DocumentBlock.text",),
         ),
         "document, as text blocks": RequestFeature(
             says=user(
@@ -162,7 +162,7 @@ def _files() -> dict[str, RequestFeature]:
             own={
                 "chat": {"messages.0.content.0.input_audio": {"data": "bWFyaw==", "format": "wav"}},
             },
-            covers=("Audio.data", "Audio.format"),
+            covers=("AudioBlock.data", "AudioBlock.format"),
         ),
         "image by file id": RequestFeature(
             says=user(

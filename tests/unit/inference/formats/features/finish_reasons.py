@@ -77,11 +77,11 @@ def _ends() -> dict[str, ReplyFeature]:
         ),
         "provider's id of the reply": ReplyFeature(
             says={name: {**body, "id": MARK} for name, body in PLAIN.items()},
-            covers=("Reply.upstream_id",),
+            covers=("CanonicalResponse.upstream_id",),
         ),
         "`system_fingerprint`": ReplyFeature(says=replies({**chat(), "system_fingerprint": MARK})),
         "served `service_tier`, whole": ReplyFeature(
-            says=TIERED, own=TIER, covers=("Reply.service_tier",), streamed=False
+            says=TIERED, own=TIER, covers=("CanonicalResponse.service_tier",), streamed=False
         ),
         "served `service_tier`, streamed": ReplyFeature(says=TIERED, own=TIER, whole=False),
     }
@@ -114,7 +114,7 @@ def _usage() -> dict[str, ReplyFeature]:
         "input tokens": ReplyFeature(
             says=counted({"prompt_tokens": 90}, {"input_tokens": 90}, {"input_tokens": 90}),
             own=shown("prompt_tokens", "input_tokens", 90, "input_tokens"),
-            covers=("Reply.usage",),
+            covers=("CanonicalResponse.usage",),
         ),
         "output tokens": ReplyFeature(
             says=counted({"completion_tokens": 90}, {"output_tokens": 90}, {"output_tokens": 90}),

@@ -12,8 +12,8 @@ from tests.unit.inference.formats.features.reply_parts import (
     response,
     spoken,
 )
-from tollhouse.inference.formats.hub.parts import Reasoning
-from tollhouse.inference.formats.hub.reasoning import ANTHROPIC, OPENAI, pack
+from tollhouse.inference.formats.canonical.blocks import ReasoningBlock
+from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, pack
 
 
 def _thoughts() -> dict[str, ReplyFeature]:
@@ -27,7 +27,9 @@ def _thoughts() -> dict[str, ReplyFeature]:
         chat(reasoning_details=[summary, sealed]),
         response({**item, "summary": told, "encrypted_content": MARK}, spoken(SAID)),
     )
-    block = pack(Reasoning("thought", is_summary=True, encrypted=MARK, id="rs_1", format=OPENAI))
+    block = pack(
+        ReasoningBlock("thought", is_summary=True, encrypted=MARK, id="rs_1", format=OPENAI)
+    )
     kept: dict[str, Places] = {
         "chat": {
             "choices.0.message.reasoning_details.1.data": MARK,
@@ -95,7 +97,7 @@ def _thoughts() -> dict[str, ReplyFeature]:
             other={
                 "responses": {
                     "output.0.encrypted_content": pack(
-                        Reasoning("thought", signature=MARK, format=ANTHROPIC)
+                        ReasoningBlock("thought", signature=MARK, format=ANTHROPIC)
                     )
                 }
             },
@@ -115,7 +117,9 @@ def _thoughts() -> dict[str, ReplyFeature]:
             },
             other={
                 "responses": {
-                    "output.0.encrypted_content": pack(Reasoning(encrypted=MARK, format=ANTHROPIC))
+                    "output.0.encrypted_content": pack(
+                        ReasoningBlock(encrypted=MARK, format=ANTHROPIC)
+                    )
                 }
             },
         ),

@@ -11,8 +11,8 @@ from tests.unit.inference.formats.features.request_parts import (
     model,
     turns,
 )
-from tollhouse.inference.formats.hub.parts import Reasoning
-from tollhouse.inference.formats.hub.reasoning import ANTHROPIC, OPENAI, pack
+from tollhouse.inference.formats.canonical.blocks import ReasoningBlock
+from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, pack
 
 
 def _reasoning() -> dict[str, RequestFeature]:
@@ -35,7 +35,7 @@ def _reasoning() -> dict[str, RequestFeature]:
                 "responses": {"reasoning.effort": "low"},
                 "messages": {"output_config.effort": "low", "thinking.type": "adaptive"},
             },
-            covers=("Thinking.effort", "Prompt.thinking"),
+            covers=("ThinkingOptions.effort", "CanonicalRequest.thinking"),
             parameter="thinking",
         ),
         "reasoning budget": RequestFeature(
@@ -49,7 +49,7 @@ def _reasoning() -> dict[str, RequestFeature]:
                 "responses": {"reasoning.effort": "medium"},
                 "messages": {"thinking": {"type": "adaptive"}},
             },
-            covers=("Thinking.budget_tokens",),
+            covers=("ThinkingOptions.budget_tokens",),
             parameter="thinking",
         ),
         "reasoning enabled": RequestFeature(
@@ -59,7 +59,7 @@ def _reasoning() -> dict[str, RequestFeature]:
             },
             own={"messages": {"thinking": {"type": "adaptive"}}},
             other={"responses": {"reasoning": {"summary": "auto"}}},
-            covers=("Thinking.enabled",),
+            covers=("ThinkingOptions.enabled",),
             parameter="thinking",
         ),
         "reasoning disabled": RequestFeature(
@@ -88,7 +88,7 @@ def _reasoning() -> dict[str, RequestFeature]:
                 "messages -> responses": {"reasoning.summary": "auto"},
                 "messages": {"thinking.display": "summarized"},
             },
-            covers=("Thinking.summary",),
+            covers=("ThinkingOptions.summary",),
         ),
         "reasoning excluded from the reply (`reasoning.exclude`)": RequestFeature(
             says=hidden,
@@ -97,7 +97,7 @@ def _reasoning() -> dict[str, RequestFeature]:
                 "responses": {"reasoning": {"effort": "low"}},
                 "messages": {"thinking": {"type": "adaptive"}},
             },
-            covers=("Thinking.exclude",),
+            covers=("ThinkingOptions.exclude",),
         ),
         **_thoughts(),
     }
@@ -105,20 +105,20 @@ def _reasoning() -> dict[str, RequestFeature]:
 
 def _thoughts() -> dict[str, RequestFeature]:
     """Return what the model thought, sent back: as each client got it."""
-    signed = Reasoning(text="thought", signature=MARK, format=ANTHROPIC)
-    redacted = Reasoning(encrypted=MARK, format=ANTHROPIC)
-    sealed = Reasoning("thought", is_summary=True, encrypted=MARK, id="rs_1", format=OPENAI)
-    plain = Reasoning(text=MARK)
+    signed = ReasoningBlock(text="thought", signature=MARK, format=ANTHROPIC)
+    redacted = ReasoningBlock(encrypted=MARK, format=ANTHROPIC)
+    sealed = ReasoningBlock("thought", is_summary=True, encrypted=MARK, id="rs_1", format=OPENAI)
+    plain = ReasoningBlock(text=MARK)
     summary = {"type": "summary_text", "text": "thought"}
 
-    def packed(block: Reasoning) -> Body:
+    def packed(block: ReasoningBlock) -> Body:
         return {"type": "reasoning", "summary": [], "encrypted_content": pack(block)}
 
     def then_said(said: dict[str, Body]) -> dict[str, Body]:
         first, thought, last = said["responses"]["input"]
         return {**said, "responses": {"input": [first, thought, SAID_ITEM, last]}}
 
-    def shown(block: Reasoning) -> Body:
+    def shown(block: ReasoningBlock) -> Body:
         return {"type": "thinking", "thinking": block.text, "signature": pack(block)}
 
     def details(*given: Body) -> Body:
@@ -155,7 +155,7 @@ def _thoughts() -> dict[str, RequestFeature]:
                     }
                 }
             },
-            covers=("Reasoning.text", "Reasoning.signature", "Reasoning.format"),
+            covers=("ReasoningBlock.text", "ReasoningBlock.signature", "ReasoningBlock.format"),
         ),
         "Anthropic's redacted reasoning, sent back": RequestFeature(
             says=then_said(
@@ -200,7 +200,7 @@ def _thoughts() -> dict[str, RequestFeature]:
                     }
                 }
             },
-            covers=("Reasoning.encrypted", "Reasoning.id", "Reasoning.is_summary"),
+            covers=("ReasoningBlock.encrypted", "ReasoningBlock.id", "ReasoningBlock.is_summary"),
         ),
         "reasoning without a signature, sent back": RequestFeature(
             says=then_said(

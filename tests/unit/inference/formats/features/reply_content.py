@@ -41,7 +41,7 @@ def _said() -> dict[str, ReplyFeature]:
                 "messages": {"content.0": {"type": "text", "text": MARK}},
                 "completions": {"choices.0.text": MARK},
             },
-            covers=("Reply.choices", "Choice.blocks"),
+            covers=("CanonicalResponse.choices", "Choice.blocks"),
         ),
         "refusal": ReplyFeature(
             says=replies(chat(content=None, refusal=MARK), response(spoken(refusal))),

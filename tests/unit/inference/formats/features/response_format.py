@@ -45,7 +45,7 @@ def _answer() -> dict[str, RequestFeature]:
                 **own(schema=SCHEMA),
                 "messages": {"output_config.format.schema": SCHEMA},
             },
-            covers=("JsonOutput.schema", "Prompt.output"),
+            covers=("JsonOutput.schema", "CanonicalRequest.output"),
             parameter="output",
         ),
         "schema name": RequestFeature(
@@ -84,10 +84,10 @@ def _answer() -> dict[str, RequestFeature]:
         "streaming": RequestFeature(
             says=fields((*ALL, "completions"), stream=True),
             own=in_all(ALL, {"stream": True}),
-            covers=("Prompt.stream",),
+            covers=("CanonicalRequest.stream",),
         ),
         "output limit (`max_tokens`)": RequestFeature(
-            says=tokens, own=limit, covers=("Prompt.max_tokens",), parameter="max_tokens"
+            says=tokens, own=limit, covers=("CanonicalRequest.max_tokens",), parameter="max_tokens"
         ),
         "stop sequences": RequestFeature(
             says={
@@ -95,19 +95,19 @@ def _answer() -> dict[str, RequestFeature]:
                 "messages": {"stop_sequences": [MARK]},
             },
             own={"chat": {"stop": [MARK]}, "messages": {"stop_sequences": [MARK]}},
-            covers=("Prompt.stop",),
+            covers=("CanonicalRequest.stop",),
             parameter="stop",
         ),
         "verbosity": RequestFeature(
             says={"chat": {"verbosity": "low"}, "responses": {"text": {"verbosity": "low"}}},
             own={"chat": {"verbosity": "low"}, "responses": {"text.verbosity": "low"}},
-            covers=("Prompt.verbosity",),
+            covers=("CanonicalRequest.verbosity",),
             parameter="verbosity",
         ),
         "several choices (`n`)": RequestFeature(
             says=fields(("chat", "completions"), n=2),
             own={"chat": {"n": 2}},
-            covers=("Prompt.choices",),
+            covers=("CanonicalRequest.choices",),
             parameter="choices",
         ),
         "log-probabilities (`logprobs`)": RequestFeature(
@@ -119,13 +119,13 @@ def _answer() -> dict[str, RequestFeature]:
                 "chat": {"logprobs": True},
                 "responses": {"include": ["message.output_text.logprobs"]},
             },
-            covers=("Prompt.logprobs",),
+            covers=("CanonicalRequest.logprobs",),
             parameter="logprobs",
         ),
         "`top_logprobs`": RequestFeature(
             says={"chat": {"logprobs": True, "top_logprobs": 3}, "responses": {"top_logprobs": 3}},
             own=in_all(("chat", "responses"), {"top_logprobs": 3}),
-            covers=("Prompt.top_logprobs",),
+            covers=("CanonicalRequest.top_logprobs",),
             parameter="top_logprobs",
         ),
         "`logprobs` of completions": RequestFeature(says={"completions": {"logprobs": 3}}),

@@ -36,7 +36,7 @@ def _sampling() -> dict[str, RequestFeature]:
                 if name not in lacks.get(client, ())
             },
             own=in_all(ALL, {name: value}),
-            covers=("Prompt.sampling",),
+            covers=("CanonicalRequest.sampling",),
             parameter=name,
         )
         for name, value in values.items()
@@ -87,13 +87,13 @@ def _about() -> dict[str, RequestFeature]:
                 "responses": {"user": MARK},
                 "messages": {"metadata": {"user_id": MARK}},
             },
-            covers=("Prompt.user",),
+            covers=("CanonicalRequest.user",),
             parameter="user",
         ),
         "`metadata`": RequestFeature(
             says=fields(("chat", "responses"), metadata={"key": MARK}),
             own=in_all(("chat", "responses"), {"metadata": {"key": MARK}}),
-            covers=("Prompt.metadata",),
+            covers=("CanonicalRequest.metadata",),
             parameter="metadata",
         ),
         "stored responses (`store`, `previous_response_id`)": RequestFeature(

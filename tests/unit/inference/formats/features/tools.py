@@ -25,7 +25,10 @@ def _tools() -> dict[str, RequestFeature]:
     }
     return {
         "tool": RequestFeature(
-            says=TOOL, own=looks, covers=("Tool.name", "Prompt.tools"), parameter="tools"
+            says=TOOL,
+            own=looks,
+            covers=("ToolDefinition.name", "CanonicalRequest.tools"),
+            parameter="tools",
         ),
         "tool's description": RequestFeature(
             says=tool(description=MARK),
@@ -35,7 +38,7 @@ def _tools() -> dict[str, RequestFeature]:
                 "responses": {"tools.0.description": MARK},
                 "messages": {"tools.0.description": MARK},
             },
-            covers=("Tool.description",),
+            covers=("ToolDefinition.description",),
         ),
         "tool's schema": RequestFeature(
             says=tool(parameters=SCHEMA),
@@ -45,7 +48,7 @@ def _tools() -> dict[str, RequestFeature]:
                 "responses": {"tools.0.parameters": SCHEMA},
                 "messages": {"tools.0.input_schema": SCHEMA},
             },
-            covers=("Tool.parameters",),
+            covers=("ToolDefinition.parameters",),
         ),
         "tool's schema without a `type`": RequestFeature(
             says=tool(parameters={"properties": {MARK: {}}}),
@@ -66,7 +69,7 @@ def _tools() -> dict[str, RequestFeature]:
                 "responses": {"tools.0.strict": True},
                 "messages": {"tools.0.strict": True},
             },
-            covers=("Tool.strict",),
+            covers=("ToolDefinition.strict",),
         ),
         "custom (freeform) tool": RequestFeature(
             says=PATCH,
@@ -75,7 +78,7 @@ def _tools() -> dict[str, RequestFeature]:
                 "chat": {"tools.0.function": {"name": "patch", "parameters": FREEFORM}},
                 "messages": {"tools.0": {"name": "patch", "input_schema": FREEFORM}},
             },
-            covers=("Tool.freeform",),
+            covers=("ToolDefinition.freeform",),
         ),
         "custom tool's grammar": RequestFeature(
             says={
@@ -110,7 +113,7 @@ def _tools() -> dict[str, RequestFeature]:
                 "responses": {"parallel_tool_calls": False},
                 "messages": {"tool_choice.disable_parallel_tool_use": True},
             },
-            covers=("Prompt.parallel_tool_calls",),
+            covers=("CanonicalRequest.parallel_tool_calls",),
             parameter="parallel_tool_calls",
         ),
         "maximum of tool calls (`max_tool_calls`)": RequestFeature(
@@ -138,7 +141,7 @@ def _tool_choices() -> dict[str, RequestFeature]:
                 "responses": {"tool_choice": responses},
                 "messages": {"tool_choice": {"type": messages}},
             },
-            covers=("ToolChoice.mode", "Prompt.tool_choice"),
+            covers=("CanonicalToolChoice.mode", "CanonicalRequest.tool_choice"),
             parameter="tool_choice",
         )
         for word, (chat, responses, messages) in words.items()
@@ -155,7 +158,7 @@ def _tool_choices() -> dict[str, RequestFeature]:
             says={name: {"tool_choice": choice} for name, choice in named.items()},
             beside=TOOL,
             own={name: {"tool_choice": choice} for name, choice in named.items()},
-            covers=("ToolChoice.name",),
+            covers=("CanonicalToolChoice.name",),
             parameter="tool_choice",
         ),
         "tool choice among several (`allowed_tools`)": RequestFeature(

@@ -8,33 +8,33 @@ import msgspec
 from hypothesis import strategies as st
 
 from tests.unit.inference.formats.messages.samples import USED
-from tollhouse.inference.formats.hub.events import (
+from tollhouse.inference.formats.canonical.blocks import Block, ReasoningBlock, TextBlock, ToolCall
+from tollhouse.inference.formats.canonical.events import (
     BlockEnded,
-    Event,
-    Finished,
+    CanonicalEvent,
+    ChoiceFinished,
     ReasoningDelta,
-    ReasoningProof,
-    Reported,
-    Started,
+    ReasoningSignature,
+    StreamStarted,
     TextDelta,
-    ToolDelta,
-    ToolStarted,
+    ToolCallDelta,
+    ToolCallStarted,
+    UsageReported,
 )
-from tollhouse.inference.formats.hub.parts import Block, Reasoning, Text, ToolCall
-from tollhouse.inference.formats.hub.reasoning import ANTHROPIC, OPENAI, unpack
-from tollhouse.inference.formats.hub.reply import Choice, Reply
+from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, unpack
+from tollhouse.inference.formats.canonical.response import CanonicalResponse, Choice
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 objects = st.dictionaries(words, st.none() | st.booleans() | st.integers(-9, 9) | words, max_size=2)
-texts = st.builds(Text, words)
+texts = st.builds(TextBlock, words)
 calls = st.builds(
     ToolCall, words, words, objects.map(lambda each: msgspec.json.encode(each).decode())
 )
-native = st.builds(Reasoning, text=words, signature=words, format=st.just(ANTHROPIC)) | st.builds(
-    Reasoning, encrypted=words, format=st.just(ANTHROPIC)
-)
+native = st.builds(
+    ReasoningBlock, text=words, signature=words, format=st.just(ANTHROPIC)
+) | st.builds(ReasoningBlock, encrypted=words, format=st.just(ANTHROPIC))
 foreign = st.builds(
-    Reasoning,
+    ReasoningBlock,
     text=st.just("") | words,
     is_summary=st.booleans(),
     signature=st.none() | words,
@@ -55,26 +55,26 @@ endings = st.sampled_from(
 
 
 @st.composite
-def replies(draw: Any) -> Reply:
+def replies(draw: Any) -> CanonicalResponse:
     choice = Choice(tuple(draw(blocks)), *draw(endings))
-    return Reply((choice,), usage=USED, upstream_id="gen-1")
+    return CanonicalResponse((choice,), usage=USED, upstream_id="gen-1")
 
 
 @st.composite
-def tellings(draw: Any) -> tuple[Reply, list[Event]]:
+def tellings(draw: Any) -> tuple[CanonicalResponse, list[CanonicalEvent]]:
     """Return a reply, and events that tell it."""
     reply = draw(replies())
     (choice,) = reply.choices
-    events: list[Event] = [Started("up-1")]
+    events: list[CanonicalEvent] = [StreamStarted("up-1")]
     for number, block in enumerate(choice.blocks):
         events += _told(draw, number, block)
         if draw(st.booleans()):
             events.append(BlockEnded(0, number))
     ending = (choice.finish_reason, choice.native_finish_reason, choice.stop_sequence)
-    return reply, [*events, Finished(0, *ending), Reported(USED)]
+    return reply, [*events, ChoiceFinished(0, *ending), UsageReported(USED)]
 
 
-def restored(reply: Reply) -> tuple[Any, ...]:
+def restored(reply: CanonicalResponse) -> tuple[Any, ...]:
     """Return what a reply says, with the thoughts that were packed on the way."""
     (choice,) = reply.choices
     return (
@@ -86,23 +86,23 @@ def restored(reply: Reply) -> tuple[Any, ...]:
 
 
 def _unpacked(block: Block) -> Block:
-    if isinstance(block, Reasoning) and block.signature is not None:
+    if isinstance(block, ReasoningBlock) and block.signature is not None:
         return unpack(block.signature) or block
     return block
 
 
-def _told(draw: Any, number: int, block: Block) -> list[Event]:
-    if isinstance(block, Text):
+def _told(draw: Any, number: int, block: Block) -> list[CanonicalEvent]:
+    if isinstance(block, TextBlock):
         return [TextDelta(0, number, piece) for piece in _pieces(draw, block.text)]
     if isinstance(block, ToolCall):
         pieces = _pieces(draw, block.arguments)
-        call = ToolStarted(0, number, block.id, block.name)
-        return [call, *(ToolDelta(0, number, piece) for piece in pieces)]
-    assert isinstance(block, Reasoning)
+        call = ToolCallStarted(0, number, block.id, block.name)
+        return [call, *(ToolCallDelta(0, number, piece) for piece in pieces)]
+    assert isinstance(block, ReasoningBlock)
     thoughts = [
         ReasoningDelta(0, number, piece, block.is_summary) for piece in _pieces(draw, block.text)
     ]
-    proof = ReasoningProof(0, number, block.signature, block.encrypted, block.id, block.format)
+    proof = ReasoningSignature(0, number, block.signature, block.encrypted, block.id, block.format)
     return [*thoughts, proof]
 
 

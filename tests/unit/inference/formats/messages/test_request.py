@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.unit.inference.formats.messages.samples import ENDPOINT, request
-from tollhouse.inference.formats.hub.parts import Reasoning
-from tollhouse.inference.formats.hub.reasoning import OPENAI, pack
-from tollhouse.inference.formats.messages.relay import MessagesRelay
+from tollhouse.inference.formats.canonical.blocks import ReasoningBlock
+from tollhouse.inference.formats.canonical.reasoning import OPENAI, pack
+from tollhouse.inference.formats.messages.passthrough import MessagesPassthroughAdapter
 from tollhouse.inference.formats.messages.request import parse_request
 from tollhouse.inference.types import Profile
 from tollhouse.kernel.errors import Invalid
@@ -24,7 +24,7 @@ def refusal(**fields: Any) -> str:
 
 
 def asked(endpoint: Any = ENDPOINT, **fields: Any) -> dict[str, Any]:
-    return json.loads(MessagesRelay(request(**fields)).ask(endpoint))
+    return json.loads(MessagesPassthroughAdapter(request(**fields)).render_request(endpoint))
 
 
 def agent_body() -> dict[str, Any]:
@@ -108,12 +108,12 @@ def test_a_coding_agents_request_passes_untouched_but_for_the_model() -> None:
     body = agent_body()
     sent = json.dumps(body).encode()
     assert len(sent) > 76_000
-    got = json.loads(MessagesRelay(parse_request(sent)).ask(ENDPOINT))
+    got = json.loads(MessagesPassthroughAdapter(parse_request(sent)).render_request(ENDPOINT))
     assert got == body | {"model": "claude-sonnet-4-6"}
 
 
 def test_the_query_and_the_headers_go_along() -> None:
-    relay = MessagesRelay(request(), "beta=true", [("anthropic-beta", "a,b")])
+    relay = MessagesPassthroughAdapter(request(), "beta=true", [("anthropic-beta", "a,b")])
     assert (relay.query, relay.headers) == ("beta=true", [("anthropic-beta", "a,b")])
 
 
@@ -129,10 +129,12 @@ def test_what_the_provider_refuses_is_left_out() -> None:
 
 
 def test_what_a_provider_would_not_get_is_told() -> None:
-    relay = MessagesRelay(request(top_k=5, top_p=1))
-    assert set(relay.lost(replace(ENDPOINT, profile=Profile(refuses=frozenset({"top_k"}))))) == {
-        "top_k"
-    }
+    relay = MessagesPassthroughAdapter(request(top_k=5, top_p=1))
+    assert set(
+        relay.unsupported_parameters(
+            replace(ENDPOINT, profile=Profile(refuses=frozenset({"top_k"})))
+        )
+    ) == {"top_k"}
 
 
 def test_a_missing_limit_is_the_models_or_a_usual_one() -> None:
@@ -143,7 +145,7 @@ def test_a_missing_limit_is_the_models_or_a_usual_one() -> None:
 
 
 def test_thoughts_of_other_providers_are_left_out() -> None:
-    foreign = pack(Reasoning(text="Hm.", encrypted="e", format=OPENAI))
+    foreign = pack(ReasoningBlock(text="Hm.", encrypted="e", format=OPENAI))
     native = {"type": "thinking", "thinking": "Ah.", "signature": "c2ln"}
     text = {"type": "text", "text": "Yes. th1."}
     thoughts = [

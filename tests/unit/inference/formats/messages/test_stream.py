@@ -27,15 +27,15 @@ from tests.unit.inference.formats.messages.samples import (
     stop,
     without,
 )
-from tollhouse.inference.formats.base import ErrorEvent, Unreadable
-from tollhouse.inference.formats.messages.relay import MessagesRelay
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.messages.passthrough import MessagesPassthroughAdapter
 from tollhouse.inference.formats.messages.stream import MessagesStream
 from tollhouse.inference.sse import EventParser
 from tollhouse.kernel.errors import Bug
 
 
 def new_stream() -> MessagesStream:
-    return MessagesRelay(request()).stream(IDENTITY)
+    return MessagesPassthroughAdapter(request()).open_stream(IDENTITY)
 
 
 def relay(*pieces: bytes) -> bytes:
@@ -45,7 +45,7 @@ def relay(*pieces: bytes) -> bytes:
     try:
         for piece in pieces:
             out.extend(stream.feed(data) for data in parser.feed(piece))
-    except (ErrorEvent, Unreadable):
+    except (ErrorEvent, MalformedResponse):
         return b"".join([*out, stream.fail(CUT)])
     if not stream.complete:
         return b"".join([*out, stream.fail(CUT)])
@@ -215,7 +215,7 @@ def test_what_only_ends_the_body_says_nothing(data: bytes) -> None:
     ],
 )
 def test_events_out_of_order_are_refused(events: list[bytes]) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(MalformedResponse):
         fed(*events)
     assert seen(*events).error is not None
 
@@ -235,7 +235,7 @@ def test_events_out_of_order_are_refused(events: list[bytes]) -> None:
     ],
 )
 def test_what_is_no_event_is_refused(data: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(MalformedResponse):
         new_stream().feed(data)
 
 

@@ -11,26 +11,32 @@ from hypothesis import strategies as st
 
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import Price, Rates, Usage
-from tollhouse.inference.formats.base import ErrorEvent, Unreadable
-from tollhouse.inference.formats.hub.events import (
-    BlockEnded,
-    Event,
-    Finished,
-    ReasoningDelta,
-    ReasoningProof,
-    RefusalDelta,
-    Started,
-    TextDelta,
-    ToolDelta,
-    ToolStarted,
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.canonical.blocks import (
+    Block,
+    ReasoningBlock,
+    RefusalBlock,
+    TextBlock,
+    ToolCall,
 )
-from tollhouse.inference.formats.hub.gather import Gathering
-from tollhouse.inference.formats.hub.parts import Block, Reasoning, Refusal, Text, ToolCall
-from tollhouse.inference.formats.hub.reasoning import ANTHROPIC, OPENAI, unpack
-from tollhouse.inference.formats.hub.reply import Choice, Reply
-from tollhouse.inference.formats.responses.listener import ResponsesListener
-from tollhouse.inference.formats.responses.reader import ResponsesReader
+from tollhouse.inference.formats.canonical.events import (
+    BlockEnded,
+    CanonicalEvent,
+    ChoiceFinished,
+    ReasoningDelta,
+    ReasoningSignature,
+    RefusalDelta,
+    StreamStarted,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStarted,
+)
+from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, unpack
+from tollhouse.inference.formats.canonical.response import CanonicalResponse, Choice
+from tollhouse.inference.formats.canonical.response_builder import ResponseBuilder
+from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
 from tollhouse.inference.formats.responses.request import ResponsesRequest, parse_request
+from tollhouse.inference.formats.responses.stream_decoder import ResponsesStreamDecoder
 from tollhouse.inference.sse import EventParser
 from tollhouse.inference.types import Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import ProviderUnavailable
@@ -62,7 +68,7 @@ def request(**fields: Any) -> ResponsesRequest:
 
 
 TOOLS = request(tools=[PATCH, WEATHER])
-LISTENER = ResponsesListener(TOOLS)
+LISTENER = ResponsesClientFormat(TOOLS)
 
 
 def charge(usage: Usage | None = USAGE, finish_reason: str | None = "stop") -> Any:
@@ -71,9 +77,9 @@ def charge(usage: Usage | None = USAGE, finish_reason: str | None = "stop") -> A
     return charge_for(usage, seen, PRICE, finish_reason=finish_reason, broken_off=False)
 
 
-def reply(*blocks: Block, finish_reason: Any = "stop", **fields: Any) -> Reply:
+def reply(*blocks: Block, finish_reason: Any = "stop", **fields: Any) -> CanonicalResponse:
     """Return a reply that holds some blocks."""
-    return Reply(choices=(Choice(blocks, finish_reason, **fields),), usage=USAGE)
+    return CanonicalResponse(choices=(Choice(blocks, finish_reason, **fields),), usage=USAGE)
 
 
 def unpacked(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
@@ -82,23 +88,23 @@ def unpacked(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
 
 
 def _unpacked(block: Block) -> Block:
-    if isinstance(block, Reasoning) and block.encrypted:
+    if isinstance(block, ReasoningBlock) and block.encrypted:
         return unpack(block.encrypted) or block
     return block
 
 
-def read_stream(stream: bytes) -> Reply:
+def read_stream(stream: bytes) -> CanonicalResponse:
     """Return the reply that a stream tells."""
-    reader, gathering = ResponsesReader(), Gathering()
+    reader, gathering = ResponsesStreamDecoder(), ResponseBuilder()
     for data in EventParser().feed(stream):
         for event in reader.feed(data):
-            gathering.take(event)
-    return gathering.reply()
+            gathering.add(event)
+    return gathering.build()
 
 
-def written(*events: Event, listener: ResponsesListener = LISTENER) -> bytes:
+def written(*events: CanonicalEvent, listener: ResponsesClientFormat = LISTENER) -> bytes:
     """Return a client's whole stream of these events, which then ends well."""
-    writer = listener.writer(IDENTITY)
+    writer = listener.stream_encoder(IDENTITY)
     return b"".join([*map(writer.write, events), writer.end(charge())])
 
 
@@ -109,7 +115,7 @@ def relayed(stream: Any, *pieces: bytes) -> bytes:
     try:
         for piece in pieces:
             out.extend(stream.feed(data) for data in parser.feed(piece))
-    except (ErrorEvent, Unreadable):
+    except (ErrorEvent, MalformedResponse):
         return b"".join([*out, stream.fail(CUT)])
     end = stream.end(charge(stream.reported)) if stream.complete else stream.fail(CUT)
     return b"".join([*out, end])
@@ -124,12 +130,12 @@ _patches = st.builds(
     lambda text: ToolCall("call_2", "apply_patch", msgspec.json.encode({"input": text}).decode()),
     _text,
 )
-_plain = st.builds(Reasoning, text=_text, is_summary=st.booleans())
+_plain = st.builds(ReasoningBlock, text=_text, is_summary=st.booleans())
 _anthropic = st.builds(
-    Reasoning, text=_text, signature=_text, format=st.just(ANTHROPIC)
-) | st.builds(Reasoning, encrypted=_text, format=st.just(ANTHROPIC))
+    ReasoningBlock, text=_text, signature=_text, format=st.just(ANTHROPIC)
+) | st.builds(ReasoningBlock, encrypted=_text, format=st.just(ANTHROPIC))
 _openai = st.builds(
-    Reasoning,
+    ReasoningBlock,
     text=_text,
     is_summary=st.sampled_from([True]),
     encrypted=st.just("gAAA"),
@@ -137,8 +143,8 @@ _openai = st.builds(
     format=st.just(OPENAI),
 )
 _blocks = st.one_of(
-    st.builds(Text, _text),
-    st.builds(Refusal, _text),
+    st.builds(TextBlock, _text),
+    st.builds(RefusalBlock, _text),
     _functions,
     _patches,
     _plain,
@@ -153,28 +159,30 @@ replies = st.builds(
 )
 
 
-def events_of(told: Reply) -> list[Event]:
+def events_of(told: CanonicalResponse) -> list[CanonicalEvent]:
     """Return the events that tell a reply, each text in two pieces."""
     choice = told.choices[0]
-    events: list[Event] = [Started("up-1")]
+    events: list[CanonicalEvent] = [StreamStarted("up-1")]
     for number, block in enumerate(choice.blocks):
         events += [*_events_of(number, block), BlockEnded(0, number)]
-    return [*events, Finished(0, choice.finish_reason, "word")]
+    return [*events, ChoiceFinished(0, choice.finish_reason, "word")]
 
 
-def _events_of(number: int, block: Block) -> list[Event]:
+def _events_of(number: int, block: Block) -> list[CanonicalEvent]:
     if isinstance(block, ToolCall):
-        pieces = [ToolDelta(0, number, piece) for piece in _halves(block.arguments)]
-        return [ToolStarted(0, number, block.id, block.name), *pieces]
-    if isinstance(block, Reasoning):
-        proof = ReasoningProof(0, number, block.signature, block.encrypted, block.id, block.format)
+        pieces = [ToolCallDelta(0, number, piece) for piece in _halves(block.arguments)]
+        return [ToolCallStarted(0, number, block.id, block.name), *pieces]
+    if isinstance(block, ReasoningBlock):
+        proof = ReasoningSignature(
+            0, number, block.signature, block.encrypted, block.id, block.format
+        )
         deltas = [
             ReasoningDelta(0, number, piece, block.is_summary) for piece in _halves(block.text)
         ]
         return [*deltas, proof]
-    if isinstance(block, Refusal):
+    if isinstance(block, RefusalBlock):
         return [RefusalDelta(0, number, piece) for piece in _halves(block.text)]
-    assert isinstance(block, Text)
+    assert isinstance(block, TextBlock)
     return [TextDelta(0, number, piece) for piece in _halves(block.text)]
 
 

@@ -4,12 +4,17 @@ import json
 from typing import Any
 
 from tests.unit.inference.formats.responses.response_fixtures import ENDPOINT
-from tollhouse.inference.formats.hub.parts import Reasoning, Text, ToolCall, ToolResult
-from tollhouse.inference.formats.hub.prompt import Thinking
-from tollhouse.inference.formats.responses.listener import ResponsesListener
-from tollhouse.inference.formats.responses.relay import ResponsesRelay
+from tollhouse.inference.formats.canonical.blocks import (
+    ReasoningBlock,
+    TextBlock,
+    ToolCall,
+    ToolResult,
+)
+from tollhouse.inference.formats.canonical.request import ThinkingOptions
+from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
+from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter
+from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
 from tollhouse.inference.formats.responses.request import parse_request
-from tollhouse.inference.formats.responses.speaker import ResponsesSpeaker
 
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": 'start: "*** Begin Patch" hunk+'}
 FUNCTIONS: list[dict[str, Any]] = [
@@ -89,11 +94,13 @@ def test_it_is_as_large_as_the_real_one() -> None:
 
 
 def test_it_passes_untouched_but_for_the_model() -> None:
-    assert json.loads(ResponsesRelay(REQUEST).ask(ENDPOINT)) == FIELDS | {"model": "large-2026"}
+    assert json.loads(ResponsesPassthroughAdapter(REQUEST).render_request(ENDPOINT)) == FIELDS | {
+        "model": "large-2026"
+    }
 
 
 def test_it_can_be_said_in_another_format() -> None:
-    prompt = ResponsesListener(REQUEST).parse()
+    prompt = ResponsesClientFormat(REQUEST).parse_request()
     assert [turn.role for turn in prompt.turns] == [
         "system",
         "system",
@@ -103,16 +110,20 @@ def test_it_can_be_said_in_another_format() -> None:
         "assistant",
         "user",
     ]
-    assert [type(block) for block in prompt.turns[3].blocks] == [Reasoning, Text, ToolCall]
+    assert [type(block) for block in prompt.turns[3].blocks] == [
+        ReasoningBlock,
+        TextBlock,
+        ToolCall,
+    ]
     assert [type(block) for block in prompt.turns[4].blocks] == [ToolResult]
     assert [tool.freeform for tool in prompt.tools] == [False] * 7 + [True]
-    assert prompt.thinking == Thinking("medium", summary="auto")
+    assert prompt.thinking == ThinkingOptions("medium", summary="auto")
     assert prompt.sampling.keys() == {"prompt_cache_key"}
 
 
 def test_what_was_translated_can_be_said_in_the_dialect_again() -> None:
-    prompt = ResponsesListener(REQUEST).parse()
-    body = json.loads(ResponsesSpeaker().ask(prompt, ENDPOINT))
+    prompt = ResponsesClientFormat(REQUEST).parse_request()
+    body = json.loads(ResponsesProviderFormat().render_request(prompt, ENDPOINT))
     said = ("store", "stream", "include", "prompt_cache_key", "text", "reasoning", "tool_choice")
     assert {name: body[name] for name in said} == {name: FIELDS[name] for name in said}
     assert [item["type"] for item in body["input"]] == [

@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 
 from tollhouse.inference.formats.responses.errors import (
-    broken_response,
     envelope,
+    interrupted_response,
     parse_error,
-    read_failure,
+    parse_failure_event,
 )
 from tollhouse.kernel.errors import (
     Bug,
@@ -34,7 +34,7 @@ def test_before_the_stream_an_error_has_a_number_for_its_code() -> None:
 def test_in_a_stream_it_has_one_of_the_formats_words(
     error: TollhouseError, code: str, message: str
 ) -> None:
-    shown = broken_response({"id": "gen-1"}, error)
+    shown = interrupted_response({"id": "gen-1"}, error)
     assert shown == {
         "id": "gen-1",
         "status": "failed",
@@ -72,7 +72,7 @@ def test_whatever_a_provider_calls_an_error_is_one(data: bytes, said: tuple[Any,
     ],
 )
 def test_an_event_may_fail_in_itself_or_in_its_response(data: bytes, code: str | None) -> None:
-    assert read_failure(data).code == code
+    assert parse_failure_event(data).code == code
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_a_refusal_keeps_openais_code(given: str, error_type: str, shown: str) -
     refused = ProviderRefused(
         "A refused it.", provider_name="A", provider_code=given, error_type=error_type
     )
-    assert broken_response({}, refused)["error"] == {"code": shown, "message": "A refused it."}
+    assert interrupted_response({}, refused)["error"] == {"code": shown, "message": "A refused it."}

@@ -31,15 +31,15 @@ from tests.unit.inference.formats.responses.responses_stream_checks import (
     CheckedStream,
     check_stream,
 )
-from tollhouse.inference.formats.base import ErrorEvent, Unreadable
-from tollhouse.inference.formats.responses.relay import ResponsesRelay
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter
 from tollhouse.inference.formats.responses.stream import ResponsesStream
 from tollhouse.inference.sse import EventParser
 from tollhouse.kernel.errors import Bug, Invalid
 
 
 def new_stream() -> ResponsesStream:
-    return ResponsesRelay(request()).stream(IDENTITY)
+    return ResponsesPassthroughAdapter(request()).open_stream(IDENTITY)
 
 
 def seen(*events: bytes) -> CheckedStream:
@@ -187,7 +187,7 @@ AT = {"output_index": 0, "item_id": "msg_1", "content_index": 0}
 def test_what_is_out_of_order_is_unreadable_and_the_client_gets_a_legal_end(
     wrong: list[bytes],
 ) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(MalformedResponse):
         fed(*wrong)
     assert seen(*wrong).failed
 

@@ -1,0 +1,288 @@
+"""A provider's stream in the responses dialect on its way in. Pure.
+
+    output_item.added ── deltas ── output_item.done      one block for each part, and its end
+    response.completed | response.incomplete             Finished, Reported
+
+A part of which no delta came is taken from the item's end; a stream without any item from the last
+event's whole response. Events of an unknown type are passed over.
+
+Source: https://platform.openai.com/docs/api-reference/responses-streaming
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.inference.formats.adapter import MalformedResponse
+from tollhouse.inference.formats.canonical.events import (
+    BlockEnded,
+    ChoiceFinished,
+    ReasoningDelta,
+    ReasoningSignature,
+    RefusalDelta,
+    StreamStarted,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStarted,
+    UsageReported,
+)
+from tollhouse.inference.formats.canonical.reasoning import OPENAI
+from tollhouse.inference.formats.raw_json import NULL, replace_invalid_utf8
+from tollhouse.inference.formats.responses.errors import parse_failure_event
+from tollhouse.inference.formats.responses.response_parser import (
+    PARAGRAPH,
+    chat_logprobs,
+    parse_call,
+    parse_reasoning,
+)
+from tollhouse.inference.formats.responses.usage import parse_usage
+from tollhouse.inference.formats.responses.wire import (
+    CALL_TYPES,
+    DONE,
+    FAILURE_EVENTS,
+    TERMINAL_EVENTS,
+    call_decoder,
+    item_decoder,
+    message_decoder,
+    output_items,
+    parse_finish_reason,
+    reasoning_decoder,
+    response_decoder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tollhouse.inference.formats.canonical.events import CanonicalEvent
+    from tollhouse.inference.formats.responses.wire import ResponsesPart, ResponsesReasoningItem
+
+Kind = Literal["text", "refusal", "summary", "thoughts", "call"]
+
+
+class _Event(msgspec.Struct):
+    """An event's kind; servers that fail may send an `error` in place of one."""
+
+    type: str | None = None
+    error: Raw = NULL
+
+
+class _Delta(msgspec.Struct):
+    output_index: int
+    delta: str
+    content_index: int = 0
+    summary_index: int = 0
+    logprobs: list[Raw] | None = None
+
+
+class _ItemEvent(msgspec.Struct):
+    output_index: int
+    item: Raw
+
+
+class _Lifecycle(msgspec.Struct):
+    response: Raw
+
+
+class _Named(msgspec.Struct):
+    id: str | None = None
+
+
+_event = msgspec.json.Decoder(_Event)
+_delta = msgspec.json.Decoder(_Delta)
+_item_event = msgspec.json.Decoder(_ItemEvent)
+_lifecycle = msgspec.json.Decoder(_Lifecycle)
+_named = msgspec.json.Decoder(_Named)
+_DELTAS: Final[Mapping[str, Kind]] = {
+    "response.output_text.delta": "text",
+    "response.refusal.delta": "refusal",
+    "response.reasoning_summary_text.delta": "summary",
+    "response.reasoning_text.delta": "thoughts",
+    "response.function_call_arguments.delta": "call",
+}
+_PARTS: Final = frozenset({"text", "refusal"})
+"""What has a number of its own in its item's content, and is a block of its own."""
+
+
+class _OpenItem:
+    """An item on its way: the blocks that its parts are, one after the other."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[tuple[Kind, int], int] = {}
+        self.last: int | None = None
+        self.summary_index = 0
+        self.has_arguments = False
+
+
+class ResponsesStreamDecoder:
+    """Fulfils `formats.canonical.ports.StreamDecoder`."""
+
+    def __init__(self) -> None:
+        """Start before the first event."""
+        self.done = False
+        """The response came to its end."""
+        self._open: dict[int, _OpenItem] = {}
+        self._seen: set[int] = set()
+        self._blocks = 0
+        self._calls = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether a clean end of the body is an end of the reply: only after the response's own."""
+        return self.done
+
+    def feed(self, data: bytes) -> Sequence[CanonicalEvent]:
+        """Take the data of one of the provider's events; return what it says.
+
+        Raises:
+            MalformedResponse: It is none of the dialect, or out of order.
+            ErrorEvent: The provider says that it failed.
+        """
+        if self.done or not data or data == DONE:
+            return ()
+        data = replace_invalid_utf8(data)
+        try:
+            return self._read(_event.decode(data), data)
+        except (msgspec.DecodeError, RecursionError):
+            message = "an event of the stream is not what its type promises"
+            raise MalformedResponse(message) from None
+
+    def _read(self, event: _Event, data: bytes) -> Sequence[CanonicalEvent]:
+        kind = event.type
+        if kind in FAILURE_EVENTS or (kind is None and event.error != NULL):
+            raise parse_failure_event(data)
+        if kind is None:
+            message = "an event of the stream has no type"
+            raise MalformedResponse(message)
+        if kind in _DELTAS:
+            return self._delta(_DELTAS[kind], _delta.decode(data))
+        if kind == "response.output_item.added":
+            added = _item_event.decode(data)
+            return self._add(added.output_index, added.item)
+        if kind == "response.output_item.done":
+            done = _item_event.decode(data)
+            return self._end(done.output_index, done.item)
+        if kind in TERMINAL_EVENTS:
+            return self._finish(_lifecycle.decode(data).response)
+        if kind == "response.created":
+            return (StreamStarted(upstream_id=_named.decode(_lifecycle.decode(data).response).id),)
+        return ()
+
+    def _delta(self, kind: Kind, event: _Delta) -> Sequence[CanonicalEvent]:
+        item = self._open.get(event.output_index)
+        if item is None:
+            message = "a part of the reply comes outside of its item"
+            raise MalformedResponse(message)
+        if kind == "call":
+            return self._arguments(item, event.delta)
+        text = event.delta
+        if kind == "summary" and event.summary_index != item.summary_index:
+            item.summary_index = event.summary_index
+            text = PARAGRAPH + text
+        part = event.content_index if kind in _PARTS else 0
+        return self._say(item, kind, part, text, event.logprobs)
+
+    def _say(
+        self, item: _OpenItem, kind: Kind, part: int, text: str, logprobs: list[Raw] | None = None
+    ) -> list[CanonicalEvent]:
+        """Return more of a part; one that is new ends the one before."""
+        ended: list[CanonicalEvent] = []
+        if (kind, part) not in item.blocks:
+            ended = _ends(item)
+            item.last = item.blocks[kind, part] = self._new_block()
+        block = item.blocks[kind, part]
+        if kind == "text":
+            return [*ended, TextDelta(0, block, text, chat_logprobs(logprobs))]
+        if kind == "refusal":
+            return [*ended, RefusalDelta(0, block, text)]
+        return [*ended, ReasoningDelta(0, block, text, is_summary=kind == "summary")]
+
+    def _new_block(self) -> int:
+        self._blocks += 1
+        return self._blocks - 1
+
+    def _arguments(self, item: _OpenItem, text: str) -> list[CanonicalEvent]:
+        block = item.blocks.get(("call", 0))
+        if block is None:
+            message = "arguments come outside of a call"
+            raise MalformedResponse(message)
+        item.has_arguments = True
+        return [ToolCallDelta(0, block, text)]
+
+    def _add(self, index: int, data: Raw) -> list[CanonicalEvent]:
+        if index in self._seen:
+            message = "an item of the reply begins twice"
+            raise MalformedResponse(message)
+        self._seen.add(index)
+        item = self._open[index] = _OpenItem()
+        if item_decoder.decode(data).type not in CALL_TYPES:
+            return []
+        call = call_decoder.decode(data)
+        self._calls = True
+        item.last = item.blocks["call", 0] = self._new_block()
+        return [ToolCallStarted(0, item.last, call.call_id, call.name)]
+
+    def _end(self, index: int, data: Raw) -> list[CanonicalEvent]:
+        added = [] if index in self._seen else self._add(index, data)
+        item = self._open.pop(index, None)
+        if item is None:
+            message = "an item of the reply ends twice"
+            raise MalformedResponse(message)
+        return [*added, *self._rest(item, data), *_ends(item)]
+
+    def _rest(self, item: _OpenItem, data: Raw) -> list[CanonicalEvent]:
+        """Return what an item holds at its end besides what came of it before."""
+        kind = item_decoder.decode(data).type
+        if kind == "message":
+            return self._rest_of_message(item, message_decoder.decode(data).content)
+        if kind == "reasoning":
+            return self._rest_of_reasoning(item, reasoning_decoder.decode(data))
+        if kind in CALL_TYPES and not item.has_arguments:
+            call = parse_call(call_decoder.decode(data), freeform=kind == "custom_tool_call")
+            return self._arguments(item, call.arguments) if call.arguments else []
+        return []
+
+    def _rest_of_message(
+        self, item: _OpenItem, parts: Sequence[ResponsesPart]
+    ) -> list[CanonicalEvent]:
+        rest: list[CanonicalEvent] = []
+        for index, part in enumerate(parts):
+            kind: Kind = "refusal" if part.type == "refusal" else "text"
+            text = part.refusal if kind == "refusal" else part.text
+            if text and (kind, index) not in item.blocks:
+                rest += self._say(item, kind, index, text, part.logprobs)
+        return rest
+
+    def _rest_of_reasoning(
+        self, item: _OpenItem, end: ResponsesReasoningItem
+    ) -> list[CanonicalEvent]:
+        rest: list[CanonicalEvent] = []
+        for block in parse_reasoning(end):
+            kind: Kind = "summary" if block.is_summary else "thoughts"
+            if block.text and (kind, 0) not in item.blocks:
+                rest += self._say(item, kind, 0, block.text)
+        if item.last is None:
+            if not end.encrypted_content:
+                return rest
+            item.last = self._new_block()
+        proof = ReasoningSignature(
+            0, item.last, encrypted=end.encrypted_content, id=end.id, format=OPENAI
+        )
+        return [*rest, proof]
+
+    def _finish(self, data: Raw) -> list[CanonicalEvent]:
+        response = response_decoder.decode(data)
+        items = [] if self._seen else output_items(response)
+        said = [event for index, item in enumerate(items) for event in self._end(index, item)]
+        finish_reason, native = parse_finish_reason(response, calls=self._calls)
+        self.done = True
+        usage = parse_usage(response.usage)
+        reported = [] if usage is None else [UsageReported(usage)]
+        return [*said, ChoiceFinished(0, finish_reason, native), *reported]
+
+
+def _ends(item: _OpenItem) -> list[CanonicalEvent]:
+    """Return the end of the block that came last, if there was one."""
+    return [] if item.last is None else [BlockEnded(0, item.last)]

@@ -1,0 +1,267 @@
+"""What the simulated agent does next: it follows the script in a prompt, a step a turn. Pure.
+
+    think: I should look first.
+    write: hello.py
+      print(6 * 7)
+    run: python3 hello.py
+    say: It printed what you see above.
+
+`plan_of` reads the steps of a prompt, and `acts` tells from a conversation which of them comes
+next: each result of a tool since the prompt is a step that was done. So the model keeps nothing,
+and goes on after whatever ended a run. The steps are listed in `docs/guide/simulated-agent.md`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from tollhouse.inference.providers.simulated.request import SimulatedMessage
+
+HELP: Final = (
+    "I am a simulated agent: no model is asked, and I understand scripts alone. Send me lines "
+    "such as\n\n"
+    "write: hello.py\n"
+    "  print(6 * 7)\n"
+    "run: python3 hello.py\n\n"
+    "There are also read, fetch, ask, call, say, think and again. For an agent that understands "
+    "you, give the intern another model.\n"
+)
+_DONE: Final = "I am a simulated agent: no model was asked, I followed your script.\n"
+_LONGEST_RESULT: Final = 2_000
+"""Of a result in the report, in characters."""
+_STEP: Final = re.compile(
+    r"(run with network|run|write|read|fetch|ask|call|say|think|again):[ \t]*(.*)", re.IGNORECASE
+)
+_OPTIONS: Final = re.compile(r"(.*\S)\s*\(([^()|]*\|[^()]*)\)")
+_METHOD: Final = re.compile(r"(GET|HEAD|POST|PUT|PATCH|DELETE)\s+(.*)")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SayStep:
+    """A piece of text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ThinkStep:
+    """A thought that is shown."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolCallStep:
+    """A call of a tool."""
+
+    tool: str
+    arguments: str
+    """As they are sent: JSON, unless the script wants something else."""
+    title: str
+    """What the report calls it."""
+
+
+AgentStep = SayStep | ThinkStep | ToolCallStep
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AgentScript:
+    """The steps of a prompt, in order."""
+
+    steps: Sequence[AgentStep]
+    repeats: bool
+    """Whether it begins again after the last one, for ever."""
+
+
+def parse_script(text: str) -> AgentScript | None:
+    """Return the steps of a prompt; None where no line of it is one."""
+    steps: list[AgentStep] = []
+    repeats = False
+    for verb, rest, block in _lines(text):
+        if verb == "again":
+            repeats = True
+            break
+        steps.append(_READERS[verb](rest, block))
+    return AgentScript(steps, repeats) if steps else None
+
+
+def next_steps(messages: Sequence[SimulatedMessage], tools: Collection[str]) -> Sequence[AgentStep]:
+    """Return what the agent says next, up to the call that ends its turn, if there is one.
+
+    Args:
+        messages: The conversation.
+        tools: Names of those that can be called.
+    """
+    turn = _turn(messages)
+    begun = _begun(turn)
+    if begun is None:
+        return [SayStep(HELP)]
+    plan, since = begun
+    results = [message.acknowledged_text for message in since if message.is_result]
+    return _next(plan, results, tools)
+
+
+def _next(plan: AgentScript, results: Sequence[str], tools: Collection[str]) -> Sequence[AgentStep]:
+    found: list[AgentStep] = []
+    for step in plan.steps[_begin(plan, len(results)) :]:
+        if isinstance(step, ToolCallStep) and step.tool not in tools:
+            return [
+                *found,
+                SayStep(f"I am a simulated agent, and have no tool {step.tool!r} here.\n"),
+            ]
+        found.append(step)
+        if isinstance(step, ToolCallStep):
+            return found
+    if any(isinstance(step, SayStep) for step in found):
+        return found
+    return [*found, SayStep(_report(plan, results))]
+
+
+def _begin(plan: AgentScript, done: int) -> int:
+    """Return the index of the step after as many calls."""
+    calls = [index for index, step in enumerate(plan.steps) if isinstance(step, ToolCallStep)]
+    if plan.repeats and calls:
+        done %= len(calls)
+    if not done:
+        return 0
+    return calls[done - 1] + 1 if done <= len(calls) else len(plan.steps)
+
+
+def _report(plan: AgentScript, results: Sequence[str]) -> str:
+    calls = (step for step in plan.steps if isinstance(step, ToolCallStep))
+    told = (
+        f"\n{number}. {call.title}\n{_short(result)}\n"
+        for number, (call, result) in enumerate(zip(calls, results, strict=False), 1)
+    )
+    return _DONE + "".join(told)
+
+
+def _short(result: str) -> str:
+    text = result.strip()
+    return text if len(text) <= _LONGEST_RESULT else f"{text[:_LONGEST_RESULT]} [...]"
+
+
+# The conversation
+
+
+def _turn(messages: Sequence[SimulatedMessage]) -> Sequence[SimulatedMessage]:
+    """Return what came since the assistant last spoke without calling a tool."""
+    ended = [
+        index
+        for index, message in enumerate(messages)
+        if message.role == "assistant" and not message.tool_calls
+    ]
+    return messages[ended[-1] + 1 :] if ended else messages
+
+
+def _begun(
+    turn: Sequence[SimulatedMessage],
+) -> tuple[AgentScript, Sequence[SimulatedMessage]] | None:
+    """Return the latest script of a turn, and what came after it.
+
+    Who adds a message without a script to a turn does not disturb the one that is followed.
+    """
+    for index in range(len(turn) - 1, -1, -1):
+        if turn[index].role == "user" and (plan := parse_script(turn[index].text)):
+            return plan, turn[index + 1 :]
+    return None
+
+
+# The steps
+
+
+def _lines(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the verb of each step, the rest of its line, and the block that follows it."""
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        found = _STEP.fullmatch(lines[at])
+        at += 1
+        if found is None:
+            continue
+        end = _block_end(lines, at)
+        yield found[1].lower(), found[2].strip(), _dedented(lines[at:end])
+        at = end
+
+
+def _block_end(lines: Sequence[str], at: int) -> int:
+    """Return where an indented block ends; lines without text belong to it if others follow."""
+    end = at
+    while at < len(lines) and (not lines[at].strip() or lines[at][0] in " \t"):
+        at += 1
+        if lines[at - 1].strip():
+            end = at
+    return end
+
+
+def _dedented(lines: Sequence[str]) -> str:
+    return dedent("".join(f"{line}\n" for line in lines))
+
+
+def _run(rest: str, block: str) -> ToolCallStep:
+    return _call("shell", {"command": _joined(rest, block)}, f"run: {rest}")
+
+
+def _run_with_network(rest: str, block: str) -> ToolCallStep:
+    arguments = {"command": _joined(rest, block), "network": True}
+    return _call("shell", arguments, f"run with network: {rest}")
+
+
+def _write(rest: str, block: str) -> ToolCallStep:
+    return _call("write_file", {"path": rest, "content": block}, f"write: {rest}")
+
+
+def _read(rest: str, _: str) -> ToolCallStep:
+    return _call("read_file", {"path": rest}, f"read: {rest}")
+
+
+def _fetch(rest: str, block: str) -> ToolCallStep:
+    method = _METHOD.fullmatch(rest)
+    verb, url = (method[1], method[2]) if method else ("GET", rest)
+    pairs = (line.partition(":") for line in block.splitlines() if line.strip())
+    headers = {name.strip(): value.strip() for name, _, value in pairs}
+    arguments = {"method": verb, "url": url, "headers": headers}
+    return _call("http_request", arguments, f"fetch: {rest}")
+
+
+def _ask(rest: str, _: str) -> ToolCallStep:
+    found = _OPTIONS.fullmatch(rest)
+    field: dict[str, object] = {"name": "answer", "type": "string", "required": True}
+    if found:
+        field["options"] = [option.strip() for option in found[2].split("|")]
+    arguments = {"message": found[1] if found else rest, "fields": [field]}
+    return _call("ask_user", arguments, f"ask: {rest}")
+
+
+def _any(rest: str, block: str) -> ToolCallStep:
+    name, _, arguments = rest.partition(" ")
+    return ToolCallStep(name, _joined(arguments.strip(), block) or "{}", f"call: {name}")
+
+
+def _call(tool: str, arguments: Mapping[str, object], title: str) -> ToolCallStep:
+    return ToolCallStep(tool, msgspec.json.encode(arguments).decode(), title)
+
+
+def _joined(rest: str, block: str) -> str:
+    return f"{rest}\n{block}" if rest and block else rest or block
+
+
+_READERS: Final[dict[str, Callable[[str, str], AgentStep]]] = {
+    "run": _run,
+    "run with network": _run_with_network,
+    "write": _write,
+    "read": _read,
+    "fetch": _fetch,
+    "ask": _ask,
+    "call": _any,
+    "say": lambda rest, block: SayStep(f"{_joined(rest, block)}\n"),
+    "think": lambda rest, block: ThinkStep(f"{_joined(rest, block)}\n"),
+}

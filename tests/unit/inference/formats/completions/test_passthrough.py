@@ -1,0 +1,60 @@
+"""A completions stream on its way through."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.inference.formats.completions_stream_checks import CheckedStream, check_stream
+from tollhouse.accounting.types import Charge, Cost, CostState, Usage
+from tollhouse.inference.formats.completions.passthrough import CompletionsPassthroughAdapter
+from tollhouse.inference.formats.completions.request import parse_request
+from tollhouse.inference.types import ReplyIdentity
+
+IDENTITY = ReplyIdentity("gen-1", "acme/large", "Acme", 1_700_000_000)
+CHARGE = Charge(CostState.EXACT, Usage(input_tokens=1, output_tokens=1), 0, 0, Cost(0, 0, 0))
+SAID, ENDED = {"index": 0, "text": "a"}, {"index": 0, "text": "", "finish_reason": "stop"}
+
+
+def stream(**fields: Any) -> Any:
+    body = {"model": "acme/large", "prompt": "hello", "stream": True} | fields
+    return CompletionsPassthroughAdapter(parse_request(json.dumps(body).encode())).open_stream(
+        IDENTITY
+    )
+
+
+def seen(*choices: dict[str, Any], **fields: Any) -> CheckedStream:
+    new = stream(**fields)
+    out = [new.feed(json.dumps({"choices": [each]}).encode()) for each in choices]
+    return check_stream(b"".join([*out, new.end(CHARGE)]))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "complete"),
+    [
+        ([], False),
+        ([{}], False),
+        ([{"choices": [{"index": 0, "text": ""}]}], False),
+        ([{"choices": [SAID]}], True),
+        ([{"choices": [ENDED]}], True),
+    ],
+)
+def test_after_done_a_stream_is_complete_if_anything_was_said(
+    chunks: list[dict[str, Any]],
+    complete: bool,  # noqa: FBT001
+) -> None:
+    new = stream()
+    for each in chunks:
+        new.feed(json.dumps(each).encode())
+    new.feed(b"[DONE]")
+    assert new.complete is complete
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_usage_comes_without_a_choice_only_to_whoever_asked(asked: bool) -> None:  # noqa: FBT001
+    last = seen(SAID, ENDED, stream_options={"include_usage": asked}).last
+    silent = {"index": 0, "text": "", "finish_reason": None, "logprobs": None}
+    assert last["choices"] == ([] if asked else [silent])
+    assert last["usage"]["total_tokens"] == 2

@@ -1,0 +1,33 @@
+"""What a completion says of its end."""
+
+import pytest
+
+from tests.unit.inference.formats.completions_stream_checks import check_stream
+from tollhouse.inference.formats.canonical.events import ChoiceFinished
+from tollhouse.inference.formats.completions.stream_encoder import (
+    CompletionsStreamEncoder,
+    render_choice,
+)
+from tollhouse.inference.types import ReplyIdentity
+from tollhouse.kernel.errors import Unavailable
+
+IDENTITY = ReplyIdentity("gen-1", "a/b", "a", 0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("stop", "stop"),
+        ("length", "length"),
+        ("content_filter", "content_filter"),
+        ("tool_calls", "stop"),
+    ],
+)
+def test_it_ends_for_one_of_the_reasons_that_the_format_has(reason: str, told: str) -> None:
+    assert render_choice(0, "said", reason)["finish_reason"] == told
+
+
+def test_a_stream_does_the_same() -> None:
+    writer = CompletionsStreamEncoder({}, IDENTITY)
+    stream = writer.write(ChoiceFinished(0, "tool_calls")) + writer.fail(Unavailable("gone"))
+    assert check_stream(stream).choices[0]["finish_reason"] == "stop"

@@ -1,0 +1,217 @@
+"""What a provider of this dialect says, whole and streamed, in the hub's terms."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.inference.formats.messages.samples import (
+    END,
+    PING,
+    SAID,
+    STREAMS,
+    USAGE,
+    USED,
+    add,
+    begin,
+    event,
+    last,
+    start,
+    stop,
+)
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.canonical.blocks import Block, ReasoningBlock, TextBlock, ToolCall
+from tollhouse.inference.formats.canonical.events import (
+    BlockEnded,
+    CanonicalEvent,
+    ChoiceFinished,
+    ReasoningSignature,
+    StreamStarted,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStarted,
+    UsageReported,
+)
+from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC
+from tollhouse.inference.formats.canonical.response import CanonicalResponse
+from tollhouse.inference.formats.canonical.response_builder import ResponseBuilder
+from tollhouse.inference.formats.messages.provider_format import MessagesProviderFormat
+from tollhouse.inference.formats.messages.stream_decoder import MessagesStreamDecoder
+from tollhouse.inference.sse import EventParser
+
+INPUT = Usage(input_tokens=10, cache_read_tokens=3, cache_write_tokens=4, cache_write_1h_tokens=2)
+
+
+def read(*content: Any, **fields: Any) -> CanonicalResponse:
+    body = {"id": "msg_1", "content": list(content), "stop_reason": "end_turn", "usage": USAGE}
+    return MessagesProviderFormat().parse_response(json.dumps(body | fields).encode())
+
+
+def said(*events: bytes) -> list[CanonicalEvent]:
+    reader = MessagesProviderFormat().stream_decoder()
+    return [each for data in EventParser().feed(b"".join(events)) for each in reader.feed(data)]
+
+
+def gathered(*events: bytes) -> CanonicalResponse:
+    gathering = ResponseBuilder()
+    for each in said(*events):
+        gathering.add(each)
+    return gathering.build()
+
+
+def blocks(*events: bytes) -> tuple[Block, ...]:
+    return gathered(*events).choices[0].blocks
+
+
+def fed(*events: bytes) -> MessagesStreamDecoder:
+    reader = MessagesProviderFormat().stream_decoder()
+    for data in EventParser().feed(b"".join(events)):
+        reader.feed(data)
+    return reader
+
+
+# Whole
+
+
+def test_a_reply_is_read_with_all_that_is_known_of_it() -> None:
+    reply = read({"type": "text", "text": "a"}, stop_reason="stop_sequence", stop_sequence="END")
+    (choice,) = reply.choices
+    assert choice.blocks == (TextBlock("a"),)
+    assert (choice.finish_reason, choice.native_finish_reason) == ("stop", "stop_sequence")
+    assert choice.stop_sequence == "END"
+    assert (reply.usage, reply.upstream_id, reply.service_tier) == (USED, "msg_1", "default")
+
+
+def test_blocks_of_every_kind_are_read() -> None:
+    reply = read(
+        {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+        {"type": "redacted_thinking", "data": "d"},
+        {"type": "text", "text": ""},
+        {"type": "text", "text": "a", "citations": None},
+        {"type": "server_tool_use", "id": "s", "name": "n", "input": {}},
+        {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}},
+        {"type": "tool_use", "id": "u", "name": "wait"},
+    )
+    assert reply.choices[0].blocks == (
+        ReasoningBlock(text="Hm.", signature="s", format=ANTHROPIC),
+        ReasoningBlock(encrypted="d", format=ANTHROPIC),
+        TextBlock("a"),
+        ToolCall("t", "look", '{"a": 1}'),
+        ToolCall("u", "wait", "{}"),
+    )
+
+
+def test_a_usage_that_cannot_be_used_is_none() -> None:
+    assert read(usage={"input_tokens": -1, "output_tokens": 1}).usage is None
+
+
+def test_a_whole_reply_that_is_none_is_unreadable() -> None:
+    with pytest.raises(MalformedResponse):
+        MessagesProviderFormat().parse_response(b'{"choices":[]}')
+    with pytest.raises(ErrorEvent):
+        MessagesProviderFormat().parse_response(
+            b'{"type":"error","error":{"type":"api_error","message":"a"}}'
+        )
+
+
+# Streamed
+
+
+def test_a_text_is_told_as_it_comes() -> None:
+    assert said(*STREAMS["text"]) == [
+        StreamStarted("msg_1", INPUT),
+        TextDelta(0, 0, "Hello, "),
+        TextDelta(0, 0, "wörld"),
+        BlockEnded(0, 0),
+        ChoiceFinished(0, "stop", "end_turn"),
+        UsageReported(USED),
+    ]
+
+
+def test_calls_are_told_as_they_come() -> None:
+    got = said(*STREAMS["tools"])[4:-2]
+    assert got == [
+        ToolCallStarted(0, 1, "toolu_1", "look"),
+        ToolCallDelta(0, 1, '{"at": '),
+        ToolCallDelta(0, 1, "1}"),
+        BlockEnded(0, 1),
+        ToolCallStarted(0, 2, "toolu_2", "wait"),
+        ToolCallDelta(0, 2, "{}"),
+        BlockEnded(0, 2),
+    ]
+
+
+def test_arguments_that_come_at_once_are_told() -> None:
+    call = begin(0, "tool_use", id="t", name="look", input={"a": 1})
+    assert blocks(start(), call, stop(0), last()) == (ToolCall("t", "look", '{"a": 1}'),)
+    more = add(0, "input_json_delta", partial_json='{"a":1}')
+    assert blocks(start(), call, more, stop(0), last()) == (ToolCall("t", "look", '{"a":1}'),)
+
+
+def test_thoughts_come_with_their_proofs() -> None:
+    assert blocks(*STREAMS["thoughts"]) == (
+        ReasoningBlock(text="Hm. Yes.", signature="c2ln", format=ANTHROPIC),
+        ReasoningBlock(encrypted="c2VjcmV0", format=ANTHROPIC),
+        TextBlock("Yes."),
+    )
+    whole = begin(0, "thinking", thinking="Hm.", signature="s")
+    assert blocks(start(), whole, stop(0), last()) == (
+        ReasoningBlock(text="Hm.", signature="s", format=ANTHROPIC),
+    )
+
+
+def test_thoughts_without_a_proof_are_anthropics_all_the_same() -> None:
+    events = [start(), begin(0, "thinking"), add(0, "thinking_delta", thinking="Hm."), stop(0)]
+    assert said(*events)[-2] == ReasoningSignature(0, 0, format=ANTHROPIC)
+
+
+def test_what_the_hub_has_no_word_for_is_passed_over() -> None:
+    assert blocks(*STREAMS["server tools"]) == (TextBlock("Found."),)
+
+
+def test_a_stop_sequence_is_told() -> None:
+    ended = event("message_delta", delta={"stop_reason": "stop_sequence", "stop_sequence": "END"})
+    (choice,) = gathered(start(), ended).choices
+    assert choice.stop_sequence == "END"
+
+
+def test_a_reply_finishes_once_and_its_last_report_counts() -> None:
+    got = said(start(), last(usage={"output_tokens": 1}), last("max_tokens"), END)
+    assert [each for each in got if isinstance(each, ChoiceFinished)] == [
+        ChoiceFinished(0, "stop", "end_turn")
+    ]
+    assert got[-1] == UsageReported(USED)
+
+
+def test_a_report_needs_a_count_at_the_end() -> None:
+    got = said(start(), *SAID, last(usage=None), END)
+    assert not any(isinstance(each, UsageReported) for each in got)
+
+
+def test_a_stream_is_complete_and_then_done() -> None:
+    assert not fed(PING, start(), *SAID).complete
+    assert fed(start(), last()).complete
+    assert not fed(start(), last()).done
+    assert fed(start(), last(), END).done
+    assert fed(start(), last(), END).feed(b"nothing more") == ()
+
+
+@pytest.mark.parametrize(
+    "events", [[SAID[0]], [start(), start()], [start(), begin(0, "text"), last()], [END]]
+)
+def test_events_out_of_order_are_refused(events: list[bytes]) -> None:
+    with pytest.raises(MalformedResponse):
+        said(*events)
+
+
+@pytest.mark.parametrize("data", [b"{", b"5", b"{}", b'{"type":"message_delta","delta":5}'])
+def test_what_is_no_event_is_refused(data: bytes) -> None:
+    with pytest.raises(MalformedResponse):
+        fed(start()).feed(data)
+
+
+def test_the_providers_error_is_raised() -> None:
+    with pytest.raises(ErrorEvent) as caught:
+        fed(start()).feed(b'{"type":"error","error":{"type":"overloaded_error","message":"a"}}')
+    assert caught.value.code == "overloaded_error"

@@ -1,0 +1,153 @@
+"""A provider's whole response, in no one's format."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.inference.formats.responses.provider import (
+    CALL,
+    MESSAGE,
+    PATCH,
+    REASONING,
+    SEARCH,
+    USAGE,
+    body,
+)
+from tests.unit.inference.formats.responses.response_fixtures import USAGE as COUNTED
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.canonical.blocks import (
+    ReasoningBlock,
+    RefusalBlock,
+    TextBlock,
+    ToolCall,
+)
+from tollhouse.inference.formats.canonical.reasoning import OPENAI
+from tollhouse.inference.formats.canonical.response import CanonicalResponse
+from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
+
+
+def read(*output: dict[str, Any], **fields: Any) -> CanonicalResponse:
+    return ResponsesProviderFormat().parse_response(body(*output, **fields))
+
+
+def message(*content: dict[str, Any]) -> dict[str, Any]:
+    return MESSAGE | {"content": list(content)}
+
+
+def test_every_item_is_read_in_its_order() -> None:
+    blocks = read(REASONING, SEARCH, MESSAGE, CALL, PATCH).choices[0].blocks
+    assert blocks == (
+        ReasoningBlock("One.\n\nTwo.", is_summary=True, encrypted="gAAA", id="rs_1", format=OPENAI),
+        TextBlock("Hello!"),
+        ToolCall("call_1", "get_weather", '{"city":"Rome"}'),
+        ToolCall("call_2", "apply_patch", '{"input":"say \\"hi\\""}'),
+    )
+
+
+def test_a_refusal_is_no_text() -> None:
+    reply = read(message({"type": "refusal", "refusal": "No."}, {"type": "novelty"}))
+    assert reply.choices[0].blocks == (RefusalBlock("No."),)
+
+
+def test_thoughts_are_no_summary() -> None:
+    item = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]}
+    assert read(item).choices[0].blocks == (ReasoningBlock("hm", format=OPENAI),)
+
+
+def test_a_proof_may_come_without_a_word() -> None:
+    blocks = read(REASONING | {"summary": []}).choices[0].blocks
+    assert blocks == (ReasoningBlock(encrypted="gAAA", id="rs_1", format=OPENAI),)
+
+
+def test_the_log_probabilities_are_those_of_all_texts() -> None:
+    token = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+    part = {"type": "output_text", "text": "a", "logprobs": [token]}
+    logprobs = read(message(part, part)).choices[0].logprobs
+    assert logprobs is not None
+    assert bytes(logprobs).count(b'"token"') == 2
+
+
+@pytest.mark.parametrize(
+    ("output", "fields", "ended"),
+    [
+        ([MESSAGE], {}, ("stop", "completed")),
+        ([MESSAGE], {"status": None}, ("stop", "completed")),
+        ([CALL], {}, ("tool_calls", "completed")),
+        (
+            [CALL],
+            {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+            ("length", "max_output_tokens"),
+        ),
+        (
+            [],
+            {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
+            ("content_filter", "content_filter"),
+        ),
+        ([], {"status": "incomplete"}, ("length", "incomplete")),
+    ],
+)
+def test_each_way_to_end_is_read(output: Any, fields: Any, ended: tuple[str, str]) -> None:
+    choice = read(*output, **fields).choices[0]
+    assert (choice.finish_reason, choice.native_finish_reason) == ended
+
+
+def test_the_usage_is_counted_in_disjoint_classes() -> None:
+    reply = read(MESSAGE)
+    assert reply.usage == COUNTED
+    assert reply.upstream_id == "resp_1"
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {},
+        5,
+        USAGE | {"input_tokens": -1},
+        USAGE | {"output_tokens": 2**31},
+        USAGE | {"output_tokens": "10"},
+        {"input_tokens": 5},
+        USAGE | {"output_tokens_details": {"reasoning_tokens": -3}},
+    ],
+)
+def test_a_usage_that_cannot_be_is_none(usage: Any) -> None:
+    assert read(MESSAGE, usage=usage).usage is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"error": {"code": "server_error", "message": "Sorry."}},
+        {"status": "failed", "error": {"code": "server_error", "message": "Sorry."}},
+    ],
+)
+def test_a_response_that_failed_is_the_providers_error(fields: dict[str, Any]) -> None:
+    with pytest.raises(ErrorEvent) as raised:
+        read(**fields)
+    assert (raised.value.code, raised.value.message) == ("server_error", "Sorry.")
+
+
+@pytest.mark.parametrize(
+    "unreadable",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"output":null}',
+        b"[" * 100_000,
+        b'{"output":' + b"[" * 100_000,
+        body({"type": "message", "content": 5}),
+        body({"type": "function_call", "name": "f"}),
+        body({"type": "reasoning", "summary": [5]}),
+        body({"type": 5}),
+        body(MESSAGE, status="in_progress"),
+    ],
+)
+def test_what_is_no_response_is_unreadable(unreadable: bytes) -> None:
+    with pytest.raises(MalformedResponse):
+        ResponsesProviderFormat().parse_response(unreadable)
+
+
+def test_bytes_that_are_no_utf8_are_replaced() -> None:
+    reply = ResponsesProviderFormat().parse_response(body(MESSAGE).replace(b"Hello!", b"\xff"))
+    assert reply.choices[0].blocks == (TextBlock("\N{REPLACEMENT CHARACTER}"),)

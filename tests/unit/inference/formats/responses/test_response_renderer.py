@@ -1,0 +1,117 @@
+"""A whole reply in no one's format, as a client gets it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.inference.formats.responses.response_fixtures import (
+    IDENTITY,
+    PATCH,
+    WEATHER,
+    charge,
+    reply,
+    request,
+)
+from tests.unit.inference.formats.responses.responses_stream_checks import check_response
+from tollhouse.inference.formats.canonical.blocks import (
+    Block,
+    ReasoningBlock,
+    RefusalBlock,
+    TextBlock,
+    ToolCall,
+)
+from tollhouse.inference.formats.canonical.reasoning import OPENAI, pack
+from tollhouse.inference.formats.raw_json import raw
+from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
+
+
+def rendered(*blocks: Block, request_fields: Any = None, **fields: Any) -> dict[str, Any]:
+    listener = ResponsesClientFormat(request(**(request_fields or {"tools": [PATCH, WEATHER]})))
+    shown = json.loads(listener.render_response(reply(*blocks, **fields), IDENTITY, charge()))
+    check_response(shown)
+    return shown
+
+
+def test_a_response_is_ours() -> None:
+    shown = rendered(TextBlock("Hi."))
+    ours = {"id": "gen-1", "model": "acme/large", "created_at": 1700000000, "output_text": "Hi."}
+    assert {name: shown[name] for name in ours} == ours
+    assert (shown["store"], shown["background"], shown["previous_response_id"]) == (
+        False,
+        False,
+        None,
+    )
+
+
+def test_a_response_shows_what_was_asked_for() -> None:
+    asked = {
+        "instructions": "Be kind.",
+        "tools": [WEATHER, {"type": "web_search"}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "temperature": 0.5,
+        "max_output_tokens": 99,
+        "metadata": {"a": "b"},
+        "text": {"format": {"type": "json_object"}},
+        "reasoning": {"effort": "low"},
+        "truncation": "auto",
+        "user": "u",
+    }
+    shown = rendered(request_fields=asked)
+    same = asked.keys() - {"tools"}
+    assert {name: shown[name] for name in same} == {name: asked[name] for name in same}
+    assert shown["tools"] == [WEATHER | {"strict": False}, {"type": "web_search"}]
+
+
+def test_the_choice_of_a_custom_tool_is_shown_as_one_that_clients_know() -> None:
+    asked = {"tools": [PATCH], "tool_choice": {"type": "custom", "name": "apply_patch"}}
+    shown = rendered(request_fields=asked)["tool_choice"]
+    assert shown == {"type": "function", "name": "apply_patch"}
+
+
+def test_every_block_is_an_item_in_its_order() -> None:
+    shown = rendered(
+        ReasoningBlock("hm", is_summary=True, encrypted="gA", id="rs_9", format=OPENAI),
+        TextBlock("a"),
+        RefusalBlock("b"),
+        ToolCall("c1", "get_weather", "{}"),
+        ToolCall("c2", "apply_patch", '{"input":"x"}'),
+    )
+    assert [(item["type"], item["id"]) for item in shown["output"]] == [
+        ("reasoning", "rs_9"),
+        ("message", "msg_gen-1_1"),
+        ("function_call", "fc_gen-1_2"),
+        ("custom_tool_call", "ctc_gen-1_3"),
+    ]
+    assert shown["output"][0]["encrypted_content"] == "gA"
+    assert shown["output"][3]["input"] == "x"
+
+
+def test_openais_proof_whose_id_is_unknown_is_packed() -> None:
+    block = ReasoningBlock(encrypted="gA", format=OPENAI)
+    assert rendered(block)["output"][0]["encrypted_content"] == pack(block)
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "status"),
+    [("length", "incomplete"), ("content_filter", "incomplete"), ("tool_calls", "completed")],
+)
+def test_the_last_item_ended_as_the_response_did(finish_reason: str, status: str) -> None:
+    shown = rendered(ReasoningBlock("a"), TextBlock("b"), finish_reason=finish_reason)
+    assert shown["status"] == status
+    assert [item["status"] for item in shown["output"]] == ["completed", status]
+
+
+def test_a_reply_that_ended_in_an_error_is_a_failed_response_with_what_came() -> None:
+    shown = rendered(TextBlock("a"), finish_reason="error")
+    assert (shown["status"], shown["error_type"]) == ("failed", "provider_unavailable")
+    assert shown["output_text"] == "a"
+
+
+def test_log_probabilities_are_shown_with_the_first_text() -> None:
+    token = {"token": "a", "logprob": -0.5}
+    logprobs = raw({"content": [token], "refusal": None})
+    shown = rendered(RefusalBlock("r"), TextBlock("a"), TextBlock("b"), logprobs=logprobs)
+    parts = shown["output"][0]["content"]
+    assert [part.get("logprobs") for part in parts] == [None, [token], []]
