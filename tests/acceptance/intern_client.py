@@ -171,12 +171,12 @@ def sandbox_processes(data_dir: Path) -> dict[int, str]:
 
 def daemons(data_dir: Path) -> list[int]:
     """Return the daemons that run in sandboxes of a server."""
-    return _programs(data_dir, "tollhouse.interns.daemon")
+    return _programs(data_dir, "tollhouse.sandbox.daemon")
 
 
 def agents(data_dir: Path) -> list[int]:
     """Return the agents that run in sandboxes of a server."""
-    return _programs(data_dir, "tollhouse.interns.agent")
+    return _programs(data_dir, "tollhouse.sandbox.agent")
 
 
 def _programs(data_dir: Path, module: str) -> list[int]:

@@ -20,7 +20,7 @@ from tests.acceptance.checked_server import start_checked_server
 from tests.acceptance.intern_client import sandbox_processes
 from tests.acceptance.intern_conversation import Conversation
 from tests.chat_grammar import check_stream
-from tests.integration.interns.sessions.session_client import Events, assert_complete, parse_events
+from tests.integration.sandbox.sessions.session_client import Events, assert_complete, parse_events
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -20,13 +20,13 @@ from tests.acceptance.checked_server import start_checked_server
 from tests.acceptance.egress_hosts import BOUND
 from tests.acceptance.intern_client import InternClient, is_bubblewrap, memory_of, sandbox_processes
 from tests.acceptance.intern_conversation import Conversation
-from tests.integration.interns.sessions.model_server import call, run_model, says
+from tests.integration.sandbox.sessions.model_server import call, run_model, says
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from tests.acceptance.egress_hosts import EgressHosts
-    from tests.integration.interns.sessions.model_server import FakeModel
+    from tests.integration.sandbox.sessions.model_server import FakeModel
 
 pytestmark = pytest.mark.sandbox
 VALUE = PLANTED[49]
@@ -165,7 +165,7 @@ def test_no_environment_has_it(used: UsedSecret) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into a sandbox's processes")
-@pytest.mark.parametrize("program", ["interns.daemon", "interns.agent"])
+@pytest.mark.parametrize("program", ["sandbox.daemon", "sandbox.agent"])
 def test_the_memory_of_daemon_and_agent_does_not_have_it(used: UsedSecret, program: str) -> None:
     [memory] = [found for command, found in used.memory.items() if program in command]
     assert NAME.strip(b"{}") in memory

@@ -18,7 +18,7 @@ from tests.acceptance.intern_client import InternClient, agents, daemons, kill
 from tests.acceptance.intern_conversation import ChatRefused, Conversation
 from tests.acceptance.server_process import start_server
 from tests.chat_grammar import check_stream
-from tests.integration.interns.sessions.session_client import assert_complete, parse_events
+from tests.integration.sandbox.sessions.session_client import assert_complete, parse_events
 from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:

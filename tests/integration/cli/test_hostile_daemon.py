@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.interns.daemon.tcp_proxy import ATTACH_ARGUMENTS, PYTHON
+from tests.integration.sandbox.daemon.tcp_proxy import ATTACH_ARGUMENTS, PYTHON
 from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.interns import connection, replies
 from tollhouse.cli.interns import files as files_module

@@ -9,8 +9,8 @@ from tollhouse.cli.commands.intern import Name, app
 from tollhouse.cli.control import control_command
 from tollhouse.cli.interns.lookup import find_intern
 from tollhouse.cli.output import Written, one_line
-from tollhouse.interns.daemon.sessions.limits import LONGEST_NAME
 from tollhouse.kernel.start import StartError
+from tollhouse.sandbox.daemon.sessions.limits import LONGEST_NAME
 
 Manual = Annotated[
     bool, typer.Option("--manual", help="It asks before it does what needs an approval.")

@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from tollhouse.interns.daemon.forwarder import forwarding
 from tollhouse.kernel.start import StartError
+from tollhouse.sandbox.daemon.forwarder import forwarding
 from tollhouse.vault.egress.environment import environment, gateway_environment
 
 if TYPE_CHECKING:

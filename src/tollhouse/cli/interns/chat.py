@@ -24,7 +24,7 @@ from tollhouse.cli.interns.lookup import path_of
 from tollhouse.cli.json_objects import parsed
 from tollhouse.cli.output import one_line
 from tollhouse.cli.refusals import chat_advice
-from tollhouse.interns.daemon.sessions.limits import MOST_INPUT
+from tollhouse.sandbox.daemon.sessions.limits import MOST_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tollhouse.cli.failures import CommandFailed
 from tollhouse.cli.interns.chat import Interrupted
-from tollhouse.interns.daemon.sessions.limits import MOST_INPUT
+from tollhouse.sandbox.daemon.sessions.limits import MOST_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Generator

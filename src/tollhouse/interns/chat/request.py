@@ -15,8 +15,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from pydantic_core import PydanticCustomError
 
 from tollhouse.interns.chat.errors import BAD_REQUEST, ChatFailed
-from tollhouse.interns.daemon.sessions.limits import LONGEST_NAME, MOST_INPUT
 from tollhouse.kernel.wire import Omittable
+from tollhouse.sandbox.daemon.sessions.limits import LONGEST_NAME, MOST_INPUT
 
 LONGEST_CALL: Final = 128
 """Characters of the id of a tool call."""

@@ -56,7 +56,7 @@ def daemon_command(program: Path, folder: str) -> tuple[str, ...]:
         program: Python.
         folder: Where it finds the package `tollhouse`, of which it imports the daemon alone.
     """
-    start = "from tollhouse.interns.daemon.main import main; sys.exit(main())"
+    start = "from tollhouse.sandbox.daemon.main import main; sys.exit(main())"
     return (str(program), "-I", "-c", f"import sys; sys.path.insert(0, {folder!r}); {start}")
 
 

@@ -36,10 +36,7 @@ _ETC: Final = (
     "ssl/openssl.cnf",
 )
 _UNSEEN: Final = ("kcore", "key-users", "keys", "kallsyms", "kmsg", "sched_debug", "timer_list")
-_SOURCE: Final = (
-    *("__init__.py", "interns/__init__.py"),
-    *("interns/agent", "interns/daemon", "interns/syscalls"),
-)
+_SOURCE: Final = ("__init__.py", "sandbox")
 _MOST_LINKS: Final = 40
 
 

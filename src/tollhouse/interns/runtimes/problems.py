@@ -21,7 +21,7 @@ import structlog
 
 from tollhouse.interns.runtimes.host import unreadable
 from tollhouse.interns.runtimes.launching import own_program
-from tollhouse.interns.syscalls.numbers import MACHINES
+from tollhouse.sandbox.syscalls.numbers import MACHINES
 
 if TYPE_CHECKING:
     from tollhouse.interns.runtimes.host import Host

@@ -21,7 +21,7 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.syscalls.bpf import (
+from tollhouse.sandbox.syscalls.bpf import (
     Instruction,
     allow,
     high,
@@ -33,8 +33,8 @@ from tollhouse.interns.syscalls.bpf import (
     refuse,
     unless_equal,
 )
-from tollhouse.interns.syscalls.filters import filter_of
-from tollhouse.interns.syscalls.numbers import MACHINES
+from tollhouse.sandbox.syscalls.filters import filter_of
+from tollhouse.sandbox.syscalls.numbers import MACHINES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -36,11 +36,11 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolDenied
 from pydantic_ai.usage import UsageLimits
 
-from tollhouse.interns.agent.failures import BrokenOff, Failure, failure_of
-from tollhouse.interns.agent.history import History, Unwritable, interrupted
-from tollhouse.interns.agent.spending import spent_before
-from tollhouse.interns.agent.tools.consent import DIGEST
-from tollhouse.interns.agent.tools.titles import title_of
+from tollhouse.sandbox.agent.failures import BrokenOff, Failure, failure_of
+from tollhouse.sandbox.agent.history import History, Unwritable, interrupted
+from tollhouse.sandbox.agent.spending import spent_before
+from tollhouse.sandbox.agent.tools.consent import DIGEST
+from tollhouse.sandbox.agent.tools.titles import title_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from pydantic_ai import AgentRun
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
 
-    from tollhouse.interns.agent.orders import Answer, Input, Order
-    from tollhouse.interns.agent.tools.work import Work
+    from tollhouse.sandbox.agent.orders import Answer, Input, Order
+    from tollhouse.sandbox.agent.tools.work import Work
 
     Output: TypeAlias = str | DeferredToolRequests
     """What a part of a run ends with: the model's last words, or calls that wait."""
@@ -349,5 +349,5 @@ def _bug(error: BaseException) -> Failure:
         f"{frame.name}:{frame.lineno}"
         for frame in reversed(traceback.extract_tb(error.__traceback__))
     )
-    sys.stderr.write(f"error tollhouse.interns.agent: {type(error).__name__} at {places}\n")
+    sys.stderr.write(f"error tollhouse.sandbox.agent: {type(error).__name__} at {places}\n")
     return _BUG

@@ -13,8 +13,8 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
 )
 
-from tollhouse.interns.agent.history import Unreadable, Unwritable
-from tollhouse.interns.agent.spending import TooMuch
+from tollhouse.sandbox.agent.history import Unreadable, Unwritable
+from tollhouse.sandbox.agent.spending import TooMuch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

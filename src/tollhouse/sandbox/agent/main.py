@@ -14,11 +14,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, cast
 
-from tollhouse.interns.agent.orders import Input, Order, Setup
-from tollhouse.interns.agent.pipes import Pipes, open_pipes
+from tollhouse.sandbox.agent.orders import Input, Order, Setup
+from tollhouse.sandbox.agent.pipes import Pipes, open_pipes
 
 if TYPE_CHECKING:
-    from tollhouse.interns.agent.runs import Runs
+    from tollhouse.sandbox.agent.runs import Runs
 
 _PR_SET_DUMPABLE: Final = 4
 
@@ -44,7 +44,7 @@ def load_runs() -> type[Runs]:
     """
     cast("dict[str, object]", sys.modules)["aiohttp"] = None
     gc.disable()
-    from tollhouse.interns.agent.runs import Runs  # noqa: PLC0415
+    from tollhouse.sandbox.agent.runs import Runs  # noqa: PLC0415
 
     gc.freeze()
     gc.enable()
@@ -86,4 +86,4 @@ async def _obey(pipes: Pipes, runs: Runs) -> None:
             case "cancel":
                 runs.cancel()
             case _:
-                sys.stderr.write("error tollhouse.interns.agent: an unknown order\n")
+                sys.stderr.write("error tollhouse.sandbox.agent: an unknown order\n")

@@ -16,9 +16,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.syscalls.bpf import if_equal, refuse
-from tollhouse.interns.syscalls.filters import filter_of
-from tollhouse.interns.syscalls.numbers import MACHINES
+from tollhouse.sandbox.syscalls.bpf import if_equal, refuse
+from tollhouse.sandbox.syscalls.filters import filter_of
+from tollhouse.sandbox.syscalls.numbers import MACHINES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

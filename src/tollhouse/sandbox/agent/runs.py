@@ -13,18 +13,18 @@ from pydantic_ai.models.openrouter import OpenRouterModel, OpenRouterModelSettin
 from pydantic_ai.providers.openrouter import OpenRouterProvider
 from pydantic_ai.tools import DeferredToolRequests
 
-from tollhouse.interns.agent.conduct import Conduct
-from tollhouse.interns.agent.instructions import instructions
-from tollhouse.interns.agent.permits import Permits
-from tollhouse.interns.agent.secrets import SecretsNote
-from tollhouse.interns.agent.tools.servers import ServerFailed, Servers
-from tollhouse.interns.agent.tools.toolset import toolset
-from tollhouse.interns.agent.tools.work import Work
+from tollhouse.sandbox.agent.conduct import Conduct
+from tollhouse.sandbox.agent.instructions import instructions
+from tollhouse.sandbox.agent.permits import Permits
+from tollhouse.sandbox.agent.secrets import SecretsNote
+from tollhouse.sandbox.agent.tools.servers import ServerFailed, Servers
+from tollhouse.sandbox.agent.tools.toolset import toolset
+from tollhouse.sandbox.agent.tools.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tollhouse.interns.agent.orders import Input, Order, Setup
+    from tollhouse.sandbox.agent.orders import Input, Order, Setup
 
 LONGEST_REQUEST_SECONDS: Final = 1800
 """Of a model that is never silent for long, and never ends."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import openai
 from pydantic import BaseModel, ValidationError
 
-from tollhouse.interns.agent.instructions import secrets_told
+from tollhouse.sandbox.agent.instructions import secrets_told
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -1,9 +1,9 @@
-"""`python -P -m tollhouse.interns.daemon`."""
+"""`python -P -m tollhouse.sandbox.daemon`."""
 
 from __future__ import annotations
 
 import sys
 
-from tollhouse.interns.daemon.main import main
+from tollhouse.sandbox.daemon.main import main
 
 sys.exit(main())

@@ -9,11 +9,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from tollhouse.interns.daemon.disk import is_full
-from tollhouse.interns.daemon.errors import Refused, refusal_of, rendered
-from tollhouse.interns.daemon.files import endpoints as files
-from tollhouse.interns.daemon.sessions import endpoints as conversations
-from tollhouse.interns.daemon.terminal.endpoint import (
+from tollhouse.sandbox.daemon.disk import is_full
+from tollhouse.sandbox.daemon.errors import Refused, refusal_of, rendered
+from tollhouse.sandbox.daemon.files import endpoints as files
+from tollhouse.sandbox.daemon.sessions import endpoints as conversations
+from tollhouse.sandbox.daemon.terminal.endpoint import (
     remove_terminal,
     serve_list,
     serve_terminal,
@@ -22,10 +22,10 @@ from tollhouse.interns.daemon.terminal.endpoint import (
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from tollhouse.interns.daemon.files.endpoints import Files
-    from tollhouse.interns.daemon.sessions.endpoints import Conversations
-    from tollhouse.interns.daemon.settings import Settings
-    from tollhouse.interns.daemon.terminal.sessions import Sessions
+    from tollhouse.sandbox.daemon.files.endpoints import Files
+    from tollhouse.sandbox.daemon.sessions.endpoints import Conversations
+    from tollhouse.sandbox.daemon.settings import Settings
+    from tollhouse.sandbox.daemon.terminal.sessions import Sessions
 
 VERSION: Final = 1
 """Of the protocol; see `docs/reference/daemon-api.md`."""

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tollhouse.interns.daemon.settings import Settings
+    from tollhouse.sandbox.daemon.settings import Settings
 
 _SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 # Nothing of the daemon's own environment but what says how to speak and where things are.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import JSONResponse
 
-from tollhouse.interns.daemon.disk import is_full
+from tollhouse.sandbox.daemon.disk import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

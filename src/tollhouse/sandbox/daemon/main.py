@@ -1,4 +1,4 @@
-"""The daemon's process: `python -P -m tollhouse.interns.daemon`.
+"""The daemon's process: `python -P -m tollhouse.sandbox.daemon`.
 
 standard input    one line of JSON (`settings`); then nothing, and its end is the daemon's
 standard error    the daemon's log
@@ -11,9 +11,9 @@ import asyncio
 import os
 import sys
 
-from tollhouse.interns.daemon.log import begin_log
-from tollhouse.interns.daemon.server import serve
-from tollhouse.interns.daemon.settings import LONGEST_LINE, BadSettings, read_settings
+from tollhouse.sandbox.daemon.log import begin_log
+from tollhouse.sandbox.daemon.server import serve
+from tollhouse.sandbox.daemon.settings import LONGEST_LINE, BadSettings, read_settings
 
 
 def main() -> int:

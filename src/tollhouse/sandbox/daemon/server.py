@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from tollhouse.interns.daemon.app import App
-from tollhouse.interns.daemon.clock import Clock
-from tollhouse.interns.daemon.environment import program_environment
-from tollhouse.interns.daemon.files.endpoints import Files
-from tollhouse.interns.daemon.forwarder import MOST_CONNECTIONS, forwarding
-from tollhouse.interns.daemon.processes import Children
-from tollhouse.interns.daemon.sessions.agent import Agents
-from tollhouse.interns.daemon.sessions.endpoints import Conversations
-from tollhouse.interns.daemon.sessions.feed import Feed
-from tollhouse.interns.daemon.sessions.log import Log
-from tollhouse.interns.daemon.sessions.runs import Runs, Terms
-from tollhouse.interns.daemon.settings import INTERACTION_SECONDS
-from tollhouse.interns.daemon.terminal.endpoint import LARGEST_MESSAGE
-from tollhouse.interns.daemon.terminal.sessions import Sessions
-from tollhouse.interns.daemon.tokens import Guard
+from tollhouse.sandbox.daemon.app import App
+from tollhouse.sandbox.daemon.clock import Clock
+from tollhouse.sandbox.daemon.environment import program_environment
+from tollhouse.sandbox.daemon.files.endpoints import Files
+from tollhouse.sandbox.daemon.forwarder import MOST_CONNECTIONS, forwarding
+from tollhouse.sandbox.daemon.processes import Children
+from tollhouse.sandbox.daemon.sessions.agent import Agents
+from tollhouse.sandbox.daemon.sessions.endpoints import Conversations
+from tollhouse.sandbox.daemon.sessions.feed import Feed
+from tollhouse.sandbox.daemon.sessions.log import Log
+from tollhouse.sandbox.daemon.sessions.runs import Runs, Terms
+from tollhouse.sandbox.daemon.settings import INTERACTION_SECONDS
+from tollhouse.sandbox.daemon.terminal.endpoint import LARGEST_MESSAGE
+from tollhouse.sandbox.daemon.terminal.sessions import Sessions
+from tollhouse.sandbox.daemon.tokens import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from tollhouse.interns.daemon.settings import Settings
+    from tollhouse.sandbox.daemon.settings import Settings
 
 GRACE_SECONDS: Final = 2.0
 """What runs has so long to end by itself."""

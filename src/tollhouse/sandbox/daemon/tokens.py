@@ -9,7 +9,7 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.daemon.errors import Refused, rendered
+from tollhouse.sandbox.daemon.errors import Refused, rendered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

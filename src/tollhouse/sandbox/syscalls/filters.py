@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from tollhouse.interns.syscalls.bpf import (
+from tollhouse.sandbox.syscalls.bpf import (
     ARCHITECTURE,
     NUMBER,
     allow,
@@ -15,13 +15,13 @@ from tollhouse.interns.syscalls.bpf import (
     refuse,
     unless_equal,
 )
-from tollhouse.interns.syscalls.numbers import LAST_KNOWN
+from tollhouse.sandbox.syscalls.numbers import LAST_KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tollhouse.interns.syscalls.bpf import Instruction
-    from tollhouse.interns.syscalls.numbers import Machine
+    from tollhouse.sandbox.syscalls.bpf import Instruction
+    from tollhouse.sandbox.syscalls.numbers import Machine
 
 
 def filter_of(machine: Machine, rules: Iterable[Instruction]) -> bytes:

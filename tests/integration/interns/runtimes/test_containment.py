@@ -118,7 +118,7 @@ async def test_of_roots_folder_nothing_is_seen_but_python(boxes: SandboxRunner) 
 async def test_the_daemon_is_all_that_it_sees_of_the_gateway(boxes: SandboxRunner) -> None:
     def imports() -> list[str]:
         sys.path.insert(0, "/run/tollhouse")
-        import tollhouse.interns.daemon as daemon  # noqa: PLC0415, PLR0402 - inside
+        import tollhouse.sandbox.daemon as daemon  # noqa: PLC0415, PLR0402 - inside
 
         found = []
         for name in ("tollhouse.settings", "tollhouse.kernel.clock", "tollhouse.interns.runtimes"):
@@ -129,7 +129,7 @@ async def test_the_daemon_is_all_that_it_sees_of_the_gateway(boxes: SandboxRunne
             found.append(name)
         return [daemon.__file__, *found]
 
-    assert await boxes.call(imports) == ["/run/tollhouse/tollhouse/interns/daemon/__init__.py"]
+    assert await boxes.call(imports) == ["/run/tollhouse/tollhouse/sandbox/daemon/__init__.py"]
 
 
 async def test_the_packages_of_the_server_can_be_imported(boxes: SandboxRunner) -> None:

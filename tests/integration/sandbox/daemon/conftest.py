@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.daemon.daemon_process import DaemonProcess
-from tests.integration.interns.daemon.tcp_proxy import TcpProxy, proxy_to
+from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+from tests.integration.sandbox.daemon.tcp_proxy import TcpProxy, proxy_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from types import TracebackType
 
-COMMAND = (sys.executable, "-P", "-m", "tollhouse.interns.daemon")
+COMMAND = (sys.executable, "-P", "-m", "tollhouse.sandbox.daemon")
 SECONDS = 30.0
 _MARK = "DAEMON_UNDER_TEST"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
 
 PYTHON = sys.executable
 # What a command does once it has asked the gateway for the way.

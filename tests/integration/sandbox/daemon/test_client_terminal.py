@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.cli.terminal import Terminal
-from tests.integration.interns.daemon.tcp_proxy import ATTACH_ARGUMENTS, PYTHON
+from tests.integration.sandbox.daemon.tcp_proxy import ATTACH_ARGUMENTS, PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
-    from tests.integration.interns.daemon.tcp_proxy import TcpProxy
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.daemon.tcp_proxy import TcpProxy
 
 SECONDS = 30
 

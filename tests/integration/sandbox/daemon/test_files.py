@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.integration.interns.daemon.daemon_process import (
+from tests.integration.sandbox.daemon.daemon_process import (
     DaemonProcess,
     eventually,
     text_of,

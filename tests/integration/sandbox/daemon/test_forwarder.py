@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.daemon.daemon_process import SECONDS, DaemonProcess, eventually
+from tests.integration.sandbox.daemon.daemon_process import SECONDS, DaemonProcess, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

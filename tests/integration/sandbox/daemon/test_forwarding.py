@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tollhouse.interns.daemon.forwarder import forwarding
+from tollhouse.sandbox.daemon.forwarder import forwarding
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.interns.daemon.daemon_process import (
+from tests.integration.sandbox.daemon.daemon_process import (
     COMMAND,
     SECONDS,
     DaemonProcess,
@@ -147,10 +147,10 @@ def test_a_workspace_that_is_missing_ends_it_with_1(tmp_path: Path) -> None:
 
 def test_nothing_of_the_gateway_is_loaded() -> None:
     program = (
-        "import sys, tollhouse.interns.daemon.main\n"
+        "import sys, tollhouse.sandbox.daemon.main\n"
         "print([name for name in sys.modules if name.startswith('tollhouse.')\n"
-        "       and not ('tollhouse.interns.daemon' + '.').startswith(name + '.')\n"
-        "       and not name.startswith('tollhouse.interns.daemon')])"
+        "       and not ('tollhouse.sandbox.daemon' + '.').startswith(name + '.')\n"
+        "       and not name.startswith('tollhouse.sandbox.daemon')])"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
 

@@ -8,7 +8,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 if TYPE_CHECKING:
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
 
 
 async def test_a_scripts_output_has_no_echo_no_prompt_and_its_own_line_ends(

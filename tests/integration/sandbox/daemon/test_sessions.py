@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.integration.interns.daemon.daemon_process import eventually, text_of
+from tests.integration.sandbox.daemon.daemon_process import eventually, text_of
 
 if TYPE_CHECKING:
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess, Terminal
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess, Terminal
 
 KEPT = 256 * 1024
 

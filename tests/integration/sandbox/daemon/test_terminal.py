@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.integration.interns.daemon.daemon_process import text_of
+from tests.integration.sandbox.daemon.daemon_process import text_of
 
 if TYPE_CHECKING:
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
 
 
 async def test_a_terminal_runs_what_is_typed(daemon: DaemonProcess) -> None:

@@ -18,7 +18,7 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import unix_serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.integration.interns.daemon.daemon_process import DaemonProcess, eventually
+from tests.integration.sandbox.daemon.daemon_process import DaemonProcess, eventually
 from tollhouse.api.asgi import respond
 from tollhouse.api.front import Front, Routes
 from tollhouse.api.intern_daemons import takes_websocket

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from tests.integration.interns.daemon.daemon_process import text_of
+from tests.integration.sandbox.daemon.daemon_process import text_of
 
 if TYPE_CHECKING:
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
 
 PATHS = ("/healthz", "/files/", "/files/secret", "/terminals", "/terminal", "/nowhere")
 

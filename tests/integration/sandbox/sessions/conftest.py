@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.daemon.daemon_process import DaemonProcess
-from tests.integration.interns.sessions.model_server import MODEL, FakeModel, run_model
-from tests.integration.interns.sessions.session_client import SessionClient
+from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+from tests.integration.sandbox.sessions.model_server import MODEL, FakeModel, run_model
+from tests.integration.sandbox.sessions.session_client import SessionClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

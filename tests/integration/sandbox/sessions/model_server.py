@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tests.integration.interns.daemon.daemon_process import SECONDS
+from tests.integration.sandbox.daemon.daemon_process import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
 
 
 def is_running(daemon: DaemonProcess, word: str) -> bool:
@@ -20,7 +20,7 @@ def is_running(daemon: DaemonProcess, word: str) -> bool:
 def kill_agent(daemon: DaemonProcess) -> None:
     """Kill the agent, and nothing else."""
     for number, line in _lines(daemon):
-        if "interns.agent.main" in line:
+        if "sandbox.agent.main" in line:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tests.integration.interns.daemon.daemon_process import SECONDS
+from tests.integration.sandbox.daemon.daemon_process import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     import httpx2
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
 
 
 @dataclass(frozen=True)

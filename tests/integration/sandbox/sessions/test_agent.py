@@ -6,8 +6,8 @@ import asyncio
 import os
 from typing import Any
 
-from tests.integration.interns.daemon.daemon_process import eventually
-from tollhouse.interns.daemon.sessions.agent import Agents
+from tests.integration.sandbox.daemon.daemon_process import eventually
+from tollhouse.sandbox.daemon.sessions.agent import Agents
 
 NOBODY = 2**30
 """More than the number of any process."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.daemon.daemon_process import eventually
-from tollhouse.interns.agent.tools import commands
-from tollhouse.interns.agent.tools.commands import Finished, run_command
+from tests.integration.sandbox.daemon.daemon_process import eventually
+from tollhouse.sandbox.agent.tools import commands
+from tollhouse.sandbox.agent.tools.commands import Finished, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,14 +8,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.integration.interns.sessions.model_server import call, says
-from tests.integration.interns.sessions.session_client import SessionClient
+from tests.integration.sandbox.sessions.model_server import call, says
+from tests.integration.sandbox.sessions.session_client import SessionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
-    from tests.integration.interns.sessions.model_server import FakeModel
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.sessions.model_server import FakeModel
 
 REACH = call("http_request", url="http://127.0.0.1:9/asked")
 OTHER = call("http_request", url="http://127.0.0.1:9/other")

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.sessions.model_server import (
+from tests.integration.sandbox.sessions.model_server import (
     call,
     hangs,
     refuses,
     says,
     sends,
 )
-from tests.integration.interns.sessions.session_client import SessionClient
+from tests.integration.sandbox.sessions.session_client import SessionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
-    from tests.integration.interns.sessions.model_server import FakeModel, ModelResponse, Turn
-    from tests.integration.interns.sessions.session_client import Events
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.sessions.model_server import FakeModel, ModelResponse, Turn
+    from tests.integration.sandbox.sessions.session_client import Events
 
 LIMIT = "The key's limit of 1 credit is used up."
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.interns.daemon.clock import Clock
-from tollhouse.interns.daemon.sessions.file import LogBusy, LogDamaged, LogFailed, LogFull
-from tollhouse.interns.daemon.sessions.log import Log
-from tollhouse.interns.daemon.sessions.values import Run
+from tollhouse.sandbox.daemon.clock import Clock
+from tollhouse.sandbox.daemon.sessions.file import LogBusy, LogDamaged, LogFailed, LogFull
+from tollhouse.sandbox.daemon.sessions.log import Log
+from tollhouse.sandbox.daemon.sessions.values import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic_ai.exceptions import ToolFailed
 
-from tollhouse.interns.agent.permits import Permits
-from tollhouse.interns.agent.tools.http import MOST_BYTES, http_request
+from tollhouse.sandbox.agent.permits import Permits
+from tollhouse.sandbox.agent.tools.http import MOST_BYTES, http_request
 from tollhouse.testing.byte_script import End
 from tollhouse.testing.raw_server import RawServer, say
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.daemon.daemon_process import eventually
-from tests.integration.interns.sessions.model_server import call, hangs, says
-from tests.integration.interns.sessions.programs import is_running, kill_agent, kill_remaining
-from tests.integration.interns.sessions.session_client import SessionClient, assert_complete
+from tests.integration.sandbox.daemon.daemon_process import eventually
+from tests.integration.sandbox.sessions.model_server import call, hangs, says
+from tests.integration.sandbox.sessions.programs import is_running, kill_agent, kill_remaining
+from tests.integration.sandbox.sessions.session_client import SessionClient, assert_complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
-    from tests.integration.interns.sessions.model_server import FakeModel
-    from tests.integration.interns.sessions.session_client import Events
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.sessions.model_server import FakeModel
+    from tests.integration.sandbox.sessions.session_client import Events
 
 
 def kill(daemon: DaemonProcess) -> None:

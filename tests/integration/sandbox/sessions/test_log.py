@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.integration.interns.daemon.daemon_process import DaemonProcess
-from tests.integration.interns.sessions.conftest import agent_settings
-from tests.integration.interns.sessions.model_server import call, says
-from tests.integration.interns.sessions.session_client import SessionClient
+from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+from tests.integration.sandbox.sessions.conftest import agent_settings
+from tests.integration.sandbox.sessions.model_server import call, says
+from tests.integration.sandbox.sessions.session_client import SessionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.integration.interns.sessions.model_server import FakeModel
+    from tests.integration.sandbox.sessions.model_server import FakeModel
 
 
 @pytest.fixture(scope="module")

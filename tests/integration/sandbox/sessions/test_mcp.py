@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.interns.sessions.mcp_over_http import SessionMcpServer, serve_app, serve_mcp
-from tests.integration.interns.sessions.model_server import call, says
-from tollhouse.interns.agent.tools.servers import Patience, ServerConfig, ServerFailed, Servers
+from tests.integration.sandbox.sessions.mcp_over_http import SessionMcpServer, serve_app, serve_mcp
+from tests.integration.sandbox.sessions.model_server import call, says
+from tollhouse.sandbox.agent.tools.servers import Patience, ServerConfig, ServerFailed, Servers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
-    from tests.integration.interns.sessions.mcp_over_http import HttpMcpServer
-    from tests.integration.interns.sessions.model_server import FakeModel
-    from tests.integration.interns.sessions.session_client import SessionClient
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.sessions.mcp_over_http import HttpMcpServer
+    from tests.integration.sandbox.sessions.model_server import FakeModel
+    from tests.integration.sandbox.sessions.session_client import SessionClient
 
 PROGRAM = str(Path(__file__).with_name("mcp_server.py"))
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.interns.daemon.daemon_process import eventually
-from tests.integration.interns.sessions.model_server import MODEL, call, says
-from tests.integration.interns.sessions.session_client import SessionClient
+from tests.integration.sandbox.daemon.daemon_process import eventually
+from tests.integration.sandbox.sessions.model_server import MODEL, call, says
+from tests.integration.sandbox.sessions.session_client import SessionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
-    from tests.integration.interns.sessions.model_server import FakeModel
-    from tests.integration.interns.sessions.session_client import Events
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.sessions.model_server import FakeModel
+    from tests.integration.sandbox.sessions.session_client import Events
 
 ASK = call(
     "ask_user",

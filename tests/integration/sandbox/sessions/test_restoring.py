@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.interns.daemon.daemon_process import eventually
-from tests.integration.interns.sessions.model_server import call, says
-from tests.integration.interns.sessions.session_client import SessionClient
-from tollhouse.interns.daemon.clock import Clock
-from tollhouse.interns.daemon.sessions import runs as runs_module
-from tollhouse.interns.daemon.sessions.feed import Feed
-from tollhouse.interns.daemon.sessions.file import LogFailed, LogFull
-from tollhouse.interns.daemon.sessions.log import Log, Writing
-from tollhouse.interns.daemon.sessions.runs import Runs, Terms
-from tollhouse.interns.daemon.sessions.values import Question, Run
+from tests.integration.sandbox.daemon.daemon_process import eventually
+from tests.integration.sandbox.sessions.model_server import call, says
+from tests.integration.sandbox.sessions.session_client import SessionClient
+from tollhouse.sandbox.daemon.clock import Clock
+from tollhouse.sandbox.daemon.sessions import runs as runs_module
+from tollhouse.sandbox.daemon.sessions.feed import Feed
+from tollhouse.sandbox.daemon.sessions.file import LogFailed, LogFull
+from tollhouse.sandbox.daemon.sessions.log import Log, Writing
+from tollhouse.sandbox.daemon.sessions.runs import Runs, Terms
+from tollhouse.sandbox.daemon.sessions.values import Question, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
-    from tests.integration.interns.sessions.model_server import FakeModel
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.sessions.model_server import FakeModel
 
 ASK = call("ask_user", message="Which colour?")
 BLUE = {"action": "accept", "content": {"answer": "blue"}}

@@ -6,16 +6,16 @@ import asyncio
 from threading import Event
 from typing import TYPE_CHECKING
 
-from tests.integration.interns.daemon.daemon_process import eventually
-from tests.integration.interns.sessions.model_server import MODEL, call, hangs, once, says
-from tests.integration.interns.sessions.programs import is_running
-from tests.integration.interns.sessions.session_client import SessionClient
+from tests.integration.sandbox.daemon.daemon_process import eventually
+from tests.integration.sandbox.sessions.model_server import MODEL, call, hangs, once, says
+from tests.integration.sandbox.sessions.programs import is_running
+from tests.integration.sandbox.sessions.session_client import SessionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.interns.daemon.daemon_process import DaemonProcess
-    from tests.integration.interns.sessions.model_server import FakeModel, ModelResponse, Turn
+    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
+    from tests.integration.sandbox.sessions.model_server import FakeModel, ModelResponse, Turn
 
 WAIT = call("shell", command="touch waits; while [ ! -e go ]; do sleep 0.05; done; rm go")
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from tollhouse.interns.daemon.clock import Clock
-from tollhouse.interns.daemon.sessions import working as working_module
-from tollhouse.interns.daemon.sessions.feed import Feed
-from tollhouse.interns.daemon.sessions.log import Log
-from tollhouse.interns.daemon.sessions.values import Run
-from tollhouse.interns.daemon.sessions.working import Working
+from tollhouse.sandbox.daemon.clock import Clock
+from tollhouse.sandbox.daemon.sessions import working as working_module
+from tollhouse.sandbox.daemon.sessions.feed import Feed
+from tollhouse.sandbox.daemon.sessions.log import Log
+from tollhouse.sandbox.daemon.sessions.values import Run
+from tollhouse.sandbox.daemon.sessions.working import Working
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
 
-    from tollhouse.interns.daemon.sessions.agent import AgentProcess
+    from tollhouse.sandbox.daemon.sessions.agent import AgentProcess
 
 
 class Agent:

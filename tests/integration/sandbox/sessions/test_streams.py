@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.interns.sessions.session_client import parse_events
-from tollhouse.interns.daemon.clock import Clock
-from tollhouse.interns.daemon.sessions.feed import Feed
-from tollhouse.interns.daemon.sessions.log import Log
-from tollhouse.interns.daemon.sessions.streams import EventStream, Wanted
-from tollhouse.interns.daemon.sessions.values import Run
+from tests.integration.sandbox.sessions.session_client import parse_events
+from tollhouse.sandbox.daemon.clock import Clock
+from tollhouse.sandbox.daemon.sessions.feed import Feed
+from tollhouse.sandbox.daemon.sessions.log import Log
+from tollhouse.sandbox.daemon.sessions.streams import EventStream, Wanted
+from tollhouse.sandbox.daemon.sessions.values import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tollhouse.interns.agent.spending import (
+from tollhouse.sandbox.agent.spending import (
     MOST_OUTPUT_BYTES,
     MOST_REQUESTS,
     Spending,
     TooMuch,
     spent_before,
 )
-from tollhouse.interns.agent.tools.excerpts import Excerpt
-from tollhouse.interns.agent.tools.titles import LONGEST, title_of
+from tollhouse.sandbox.agent.tools.excerpts import Excerpt
+from tollhouse.sandbox.agent.tools.titles import LONGEST, title_of
 
 
 def test_a_run_asks_so_often_and_no_more() -> None:

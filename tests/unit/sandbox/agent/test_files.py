@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic_ai.exceptions import ToolFailed
 
-from tollhouse.interns.agent.tools.files import MOST_BYTES, edit_file, read_file, write_file
+from tollhouse.sandbox.agent.tools.files import MOST_BYTES, edit_file, read_file, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import sys
 
 LOAD = """
 import gc, json, sys
-from tollhouse.interns.agent.main import load_runs
+from tollhouse.sandbox.agent.main import load_runs
 late = "pydantic_ai" not in sys.modules
 load_runs()
 unused = sorted(name for name in sys.modules if name.startswith("aiohttp."))

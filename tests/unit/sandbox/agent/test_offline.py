@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from tests.unit.interns.runtimes.bpf_interpreter import ALLOWED, verdict
-from tollhouse.interns.agent.offline import filter_program
-from tollhouse.interns.syscalls.numbers import MACHINES
+from tollhouse.sandbox.agent.offline import filter_program
+from tollhouse.sandbox.syscalls.numbers import MACHINES
 
 _I386 = 0x40000003
 

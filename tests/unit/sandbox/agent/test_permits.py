@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tollhouse.interns.agent.instructions import instructions
-from tollhouse.interns.agent.permits import Permits, Verdict, question
+from tollhouse.sandbox.agent.instructions import instructions
+from tollhouse.sandbox.agent.permits import Permits, Verdict, question
 
 
 def test_whoever_drives_by_itself_is_asked_nothing() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tollhouse.interns.agent.tools.servers import ServerFailed, read_configs
+from tollhouse.sandbox.agent.tools.servers import ServerFailed, read_configs
 
 
 def read(**servers: object) -> dict[str, object]:

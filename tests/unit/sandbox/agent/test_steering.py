@@ -11,12 +11,12 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models.function import FunctionModel
 
-from tollhouse.interns.agent.conduct import Conduct
-from tollhouse.interns.agent.orders import Input, Order, Setup
-from tollhouse.interns.agent.permits import Permits
-from tollhouse.interns.agent.runs import Runs
-from tollhouse.interns.agent.tools.servers import Servers
-from tollhouse.interns.agent.tools.work import Work
+from tollhouse.sandbox.agent.conduct import Conduct
+from tollhouse.sandbox.agent.orders import Input, Order, Setup
+from tollhouse.sandbox.agent.permits import Permits
+from tollhouse.sandbox.agent.runs import Runs
+from tollhouse.sandbox.agent.tools.servers import Servers
+from tollhouse.sandbox.agent.tools.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tollhouse.interns.agent import spending
-from tollhouse.interns.daemon import app, errors, forwarder, server, settings
-from tollhouse.interns.daemon.files import endpoints as files
-from tollhouse.interns.daemon.files import entries
-from tollhouse.interns.daemon.sessions import endpoints as talk
-from tollhouse.interns.daemon.sessions import pieces, requests, runs, streams
-from tollhouse.interns.daemon.terminal import endpoint, messages, replay, session, sessions
+from tollhouse.sandbox.agent import spending
+from tollhouse.sandbox.daemon import app, errors, forwarder, server, settings
+from tollhouse.sandbox.daemon.files import endpoints as files
+from tollhouse.sandbox.daemon.files import entries
+from tollhouse.sandbox.daemon.sessions import endpoints as talk
+from tollhouse.sandbox.daemon.sessions import pieces, requests, runs, streams
+from tollhouse.sandbox.daemon.terminal import endpoint, messages, replay, session, sessions
 
 PAGE = (Path(__file__).parents[4] / "docs" / "reference" / "daemon-api.md").read_text("utf-8")
 WORDS = " ".join(PAGE.split())

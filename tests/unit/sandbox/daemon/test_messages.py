@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.terminal.messages import (
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.terminal.messages import (
     BadMessage,
     Eof,
     HangUp,

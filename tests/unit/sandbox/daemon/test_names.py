@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.files.names import read_flag, read_number, read_path
-from tollhouse.interns.daemon.files.ranges import Unsatisfiable, wanted_part
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.files.names import read_flag, read_number, read_path
+from tollhouse.sandbox.daemon.files.ranges import Unsatisfiable, wanted_part
 
 NAMES = st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1)
 

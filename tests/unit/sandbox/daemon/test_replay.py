@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.interns.daemon.terminal.replay import Replay
+from tollhouse.sandbox.daemon.terminal.replay import Replay
 
 
 def printed(*pieces: bytes, limit: int = 10) -> Replay:

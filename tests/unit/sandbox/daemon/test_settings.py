@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tollhouse.interns.daemon.settings import BadSettings, read_settings
+from tollhouse.sandbox.daemon.settings import BadSettings, read_settings
 
 LEAST = {"listener": 3, "token_sha256": "0" * 64, "workspace": "/workspace"}
 

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from tollhouse.interns.daemon.tokens import bearer, matches
+from tollhouse.sandbox.daemon.tokens import bearer, matches
 
 
 @pytest.mark.parametrize("value", [b"Bearer abc", b"bearer abc", b"BEARER  abc "])

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.files.tree import Tree
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.files.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import CallDeferred, ToolFailed
 
-from tollhouse.interns.agent.tools.work import Work
+from tollhouse.sandbox.agent.tools.work import Work
 
 MOST_FIELDS: Final = 20
 _LONGEST: Final = 4000

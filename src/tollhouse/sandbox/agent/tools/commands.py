@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.agent.tools.excerpts import Excerpt
+from tollhouse.sandbox.agent.tools.excerpts import Excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

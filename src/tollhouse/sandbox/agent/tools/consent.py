@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 
-from tollhouse.interns.agent.permits import Verdict, digest_of, question
+from tollhouse.sandbox.agent.permits import Verdict, digest_of, question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic_ai import RunContext
 
-    from tollhouse.interns.agent.tools.work import Work
+    from tollhouse.sandbox.agent.tools.work import Work
 
 
 DIGEST: Final = "digest"

@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ToolFailed
 
-from tollhouse.interns.agent.tools.work import Work
+from tollhouse.sandbox.agent.tools.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Generator

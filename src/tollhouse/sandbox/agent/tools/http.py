@@ -11,9 +11,9 @@ from pydantic import Field
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ToolFailed
 
-from tollhouse.interns.agent.tools.consent import need_consent
-from tollhouse.interns.agent.tools.excerpts import Excerpt
-from tollhouse.interns.agent.tools.work import Work
+from tollhouse.sandbox.agent.tools.consent import need_consent
+from tollhouse.sandbox.agent.tools.excerpts import Excerpt
+from tollhouse.sandbox.agent.tools.work import Work
 
 SCOPE: Final = "http_request"
 LONGEST_SECONDS: Final = 300

@@ -11,10 +11,10 @@ from typing import Any, Final
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ToolFailed
 
-from tollhouse.interns.agent.tools.consent import need_consent
-from tollhouse.interns.agent.tools.excerpts import Excerpt
-from tollhouse.interns.agent.tools.servers import ServerConfig, ServerFailed
-from tollhouse.interns.agent.tools.work import Work
+from tollhouse.sandbox.agent.tools.consent import need_consent
+from tollhouse.sandbox.agent.tools.excerpts import Excerpt
+from tollhouse.sandbox.agent.tools.servers import ServerConfig, ServerFailed
+from tollhouse.sandbox.agent.tools.work import Work
 
 _MOST_BYTES: Final = 128 * 1024
 """Of what is told of tools."""

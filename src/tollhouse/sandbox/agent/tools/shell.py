@@ -8,11 +8,11 @@ from pydantic import Field
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ToolFailed
 
-from tollhouse.interns.agent.offline import NoFilter, offline
-from tollhouse.interns.agent.permits import Verdict
-from tollhouse.interns.agent.tools.commands import run_command
-from tollhouse.interns.agent.tools.consent import need_consent
-from tollhouse.interns.agent.tools.work import Work
+from tollhouse.sandbox.agent.offline import NoFilter, offline
+from tollhouse.sandbox.agent.permits import Verdict
+from tollhouse.sandbox.agent.tools.commands import run_command
+from tollhouse.sandbox.agent.tools.consent import need_consent
+from tollhouse.sandbox.agent.tools.work import Work
 
 SCOPE: Final = "shell"
 """Of commands with network."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from pydantic_ai.toolsets import FunctionToolset
 
-from tollhouse.interns.agent.tools.asking import ask_user
-from tollhouse.interns.agent.tools.files import edit_file, read_file, write_file
-from tollhouse.interns.agent.tools.http import http_request
-from tollhouse.interns.agent.tools.mcp import call_mcp_tool, list_mcp_tools
-from tollhouse.interns.agent.tools.shell import shell
+from tollhouse.sandbox.agent.tools.asking import ask_user
+from tollhouse.sandbox.agent.tools.files import edit_file, read_file, write_file
+from tollhouse.sandbox.agent.tools.http import http_request
+from tollhouse.sandbox.agent.tools.mcp import call_mcp_tool, list_mcp_tools
+from tollhouse.sandbox.agent.tools.shell import shell
 
 if TYPE_CHECKING:
-    from tollhouse.interns.agent.tools.work import Work
+    from tollhouse.sandbox.agent.tools.work import Work
 
 
 @cache

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tollhouse.interns.agent.permits import Permits
-    from tollhouse.interns.agent.tools.servers import Servers
+    from tollhouse.sandbox.agent.permits import Permits
+    from tollhouse.sandbox.agent.tools.servers import Servers
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import JSONResponse, Response
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.files.entries import MOST_LISTED, listing
-from tollhouse.interns.daemon.files.names import read_flag, read_mode, read_number, read_path
-from tollhouse.interns.daemon.files.reading import FileResponse, Opened, opened
-from tollhouse.interns.daemon.files.removing import remove
-from tollhouse.interns.daemon.files.tree import Tree
-from tollhouse.interns.daemon.files.work import beside
-from tollhouse.interns.daemon.files.writing import Uploads
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.files.entries import MOST_LISTED, listing
+from tollhouse.sandbox.daemon.files.names import read_flag, read_mode, read_number, read_path
+from tollhouse.sandbox.daemon.files.reading import FileResponse, Opened, opened
+from tollhouse.sandbox.daemon.files.removing import remove
+from tollhouse.sandbox.daemon.files.tree import Tree
+from tollhouse.sandbox.daemon.files.work import beside
+from tollhouse.sandbox.daemon.files.writing import Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from tollhouse.interns.daemon.errors import Refused
+from tollhouse.sandbox.daemon.errors import Refused
 
 _LARGEST_MODE: Final = 0o777
 _MOST_DIGITS: Final = 18

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.files.entries import entry, moment
-from tollhouse.interns.daemon.files.ranges import Part, Unsatisfiable, wanted_part
-from tollhouse.interns.daemon.files.work import beside
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.files.entries import entry, moment
+from tollhouse.sandbox.daemon.files.ranges import Part, Unsatisfiable, wanted_part
+from tollhouse.sandbox.daemon.files.work import beside
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from tollhouse.interns.daemon.files.tree import Place
+    from tollhouse.sandbox.daemon.files.tree import Place
 
 PIECE: Final = 256 * 1024
 """Bytes of a file in memory at a time, of each request."""

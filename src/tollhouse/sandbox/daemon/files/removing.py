@@ -6,10 +6,10 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.daemon.errors import Refused
+from tollhouse.sandbox.daemon.errors import Refused
 
 if TYPE_CHECKING:
-    from tollhouse.interns.daemon.files.tree import Place
+    from tollhouse.sandbox.daemon.files.tree import Place
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.daemon.errors import Refused
+from tollhouse.sandbox.daemon.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

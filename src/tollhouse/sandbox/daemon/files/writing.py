@@ -14,14 +14,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.files.entries import Entry, entry
-from tollhouse.interns.daemon.files.work import beside
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.files.entries import Entry, entry
+from tollhouse.sandbox.daemon.files.work import beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Sequence
 
-    from tollhouse.interns.daemon.files.tree import Tree
+    from tollhouse.sandbox.daemon.files.tree import Tree
 
 _UPLOADS: Final = (".intern", "uploads")
 _GATHERED: Final = 256 * 1024

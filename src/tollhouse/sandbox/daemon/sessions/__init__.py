@@ -1,6 +1,6 @@
 """Conversations with the intern's agent: runs, questions, and a log of all events.
 
-    endpoints ──> runs ──> working ──> agent      a child process; see `interns.agent`
+    endpoints ──> runs ──> working ──> agent      a child process; see `sandbox.agent`
         │          │          │
         │          └──────────┴─────> log         one SQLite file in the workspace
         └───────> streams <── feed ──────┘        what is in the log is sent, never else

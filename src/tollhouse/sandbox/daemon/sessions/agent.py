@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import tollhouse
-from tollhouse.interns.daemon.processes import kill_session, signal_group
+from tollhouse.sandbox.daemon.processes import kill_session, signal_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tollhouse.interns.daemon.processes import Children
+    from tollhouse.sandbox.daemon.processes import Children
 
 LONGEST_LINE: Final = 64 * 1024 * 1024
 """Bytes. An agent that says more at once has gone mad."""
 _END_SECONDS: Final = 10.0
 _FOLDER: Final = str(Path(tollhouse.__file__).resolve().parent.parent)
-_START: Final = "from tollhouse.interns.agent.main import main; sys.exit(main())"
+_START: Final = "from tollhouse.sandbox.agent.main import main; sys.exit(main())"
 # Not with `-m`: with `-I` Python finds what is installed, and no checkout.
 _COMMAND: Final = (
     sys.executable,

@@ -12,13 +12,13 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from tollhouse.interns.daemon.sessions.questions import shown
+from tollhouse.sandbox.daemon.sessions.questions import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tollhouse.interns.daemon.sessions.questions import Answer
-    from tollhouse.interns.daemon.sessions.values import Event, Question, Run
+    from tollhouse.sandbox.daemon.sessions.questions import Answer
+    from tollhouse.sandbox.daemon.sessions.values import Event, Question, Run
 
 _SAFE_MODE: Final = "manual"
 """Of a run whose mode only the log knows."""

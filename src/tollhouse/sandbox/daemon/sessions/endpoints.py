@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import JSONResponse, Response
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.files.names import read_flag, read_number
-from tollhouse.interns.daemon.sessions.file import LogFailed
-from tollhouse.interns.daemon.sessions.requests import (
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.files.names import read_flag, read_number
+from tollhouse.sandbox.daemon.sessions.file import LogFailed
+from tollhouse.sandbox.daemon.sessions.requests import (
     LARGEST_BODY,
     bad,
     read_prompt,
     read_reply,
     read_session,
 )
-from tollhouse.interns.daemon.sessions.runs import Runs, Steered, refusal_of_log
-from tollhouse.interns.daemon.sessions.streams import EventStream, Wanted
-from tollhouse.interns.daemon.sessions.values import CLIENT_LEFT
+from tollhouse.sandbox.daemon.sessions.runs import Runs, Steered, refusal_of_log
+from tollhouse.sandbox.daemon.sessions.streams import EventStream, Wanted
+from tollhouse.sandbox.daemon.sessions.values import CLIENT_LEFT
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from tollhouse.interns.daemon.sessions.feed import Feed
-    from tollhouse.interns.daemon.sessions.log import Log
-    from tollhouse.interns.daemon.sessions.runs import Following
+    from tollhouse.sandbox.daemon.sessions.feed import Feed
+    from tollhouse.sandbox.daemon.sessions.log import Log
+    from tollhouse.sandbox.daemon.sessions.runs import Following
 
 PREFIX: Final = b"/sessions"
 _LISTED: Final = 100

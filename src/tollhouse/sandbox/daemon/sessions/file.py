@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from tollhouse.interns.daemon.clock import Clock
+    from tollhouse.sandbox.daemon.clock import Clock
 
 APPLICATION_ID: Final = 0x746F6C6C
 VERSION: Final = 1

@@ -6,8 +6,8 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from tollhouse.interns.daemon.sessions.file import LogFailed, LogFile, damaged
-from tollhouse.interns.daemon.sessions.values import Event, Question, Run
+from tollhouse.sandbox.daemon.sessions.file import LogFailed, LogFile, damaged
+from tollhouse.sandbox.daemon.sessions.values import Event, Question, Run
 
 if TYPE_CHECKING:
     import sqlite3
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from tollhouse.interns.daemon.clock import Clock
+    from tollhouse.sandbox.daemon.clock import Clock
 
 _RUN: Final = "SELECT id, session, mode, spent FROM runs "
 _QUESTION: Final = "SELECT id, run, state, body, expires_at FROM questions "

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from unicodedata import category
 from urllib.parse import unquote_to_bytes
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.sessions.limits import LONGEST_NAME, MOST_INPUT
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.sessions.limits import LONGEST_NAME, MOST_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

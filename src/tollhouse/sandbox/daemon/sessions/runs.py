@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.sessions.agent import AgentGone
-from tollhouse.interns.daemon.sessions.consents import Consents
-from tollhouse.interns.daemon.sessions.file import LogBusy, LogFailed, LogFull, damaged
-from tollhouse.interns.daemon.sessions.questions import (
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.sessions.agent import AgentGone
+from tollhouse.sandbox.daemon.sessions.consents import Consents
+from tollhouse.sandbox.daemon.sessions.file import LogBusy, LogFailed, LogFull, damaged
+from tollhouse.sandbox.daemon.sessions.questions import (
     BadAnswer,
     read_answer,
     shown,
     standing_answer,
 )
-from tollhouse.interns.daemon.sessions.values import (
+from tollhouse.sandbox.daemon.sessions.values import (
     CANCELLED,
     SEVERED,
     UNANSWERED,
@@ -33,16 +33,16 @@ from tollhouse.interns.daemon.sessions.values import (
     Question,
     Run,
 )
-from tollhouse.interns.daemon.sessions.working import Working, end_run
+from tollhouse.sandbox.daemon.sessions.working import Working, end_run
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from tollhouse.interns.daemon.clock import Clock
-    from tollhouse.interns.daemon.sessions.agent import Agents
-    from tollhouse.interns.daemon.sessions.feed import Feed
-    from tollhouse.interns.daemon.sessions.log import Log, Writing
-    from tollhouse.interns.daemon.sessions.values import Event
+    from tollhouse.sandbox.daemon.clock import Clock
+    from tollhouse.sandbox.daemon.sessions.agent import Agents
+    from tollhouse.sandbox.daemon.sessions.feed import Feed
+    from tollhouse.sandbox.daemon.sessions.log import Log, Writing
+    from tollhouse.sandbox.daemon.sessions.values import Event
 
 MOST_WAITING: Final = 8
 """Runs that wait for answers."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from tollhouse.interns.daemon.sessions.file import LogFailed
+from tollhouse.sandbox.daemon.sessions.file import LogFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from tollhouse.interns.daemon.sessions.feed import Feed, Follower
-    from tollhouse.interns.daemon.sessions.values import Event
+    from tollhouse.sandbox.daemon.sessions.feed import Feed, Follower
+    from tollhouse.sandbox.daemon.sessions.values import Event
 
     Read: TypeAlias = Callable[[str, int, int], list[Event]]
     """Returns so many events of a session that follow a number; raises `LogFailed`."""

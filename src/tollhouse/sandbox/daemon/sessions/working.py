@@ -10,16 +10,16 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tollhouse.interns.daemon.sessions.agent import AgentGone
-from tollhouse.interns.daemon.sessions.pieces import Pieces
-from tollhouse.interns.daemon.sessions.values import SEVERED, Ending, Run, failed
+from tollhouse.sandbox.daemon.sessions.agent import AgentGone
+from tollhouse.sandbox.daemon.sessions.pieces import Pieces
+from tollhouse.sandbox.daemon.sessions.values import SEVERED, Ending, Run, failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tollhouse.interns.daemon.sessions.agent import AgentProcess
-    from tollhouse.interns.daemon.sessions.feed import Feed
-    from tollhouse.interns.daemon.sessions.log import Log, Writing
+    from tollhouse.sandbox.daemon.sessions.agent import AgentProcess
+    from tollhouse.sandbox.daemon.sessions.feed import Feed
+    from tollhouse.sandbox.daemon.sessions.log import Log, Writing
 
 CANCEL_SECONDS: Final = 5.0
 """For the agent to end a run; then the agent is killed."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import JSONResponse, Response
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.terminal.messages import (
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.terminal.messages import (
     BadMessage,
     HangUp,
     Size,
@@ -18,13 +18,13 @@ from tollhouse.interns.daemon.terminal.messages import (
     read_query,
     valid_session,
 )
-from tollhouse.interns.daemon.terminal.session import MOST_INPUT, Farewell
+from tollhouse.sandbox.daemon.terminal.session import MOST_INPUT, Farewell
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from tollhouse.interns.daemon.terminal.session import Session, View
-    from tollhouse.interns.daemon.terminal.sessions import Sessions
+    from tollhouse.sandbox.daemon.terminal.session import Session, View
+    from tollhouse.sandbox.daemon.terminal.sessions import Sessions
 
 LARGEST_MESSAGE: Final = 256 * 1024
 """Bytes that a client may send as one message."""

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
-from tollhouse.interns.daemon.errors import Refused
+from tollhouse.sandbox.daemon.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

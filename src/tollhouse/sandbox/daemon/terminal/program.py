@@ -11,13 +11,13 @@ import signal
 import termios
 from typing import TYPE_CHECKING
 
-from tollhouse.interns.daemon.processes import kill_session, signal_group
+from tollhouse.sandbox.daemon.processes import kill_session, signal_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tollhouse.interns.daemon.processes import Children
-    from tollhouse.interns.daemon.terminal.messages import Size
+    from tollhouse.sandbox.daemon.processes import Children
+    from tollhouse.sandbox.daemon.terminal.messages import Size
 
 
 class Program:

@@ -20,12 +20,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.daemon.terminal.replay import LIMIT, Replay
+from tollhouse.sandbox.daemon.terminal.replay import LIMIT, Replay
 
 if TYPE_CHECKING:
-    from tollhouse.interns.daemon.processes import Children
-    from tollhouse.interns.daemon.terminal.messages import Size
-    from tollhouse.interns.daemon.terminal.program import Program
+    from tollhouse.sandbox.daemon.processes import Children
+    from tollhouse.sandbox.daemon.terminal.messages import Size
+    from tollhouse.sandbox.daemon.terminal.program import Program
 
 LAG: Final = LIMIT // 2
 """Bytes that a client may be behind before the program waits for it. What is left of the replay

@@ -6,16 +6,16 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.terminal.messages import Size
-from tollhouse.interns.daemon.terminal.program import start_shell
-from tollhouse.interns.daemon.terminal.session import Farewell, Session, View
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.terminal.messages import Size
+from tollhouse.sandbox.daemon.terminal.program import start_shell
+from tollhouse.sandbox.daemon.terminal.session import Farewell, Session, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from tollhouse.interns.daemon.processes import Children
-    from tollhouse.interns.daemon.terminal.messages import Wanted
+    from tollhouse.sandbox.daemon.processes import Children
+    from tollhouse.sandbox.daemon.terminal.messages import Wanted
 
 MOST: Final = 16
 """Terminals that run at a time."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tollhouse.interns.daemon.sessions.consents import Consents
-from tollhouse.interns.daemon.sessions.questions import read_answer
-from tollhouse.interns.daemon.sessions.values import Event, Question, Run
+from tollhouse.sandbox.daemon.sessions.consents import Consents
+from tollhouse.sandbox.daemon.sessions.questions import read_answer
+from tollhouse.sandbox.daemon.sessions.values import Event, Question, Run
 
 OPTIONS = ["allow_once", "allow_always", "reject_once", "reject_always"]
 ASKED = {

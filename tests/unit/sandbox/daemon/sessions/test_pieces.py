@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollhouse.interns.daemon.sessions.pieces import PIECE_CHARACTERS, PIECE_SECONDS, Pieces
+from tollhouse.sandbox.daemon.sessions.pieces import PIECE_CHARACTERS, PIECE_SECONDS, Pieces
 
 
 def test_what_comes_soon_after_each_other_is_one_piece() -> None:

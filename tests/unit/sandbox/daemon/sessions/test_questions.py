@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tollhouse.interns.daemon.sessions.questions import (
+from tollhouse.sandbox.daemon.sessions.questions import (
     BadAnswer,
     read_answer,
     shown,

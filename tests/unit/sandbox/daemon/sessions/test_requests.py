@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tollhouse.interns.daemon.errors import Refused
-from tollhouse.interns.daemon.sessions.requests import (
+from tollhouse.sandbox.daemon.errors import Refused
+from tollhouse.sandbox.daemon.sessions.requests import (
     MOST_INPUT,
     read_prompt,
     read_reply,
