@@ -1,4 +1,4 @@
-"""What is measured: a client's format, a provider's dialect, and whole or streamed.
+"""The cases to measure: a client's format, a provider's dialect, whole or streamed.
 
     client       provider
     chat         chat         whole, over TLS, streamed; beside nginx
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is asked for, and of which of the upstream's ports."""
+    """A request, and the upstream's port that answers it."""
 
     title: str
     model: str = "bench/fixed"
     """The catalogue's name; its provider is one port and one dialect."""
     stream: bool = False
     format: str = "chat"
-    """What the client speaks."""
+    """The client's format."""
     prefix: str | None = None
     """What nginx has before the path, for the same port; None where nginx is not measured."""
     is_translated: bool = False
@@ -64,7 +64,7 @@ CASES: Final[Mapping[str, Case]] = {
         "responses on chat, streamed", stream=True, format="responses", is_translated=True
     ),
 }
-"""What a run compares, in the order of a round: each like beside its like."""
+"""The cases of a run in their order: similar ones side by side."""
 
 
 def chat_of(case: Case) -> str:

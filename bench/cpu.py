@@ -27,7 +27,7 @@ _UTIME = 11
 _STIME = 12
 """Positions after the command's closing parenthesis: fields 14 and 15 of the manual's list."""
 _ENDED = 2
-"""How much further the same of children are that have ended and were waited for."""
+"""Offset to the same fields of children that have ended and were reaped."""
 _FORGET_PEAK = "5"
 
 
@@ -46,7 +46,7 @@ class Ticks:
 
 @dataclass(frozen=True, slots=True)
 class CpuReading:
-    """What a process tree has used until one moment."""
+    """The CPU time that a process tree has used so far."""
 
     ticks: Ticks
     threads: Mapping[int, int] | None
@@ -153,7 +153,7 @@ def cpu_time(before: CpuReading, after: CpuReading) -> CpuTime:
 
 
 def ended(pid: int, proc: Path = PROC) -> Ticks:
-    """Return what those children of a process have used that have ended."""
+    """Return the CPU time of a process's children that have ended."""
     return parse_stat((proc / str(pid) / "stat").read_text(), of_ended=True)
 
 
@@ -173,16 +173,16 @@ def rss_alone(pid: int, proc: Path = PROC) -> int:
 
 
 def pss_alone(pid: int, proc: Path = PROC) -> int:
-    """Return the memory of a process in bytes, of what it shares only its part.
+    """Return the proportional set size of a process in bytes.
 
     Raises:
-        PermissionError: It is somebody else's.
+        PermissionError: It belongs to another user.
     """
     return parse_memory((proc / str(pid) / "smaps_rollup").read_text(), "Pss")
 
 
 def forget_peak(pid: int, proc: Path = PROC) -> None:
-    """Let the most memory that a process ever had begin anew, with what it has now."""
+    """Reset a process's peak memory to its present memory."""
     (proc / str(pid) / "clear_refs").write_text(_FORGET_PEAK)
 
 

@@ -1,7 +1,7 @@
-"""An hour of mixed traffic, polite and rude, and what the gateway's memory does meanwhile.
+"""An hour of traffic of good and misbehaving clients, and the gateway's memory meanwhile.
 
     whole, whole over TLS, streams      at a steady rate each, every reply checked to its end
-    rude clients                        hang up, come without a key, ask for what is not there
+    misbehaving clients                 hang up, send unknown keys, request unknown models
 
 Each minute is a sample of resident memory; the slope is that of the line through the samples
 after the first sixth, in which caches fill.
@@ -35,13 +35,13 @@ _WARM: Final = 6
 
 @dataclass(slots=True)
 class Endurance:
-    """What was measured."""
+    """The figures of an endurance run."""
 
     sample_seconds: float
     samples: list[int] = field(default_factory=list[int])
     """Resident bytes after each sample's traffic."""
     requests: int = 0
-    """Polite ones, all answered whole."""
+    """Requests of well-behaved clients, all answered whole."""
     rude: int = 0
     booked: int = 0
 
@@ -100,7 +100,7 @@ def report(done: Endurance) -> str:
 
 
 def _traffic(target: Target, done: Endurance) -> None:
-    """Send one sample's traffic, all kinds at once."""
+    """Send the traffic of one sample, all kinds at once."""
     loads = [
         (case, Load(int(rate * done.sample_seconds), 16, warmup=16, rate=rate))
         for case, rate in _RATES

@@ -1,4 +1,4 @@
-"""What a short request of one account waits for while another account sends large ones.
+"""Latency of one account's short requests while another account sends large ones.
 
     prober (this process)     a short chat, one after the other: the time of each
     senders (each a process)  a large chat, one after the other, or streams, many at once
@@ -35,14 +35,14 @@ _SETTLE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class BackgroundLoad:
-    """What another account sends meanwhile."""
+    """The load that another account sends meanwhile."""
 
     name: str
     senders: int
     body_bytes: int = 0
-    """Of each chat; 0 for streams."""
+    """Bytes of each chat's body; 0 for streams."""
     streams: int = 0
-    """Of each sender, at once."""
+    """Concurrent streams of each sender."""
 
 
 LOADS: Final = (
@@ -55,7 +55,7 @@ LOADS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ProbeLatencies:
-    """How long short requests took."""
+    """The latencies of short requests."""
 
     load: BackgroundLoad
     milliseconds: Sequence[float]
@@ -118,7 +118,7 @@ def _probe(port: int, key: str, seconds: float) -> Sequence[float]:
 
 
 def _send(port: int, key: str, load: BackgroundLoad) -> None:
-    """Send what an account of large requests sends, until this process is killed."""
+    """Send an account's background load until this process is killed."""
     os.nice(10)  # the machine is the gateway's: it is its fairness that is measured
     if load.streams:
         _stream(port, key, load.streams)

@@ -38,7 +38,7 @@ _MESSAGES = "anthropic"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What a caller needs; a data folder says it on its first start only."""
+    """The keys of a data folder, which it shows on its first start only."""
 
     api_key: str
 
@@ -104,7 +104,7 @@ class Gateway:
         return self.child.pid
 
     def idle_rss(self, seconds: float) -> int:
-        """Return its resident memory after a while in which nobody asks for anything."""
+        """Return its resident memory after some idle seconds."""
         sleep(seconds)
         return cpu.rss(self.pid)
 
@@ -167,7 +167,7 @@ def booked(folder: Path) -> int:
 
 
 def status_of_batch(folder: Path, batch_id: str) -> str:
-    """Return how far a batch is, without asking the gateway, which would cost it CPU time."""
+    """Return a batch's status from the database: a request would cost the gateway CPU time."""
     return str(_ask(folder, "SELECT status FROM batches WHERE id = ?", batch_id))
 
 

@@ -42,7 +42,7 @@ _OK = 200
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be sent, and how it goes."""
+    """What to send, and the results so far."""
 
     request: bytes
     check: Callable[[bytes], None]
@@ -64,7 +64,7 @@ class Plan:
     finished: asyncio.Future[None] | None = None
 
     def take(self) -> bool:
-        """Take one of the requests that are left."""
+        """Take one of the remaining requests."""
         if not self.left:
             return False
         self.left -= 1
@@ -72,7 +72,7 @@ class Plan:
         return True
 
     def end(self, failure: str | None) -> None:
-        """Count one that ended; the last one ends the phase."""
+        """Count a request that ended; the last one ends the phase."""
         self.running -= 1
         if failure is None:
             self.good += 1
@@ -81,7 +81,7 @@ class Plan:
         self._finish()
 
     def stop(self) -> None:
-        """Begin none of those that are left."""
+        """Send none of the remaining requests."""
         self.left = 0
         self._finish()
 
@@ -94,7 +94,6 @@ class Connection(asyncio.Protocol):
     """One connection, never with two requests at once."""
 
     def __init__(self, plan: Plan) -> None:
-        """Take the plan that all connections share."""
         self._plan = plan
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
@@ -118,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count a reply that did not come to its end."""
+        """Count a reply that was cut off."""
         self._transport = None
         if self._busy:
             self._end(f"the connection was lost ({type(exc).__name__})" if exc else "cut short")

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""The machine and the versions of a measurement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def own_versions() -> dict[str, str]:
 
 
 def versions(nginx: str | None) -> dict[str, str]:
-    """Return the versions of what takes part."""
+    """Return the versions of all programs that take part."""
     return own_versions() | {"nginx": nginx or "not installed"}
 
 

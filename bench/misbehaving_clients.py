@@ -1,4 +1,4 @@
-"""Clients that misbehave: they hang up, come without a key, or ask for what is not there.
+"""Misbehaving clients: they hang up, send unknown keys, or request unknown models.
 
     python -m bench.misbehaving_clients --port N --model M --key K --prefix "" --seconds 60 --rate 5
 
@@ -31,10 +31,9 @@ def _request(port: int, key: str, body: bytes) -> bytes:
 
 
 class MisbehavingClients:
-    """One misbehaviour after the other, each on a connection of its own."""
+    """Misbehaves in turn, each time on a connection of its own."""
 
     def __init__(self, port: int, model: str, key: str) -> None:
-        """Take where the gateway is and what a polite client would send."""
         self._port = port
         self._model = model
         self._key = key
@@ -95,7 +94,7 @@ async def _run(options: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    """Misbehave for a while."""
+    """Send misbehaving requests for a while."""
     parser = argparse.ArgumentParser(prog="python -m bench.misbehaving_clients")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--model", required=True)

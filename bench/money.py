@@ -1,14 +1,14 @@
-"""What money costs a request: everything but HTTP and the provider.
+"""What billing costs a request: everything but HTTP and the provider.
 
-    authenticate    the key's text -> whose it is
-    claim           what the request may cost, from its body and the ways to serve it
-    admit           limits, holds, room in the journal
+    authenticate    the key's text -> its subject
+    claim           what the request may cost, from its body and the endpoints that may serve it
+    admit           limits, holds, space in the journal
     charge          from usage to a record
     settle          journal, and the end of the hold
     book            the groups in the database, in the writer's thread; and the event loop
 
 On the shipped code with an SQLite file, an account below the threshold, so that its in-flight
-budget is reckoned, and a key with a limit: the longest way through admission.
+budget is computed, and a key with a limit: the longest path through admission.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 STEPS: Final = ("authenticate", "claim", "admit", "charge", "settle")
 AT_ONCE: Final = 32
-"""Requests between two of the event loop's turns."""
+"""Requests between two iterations of the event loop."""
 _MICRO: Final = 1e6
 _USAGE: Final = Usage(input_tokens=19, output_tokens=120)
 _BODY: Final = (
@@ -77,7 +77,7 @@ _PRICE: Final = Price(
 
 
 class _StepClock:
-    """Adds what passed of the thread's CPU time to the steps."""
+    """Adds the thread's CPU time since the last step to a step."""
 
     def __init__(self, spent: defaultdict[str, float]) -> None:
         self._spent = spent
@@ -90,10 +90,9 @@ class _StepClock:
 
 
 class BillingSteps:
-    """The money's way of one request, step by step."""
+    """The billing steps of requests, measured one by one."""
 
     def __init__(self, database: Database, tenant: Tenant, settler: Settler) -> None:
-        """Take what the gateway would have built."""
         clock = SystemClock()
         authenticator = Authenticator(database, clock, None)
         identity = IdentityService(clock, RandomIds(), authenticator)
@@ -116,7 +115,7 @@ class BillingSteps:
         """CPU seconds of the event loop's thread, for each step."""
 
     async def requests(self, count: int) -> None:
-        """Take requests from their keys to their settled charges, step by step together.
+        """Process requests from authentication to settlement, each step for all of them together.
 
         A clock costs as much as a step does, so it is read between the steps of all of them.
         """

@@ -1,4 +1,4 @@
-"""nginx as a plain reverse proxy: the yardstick. It reads no JSON and knows no keys.
+"""nginx as a plain reverse proxy, for comparison. It reads no JSON and knows no keys.
 
 Debian: `apt-get install nginx-light` (or `nginx`). Nothing of the system's configuration is read.
 """
@@ -119,7 +119,7 @@ def config(folder: Path, port: int, upstream: Upstream, *, root: bool) -> str:
 
 
 def start(program: str, folder: Path, upstream: Upstream) -> tuple[Child, int]:
-    """Start it before an upstream.
+    """Start nginx in front of an upstream.
 
     Returns:
         The process and its port.

@@ -1,4 +1,4 @@
-"""Ports of programs that cannot choose one themselves."""
+"""Free ports, for programs that cannot choose one themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def free_port() -> int:
 
 
 def wait_until_listening(child: Child, port: int, seconds: float) -> None:
-    """Return once a process takes connections.
+    """Return once a process accepts connections.
 
     Raises:
         BenchError: It ended, or does not listen in time.

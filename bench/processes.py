@@ -1,4 +1,4 @@
-"""Child processes: started, spoken to in lines of JSON, and always ended."""
+"""Child processes that speak JSON lines and are always ended."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from typing import IO, Self
 
 _TERM_SECONDS = 35.0
-"""Longer than the gateway waits for requests that run."""
+"""Longer than the gateway waits for running requests."""
 _STDERR_TAIL = 2_000
 _SETTINGS = "TOLLHOUSE_"
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
 class BenchError(Exception):
-    """The benchmark cannot go on; the text is for the person who ran it."""
+    """The benchmark cannot continue; the text is for the user."""
 
 
 class Child:
@@ -47,7 +47,7 @@ class Child:
         """Start it.
 
         Args:
-            name: What errors call it.
+            name: Its name in errors.
             command: Program and arguments.
             seconds: How long it may take to say a line.
             environment: Variables that it gets beside ours, of which settings of Tollhouse are
@@ -73,7 +73,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     @property
@@ -103,7 +103,7 @@ class Child:
             self._process.stdin.flush()
 
     def receive_object(self, seconds: float | None = None) -> dict[str, Any]:
-        """Return the next line of its standard output that is a JSON object.
+        """Return the next JSON object from its standard output.
 
         Raises:
             BenchError: It ended, or said nothing in time.
@@ -115,7 +115,7 @@ class Child:
                 return _object.decode(line)
 
     def interrupt(self) -> None:
-        """Ask it to end with what it has, as Ctrl-C would."""
+        """Interrupt it, as Ctrl-C does; it ends with the results so far."""
         self._process.send_signal(signal.SIGINT)
 
     def wait(self, seconds: float) -> int:
@@ -130,7 +130,7 @@ class Child:
             raise self._failed(f"did not end within {seconds:.0f} s") from None
 
     def stop(self) -> None:
-        """End it: politely, then not."""
+        """End it with SIGTERM, then with SIGKILL."""
         if self.running:
             self._process.terminate()
             try:

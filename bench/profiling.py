@@ -37,7 +37,7 @@ _FRAME = re.compile(r"^(?P<name>.+) \((?P<file>[^():]+)(?::\d+)?\)$")
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """One stack, as often as it was seen."""
+    """A stack, and how often it was sampled."""
 
     thread: str
     frames: tuple[str, ...]
@@ -177,7 +177,7 @@ def sampled(pid: int, output: Path, *, flame: bool, native: bool) -> Generator[N
 
 
 def summary(output: Path, microseconds: float, main_share: float) -> str:
-    """Return what functions cost, as text.
+    """Return the functions' CPU time as text.
 
     Args:
         output: py-spy's stacks.
@@ -190,7 +190,7 @@ def summary(output: Path, microseconds: float, main_share: float) -> str:
 
 
 def flame_graph_notice(svg: Path) -> str:
-    """Return a line for whoever waits for a flame graph."""
+    """Return a line that says where the flame graph is."""
     return f"the flame graph is in {svg}\n"
 
 

@@ -140,7 +140,7 @@ def memory_table(figures: Figures, dose: Dose) -> str:
 
 
 def money_table(figures: Figures) -> str:
-    """Return what each step of the money costs."""
+    """Return the cost of each billing step."""
     rows = [["CPU us a request, without HTTP", "median", "min", "max"]]
     rows += [
         [step, *_bounds(spread([each[step] for each in figures.money]), 1)]

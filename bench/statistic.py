@@ -1,4 +1,4 @@
-"""From single rounds to figures that can be said in a line. Pure."""
+"""Statistics over rounds: medians, spreads, slopes and verdicts. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def slope(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An aim beside what was measured."""
+    """An aim and the measured figure."""
 
     name: str
     measured: str

@@ -1,4 +1,4 @@
-"""The measurements: which processes run, what is sent to whom, in which order."""
+"""Runs the measurements: which processes, which loads, in which order."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ RATE: Final = 50.0
 
 @dataclass(slots=True)
 class Figures:
-    """Everything that was measured."""
+    """All figures."""
 
     rounds: dict[str, dict[str, list[Round]]] = field(default_factory=dict)
     """Case -> server -> its rounds."""
@@ -93,7 +93,7 @@ class Figures:
     hang_ups: list[float] = field(default_factory=list)
     """Milliseconds from a client's hang-up until the provider sees it."""
     money: list[Mapping[str, float]] = field(default_factory=list)
-    """Microseconds of each step of the money, round by round."""
+    """Microseconds of each billing step, round by round."""
     ready_fresh: list[float] = field(default_factory=list)
     ready_existing: list[float] = field(default_factory=list)
     ready_cpu: list[float] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Figures:
     after_few: int = 0
     after_many: int = 0
     load_average: float = 0.0
-    """Of the machine, in the minute before: above 0 others disturb."""
+    """The machine's load in the minute before: above 0, others disturb the figures."""
     sent: int = 0
     booked: int = 0
 
@@ -118,7 +118,7 @@ class Figures:
 
 
 def report_progress(text: str) -> None:
-    """Tell the person who waits how far it is."""
+    """Print the progress on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -214,7 +214,7 @@ class Suite:
         self._figures.crowded = cpu.peak_rss(gateway.pid)
 
     def _grow(self, gateway: Gateway) -> None:
-        """Measure what memory does with the number of requests."""
+        """Measure memory after few and after many requests."""
         dose, figures, target = self._dose, self._figures, gateway_target(gateway)
         self._measure(target, WHOLE, Load(dose.few, dose.concurrency, warmup=0))
         figures.after_few = gateway.idle_rss(dose.idle_seconds)
@@ -223,7 +223,7 @@ class Suite:
         report_progress(f"memory after {dose.few} and {dose.many} requests measured")
 
     def _count_money(self) -> None:
-        """Measure what money costs without HTTP."""
+        """Measure the billing steps without HTTP."""
         for number in range(1, self._dose.money_rounds + 1):
             folder = self._folder / f"money-{number}"
             folder.mkdir()
@@ -238,7 +238,7 @@ class Suite:
         return done
 
     def _starts(self, config: Path) -> Keys:
-        """Start it often enough to know how long that takes; leave a folder that was used."""
+        """Measure several starts; leaves a data folder that was used."""
         folder, dose, figures = self._folder, self._dose, self._figures
         plain = write_config(folder / "simulated.yaml", None)
         with Gateway(folder / "simulated", plain) as gateway:

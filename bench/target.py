@@ -1,4 +1,4 @@
-"""What stands where: the upstream, the servers before it, and what one load costs a server.
+"""The upstream, the servers in front of it, and the cost of one load for a server.
 
 load (process)  ──>  target (the measured process)  ──>  upstream (process)
 """
@@ -56,7 +56,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How a case is sent."""
+    """How to send a case."""
 
     requests: int
     concurrency: int = 32
@@ -74,7 +74,7 @@ class Load:
 
     @property
     def before(self) -> int:
-        """How many requests go before the measured ones: every connection is used."""
+        """How many requests precede the measured ones: every connection is used."""
         return 2 * self.concurrency if self.warmup is None else self.warmup
 
 
@@ -115,7 +115,7 @@ def gateway_target(gateway: Gateway) -> Target:
 
 
 def upstream_target(upstream: Upstream, port: int) -> Target:
-    """Return one of the upstream's ports as a target: what there is without a gateway."""
+    """Return one of the upstream's ports as a target, for figures without a gateway."""
     return Target("direct", upstream.child.pid, port)
 
 
@@ -138,7 +138,7 @@ def start_load(target: Target, case: Case, load: Load) -> Child:
 
 
 def run_load(load: Child) -> dict[str, Any]:
-    """Let a load run and return its result; see `result`."""
+    """Run a load and return its result; see `load_result`."""
     load.send_line("go")
     return load_result(load)
 
@@ -157,7 +157,7 @@ def load_result(load: Child) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One load on one server."""
+    """The cost of one load on one server."""
 
     microseconds: float
     """CPU time of the measured process for one request."""

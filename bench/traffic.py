@@ -1,4 +1,4 @@
-"""What is said in every format: the question, the answer, its tokens and its price.
+"""The content in every format: the question, the answer, its tokens and its price.
 
 Shared by the upstream, which says it, and the load, which expects it; `bench.formats` has the
 bytes. A reply that is not whole is `Truncated`, whatever its format.
@@ -47,7 +47,7 @@ class Event(NamedTuple):
     """One event of a stream."""
 
     name: str
-    """Empty where it has none."""
+    """Its name; empty where it has none."""
     data: bytes
 
 
@@ -72,7 +72,7 @@ def _read_event(block: bytes) -> Event:
 
 
 def check_text(said: object, wanted: object) -> None:
-    """Accept what the upstream said.
+    """Check the text of a reply.
 
     Raises:
         Truncated: It is something else.
@@ -82,7 +82,7 @@ def check_text(said: object, wanted: object) -> None:
 
 
 def check_usage(given: int, made: int, cost: float | None, *, priced: bool) -> None:
-    """Accept a reply's usage.
+    """Check the usage of a reply.
 
     Args:
         given: Tokens of the prompt.

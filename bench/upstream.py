@@ -41,11 +41,11 @@ _LENGTH: Final = b"content-length:"
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """What one path answers, ready to be written."""
+    """The encoded reply of one path."""
 
     whole: bytes
     writes: tuple[tuple[bytes, ...], ...]
-    """What is written at a time, each cut where the time goes."""
+    """The writes of a stream, each split where the timestamp goes."""
 
 
 def _reply(answer: Answer) -> _Reply:
@@ -74,30 +74,29 @@ _ASKED: Final = b"/asked"
 
 @dataclass(slots=True)
 class ItemCounter:
-    """What came of batches."""
+    """Counts the items of batches that arrive."""
 
     count: int = 0
     first_ns: int = 0
-    """By the machine's monotonic clock."""
+    """When the first item arrived, by the machine's monotonic clock."""
 
     def count_item(self) -> None:
-        """Count an item that comes now."""
+        """Count an item that arrives now."""
         if not self.count:
             self.first_ns = time.monotonic_ns()
         self.count += 1
 
     def report(self) -> bytes:
-        """Return it as JSON, and begin anew."""
+        """Return the count as JSON, and reset it."""
         said = json.dumps(asdict(self)).encode()
         self.count = self.first_ns = 0
         return said
 
 
 class ReplyTable:
-    """Knows the reply to every request; all connections share it."""
+    """The replies by path, shared by all connections."""
 
     def __init__(self) -> None:
-        """Begin with nothing asked."""
         self._asked = ItemCounter()
         self._to_items = cycle(_Reply(_whole_response(body), ()) for body in replies())
 

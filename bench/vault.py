@@ -1,4 +1,4 @@
-"""What secrets cost: resolving names and opening a value, and lists.
+"""The cost of secrets: resolving names, opening a value, and lists.
 
     python -m bench.vault [--secrets 300] [--listed 10000] [--rounds 5]
 
@@ -75,7 +75,7 @@ class VaultBench:
         self.intern_id = self.ids.uuid()
 
     async def fill(self, secrets: int, listed: int) -> None:
-        """Store secrets: as many for the intern, half of them its own; a long list elsewhere."""
+        """Store the intern's secrets, half in its own vault, and a long list in another one."""
         tenant = await add_tenant(self.database, clock=self.clock, ids=self.ids)
         self.caller = subject_of(tenant.key)
         async with self.database.writing() as write:
@@ -115,12 +115,12 @@ class VaultBench:
                 await repository.put(write, stored)
 
     async def cold(self) -> None:
-        """Resolve anew, and open a value."""
+        """Resolve with an empty cache, and open a value."""
         self.resolutions.forget("")
         await self.cached()
 
     async def cached(self) -> None:
-        """Open a value of what is remembered."""
+        """Open a value from the cache."""
         resolved = await self.resolutions.of(self.intern_id)
         if self.service.verdict(resolved, "own_7", HOST) is Verdict.RELEASED:
             await self.service.open(resolved["own_7"].secret)
@@ -133,7 +133,7 @@ class VaultBench:
 
 
 async def microseconds(work: Callable[[], Awaitable[None]], times: int) -> float:
-    """Return the CPU time of doing something once."""
+    """Return the CPU time of one call in microseconds."""
     await work()
     began = time.process_time()
     for _ in range(times):
@@ -142,7 +142,7 @@ async def microseconds(work: Callable[[], Awaitable[None]], times: int) -> float
 
 
 async def measure(folder: Path, secrets: int, listed: int, rounds: int) -> None:
-    """Print what each costs."""
+    """Print the cost of each operation."""
     url = sqlite_url(folder / "bench.db")
     await asyncio.to_thread(upgrade, url)
     database = open_database(url)

@@ -1,4 +1,4 @@
-"""An editor, as the Agent Client Protocol's own library is one."""
+"""An editor: a client of the Agent Client Protocol, made with its own library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECONDS = 30
 
 
 class Editor:
-    """A client that notes what it is shown, and decides as it was told."""
+    """A client that records the session's updates and answers permissions as scripted."""
 
     def __init__(self) -> None:
         self.agent: Any = None
@@ -54,7 +54,7 @@ class Editor:
         self.forms = list[Any]()
         self.updates = list[Any]()
         self.pending = asyncio.Event()
-        """Set while a question is shown that nobody decides."""
+        """Set while a question waits for an answer."""
         self.undecided = False
 
     def on_connect(self, conn: Any) -> None:
@@ -93,22 +93,22 @@ class Editor:
         )
 
     async def new_session(self) -> None:
-        """Begin a session."""
+        """Start a session."""
         made = await self.agent.new_session(cwd="/nowhere", mcp_servers=[])
         self.session_id, self.modes = made.session_id, made.modes
 
     async def prompt(self, *blocks: Any) -> Any:
-        """Send a prompt; texts may be given as they are."""
+        """Send a prompt of texts or content blocks."""
         prompt = [text_block(each) if isinstance(each, str) else each for each in blocks]
         asked = self.agent.prompt(session_id=self.session_id, prompt=prompt)
         return await asyncio.wait_for(asked, SECONDS)
 
     async def wait_for_text(self) -> str:
-        """Wait until the agent says something; return what it has said."""
+        """Wait until the agent says a text; return all that it has said."""
         return await until(lambda: self.text)
 
     async def wait_for_question(self) -> None:
-        """Wait until a question is shown that nobody decides."""
+        """Wait until a question is shown that the script does not answer."""
         await wait_for_event(self.pending)
 
     @property
@@ -131,7 +131,7 @@ class Editor:
 
 @asynccontextmanager
 async def editor_over_command(environment: dict[str, str], *args: str) -> AsyncIterator[Editor]:
-    """An editor that has started the command, with the address of a server and a key."""
+    """Run the command, and yield an editor that is connected to it."""
     editor = Editor()
     started = spawn_agent_process(
         editor,  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ async def editor_over_command(environment: dict[str, str], *args: str) -> AsyncI
 async def editor_in_process(
     gateway: FakeChatGateway, capabilities: ClientCapabilities | None = None
 ) -> AsyncIterator[Editor]:
-    """An editor in this process, as the agent is: to start a program takes a second."""
+    """An editor and the agent in this process: to start a program takes a second."""
     editor = Editor()
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)

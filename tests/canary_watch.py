@@ -1,4 +1,4 @@
-"""At the end of a whole run: no secret is in any file that the run has written, or in an answer.
+"""Checks at the end of a run that no secret is in a file that it wrote or in a response.
 
 Answers that hold one are kept in a file, where the search at the end finds them: a run in several
 processes has one end.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pytest
 
 _SEEN = "/_seen"
-"""Where a stand-in of a provider tells a test what it was sent."""
+"""The path on which a fake provider shows a test its requests."""
 _OVERLAP = 128
 """Bytes of a piece that are searched again with the next."""
 
@@ -41,7 +41,7 @@ def _found(scanner: Scanner, folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _url(answer: httpx2.Response) -> str:
-    """Return what was asked for; a test's own answer belongs to no request until it is sent."""
+    """Return the request's URL; a response that a test has built has none."""
     try:
         return str(answer.url)
     except RuntimeError:
@@ -49,7 +49,7 @@ def _url(answer: httpx2.Response) -> str:
 
 
 def watch_answers(patch: pytest.MonkeyPatch, folder: Path, key: str = PROVIDER_KEY) -> None:
-    """Keep what HTTP clients of this process are answered, where it shows a provider's key."""
+    """Record the responses to this process's HTTP clients that show a provider's key."""
     scanner = Scanner([key])
     plain, awaited = httpx2.Response.iter_raw, httpx2.Response.aiter_raw
 

@@ -1,7 +1,7 @@
-"""Whether a stream of a chat with an intern is legal, from its first byte to its last. Pure.
+"""Checks a stream of a chat with an intern against the published grammar. Pure.
 
-    told = check_stream(b'...')
-    told.content, told.finish, told.error, ...
+    chat = check_stream(b'...')
+    chat.content, chat.finish, chat.error, ...
 
 Every suite that sees such a stream has it checked here. What is checked is the published grammar
 and nothing of the code that writes it:
@@ -38,9 +38,9 @@ IN_STREAM: Final = {
     "timeout": ({504}, True),
     "turn_failed": ({502}, None),
 }
-"""Reason -> its codes, and whether another try helps; None where that varies."""
+"""Reason -> its codes, and whether it is retryable; None where that varies."""
 MADE_BY_THE_API: Final = frozenset({"run_ended", "stream_severed", "timeout"})
-"""Reasons whose chunks name no model of the intern's."""
+"""Reasons of errors whose chunks name the API's own model."""
 
 _ID: Final = re.compile(r"chatcmpl-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COMMON: Final = {"id", "object", "created", "model", "choices"}
@@ -52,21 +52,21 @@ class IllegalStream(AssertionError):
 
 @dataclass
 class ParsedChat:
-    """What a legal stream has told."""
+    """The content of a legal stream."""
 
     id: str = ""
     content: str = ""
     reasoning: str = ""
     call: dict[str, Any] | None = None
-    """The call of the one tool; its arguments as they came, a text."""
+    """The tool call; its arguments are the text as it was sent."""
     asked: dict[str, Any] | None = None
-    """The arguments of that call."""
+    """The parsed arguments of that call."""
     finish: str = ""
     error: dict[str, Any] | None = None
     session_id: str | None = None
     usage: dict[str, Any] | None = None
     models: list[str] = field(default_factory=list)
-    """Of each chunk."""
+    """The model that each chunk names."""
     keep_alives: int = 0
 
     @property
@@ -75,61 +75,61 @@ class ParsedChat:
 
 
 def check_stream(data: bytes) -> ParsedChat:
-    """Return what a stream has told.
+    """Check a stream and return its content.
 
     Raises:
-        Illegal: It breaks the grammar; says where.
+        IllegalStream: It breaks the grammar; says where.
     """
     _require(data.endswith(b"\n\n"), "the stream does not end with an empty line")
     blocks = data.decode().removesuffix("\n\n").split("\n\n")
     _require(blocks[-1] == DONE, f"the last event is {blocks[-1][:80]!r}")
-    told = ParsedChat()
-    chunks = _chunks(blocks[:-1], told)
+    chat = ParsedChat()
+    chunks = _chunks(blocks[:-1], chat)
     _require(len(chunks) >= 3, f"{len(chunks)} chunks cannot be a stream")
     first, *middle, finish, final = chunks
     _check_first(first)
-    _check_all_middle(middle, told)
-    _check_finish(finish, told)
-    _check_final(final, told)
-    return told
+    _check_all_middle(middle, chat)
+    _check_finish(finish, chat)
+    _check_final(final, chat)
+    return chat
 
 
-def check_recorded(passed: RecordedStream) -> None:
-    """Check a stream that a tee has kept: a whole one, or the beginning of one that was left.
+def check_recorded(recorded: RecordedStream) -> None:
+    """Check a recorded stream: a whole one, or the beginning of one that the client left.
 
     Raises:
         Illegal: It breaks the grammar, or the gateway broke it off itself.
     """
-    if passed.ended or passed.data.endswith(f"{DONE}\n\n".encode()):
-        check_stream(passed.data)
+    if recorded.ended or recorded.data.endswith(f"{DONE}\n\n".encode()):
+        check_stream(recorded.data)
         return
-    _require(passed.client_left, f"the gateway broke off a stream after {passed.data[-80:]!r}")
-    told = ParsedChat()
-    whole, _, _ = passed.data.decode(errors="replace").rpartition("\n\n")
-    first, *middle = _chunks(whole.split("\n\n"), told) if whole else [None]
+    _require(recorded.client_left, f"the gateway broke off a stream after {recorded.data[-80:]!r}")
+    chat = ParsedChat()
+    whole, _, _ = recorded.data.decode(errors="replace").rpartition("\n\n")
+    first, *middle = _chunks(whole.split("\n\n"), chat) if whole else [None]
     if first is not None:
         _check_first(first)
         # What may follow is its end: how a stream ends is checked where it does.
         going_on = [each for each in middle if _goes_on(each)]
         _require(middle[: len(going_on)] == going_on, "goes on after it has finished")
-        _check_all_middle(going_on, told)
+        _check_all_middle(going_on, chat)
 
 
-def _chunks(blocks: Sequence[str], told: ParsedChat) -> list[dict[str, Any]]:
+def _chunks(blocks: Sequence[str], chat: ParsedChat) -> list[dict[str, Any]]:
     """Return the chunks of some events, checked for what all of them share."""
     chunks: list[dict[str, Any]] = []
     for block in blocks:
         if block == KEEP_ALIVE:
-            told.keep_alives += 1
+            chat.keep_alives += 1
         else:
             _require(block.startswith("data: {") and "\n" not in block, f"no chunk: {block[:80]!r}")
             chunks.append(json.loads(block.removeprefix("data: ")))
     if chunks:
-        told.id = str(chunks[0].get("id"))
-        _require(_ID.fullmatch(told.id) is not None, f"the id {told.id!r}")
+        chat.id = str(chunks[0].get("id"))
+        _require(_ID.fullmatch(chat.id) is not None, f"the id {chat.id!r}")
     for chunk in chunks:
         _check_common(chunk, chunks[0])
-        told.models.append(chunk["model"])
+        chat.models.append(chunk["model"])
     return chunks
 
 
@@ -137,9 +137,9 @@ def _goes_on(chunk: dict[str, Any]) -> bool:
     return any(choice.get("finish_reason") is None for choice in chunk["choices"])
 
 
-def _check_all_middle(chunks: Sequence[dict[str, Any]], told: ParsedChat) -> None:
+def _check_all_middle(chunks: Sequence[dict[str, Any]], chat: ParsedChat) -> None:
     for place, chunk in enumerate(chunks):
-        _check_middle(chunk, told, is_last=place == len(chunks) - 1)
+        _check_middle(chunk, chat, is_last=place == len(chunks) - 1)
 
 
 def _check_common(chunk: dict[str, Any], first: dict[str, Any]) -> None:
@@ -168,21 +168,21 @@ def _check_first(chunk: dict[str, Any]) -> None:
     _require(choice["finish_reason"] is None, "is finished in the first chunk")
 
 
-def _check_middle(chunk: dict[str, Any], told: ParsedChat, *, is_last: bool) -> None:
+def _check_middle(chunk: dict[str, Any], chat: ParsedChat, *, is_last: bool) -> None:
     choice = _choice(chunk)
     _require(choice["finish_reason"] is None, "goes on after it has finished")
     (name, value), *others = choice["delta"].items() or [("", None)]
     _require(not others, f"a delta of several: {sorted(choice['delta'])}")
     if name == "tool_calls":
         _require(is_last, "something follows the tool call")
-        _check_call(value, told)
+        _check_call(value, chat)
     else:
         _require(name in {"content", "reasoning"}, f"a delta of {name!r}")
         _require(isinstance(value, str) and value != "", f"an empty {name}")
-        setattr(told, name, getattr(told, name) + value)
+        setattr(chat, name, getattr(chat, name) + value)
 
 
-def _check_call(calls: Any, told: ParsedChat) -> None:
+def _check_call(calls: Any, chat: ParsedChat) -> None:
     _require(isinstance(calls, list) and len(calls) == 1, f"the tool calls {calls}")
     call = calls[0]
     _require(set(call) == {"index", "id", "type", "function"}, f"the keys of {call}")
@@ -204,22 +204,22 @@ def _check_call(calls: Any, told: ParsedChat) -> None:
         _require(isinstance(asked["message"], str), "its message")
         for each in asked["fields"]:
             _require(set(each) - {"options"} == {"name", "type", "required"}, f"the field {each}")
-    told.call, told.asked = call, asked
+    chat.call, chat.asked = call, asked
 
 
-def _check_finish(chunk: dict[str, Any], told: ParsedChat) -> None:
+def _check_finish(chunk: dict[str, Any], chat: ParsedChat) -> None:
     beside = ("error",) if "error" in chunk else ()
     choice = _choice(chunk, *beside)
-    told.finish = choice["finish_reason"]
-    _require(told.finish in {"stop", "tool_calls", "error"}, f"finishes with {told.finish!r}")
+    chat.finish = choice["finish_reason"]
+    _require(chat.finish in {"stop", "tool_calls", "error"}, f"finishes with {chat.finish!r}")
     _require(choice["delta"] == {}, f"says {choice['delta']} as it finishes")
-    _require((told.finish == "error") == ("error" in chunk), "an error that is none")
-    _require((told.finish == "tool_calls") == (told.call is not None), "a call without its finish")
-    if told.finish == "error":
-        _check_error(chunk["error"], told)
+    _require((chat.finish == "error") == ("error" in chunk), "an error that is none")
+    _require((chat.finish == "tool_calls") == (chat.call is not None), "a call without its finish")
+    if chat.finish == "error":
+        _check_error(chunk["error"], chat)
 
 
-def _check_error(error: dict[str, Any], told: ParsedChat) -> None:
+def _check_error(error: dict[str, Any], chat: ParsedChat) -> None:
     _require(set(error) == {"code", "message", "metadata"}, f"the error {error}")
     _require(set(error["metadata"]) == {"reason", "retryable"}, f"its metadata {error['metadata']}")
     reason, retryable = error["metadata"]["reason"], error["metadata"]["retryable"]
@@ -229,21 +229,21 @@ def _check_error(error: dict[str, Any], told: ParsedChat) -> None:
     _require(isinstance(retryable, bool), f"retryable is {retryable!r}")
     _require(expected is None or retryable is expected, f"{reason} is retryable: {retryable}")
     _require(isinstance(error["message"], str) and error["message"] != "", "an error says nothing")
-    told.error = error
+    chat.error = error
 
 
-def _check_final(chunk: dict[str, Any], told: ParsedChat) -> None:
+def _check_final(chunk: dict[str, Any], chat: ParsedChat) -> None:
     _require(set(chunk) == {*_COMMON, "session_id", "usage"}, f"the final keys {sorted(chunk)}")
     _require(chunk["choices"] == [], "choices in the final chunk")
     session, usage = chunk["session_id"], chunk["usage"]
     _require(session is None or 1 <= len(session) <= 256, f"the session {session!r}")
-    _require(session is not None or told.finish == "error", "no session, and no error")
+    _require(session is not None or chat.finish == "error", "no session, and no error")
     if usage is not None:
-        _require(told.finish != "tool_calls", "usage although the turn is not over")
+        _require(chat.finish != "tool_calls", "usage although the turn is not over")
         _check_usage(usage)
-    if told.reason in MADE_BY_THE_API:
-        _require(told.models[-2:] == [OWN_MODEL] * 2, f"the API's chunks name {told.models[-2:]}")
-    told.session_id, told.usage = session, usage
+    if chat.reason in MADE_BY_THE_API:
+        _require(chat.models[-2:] == [OWN_MODEL] * 2, f"the API's chunks name {chat.models[-2:]}")
+    chat.session_id, chat.usage = session, usage
 
 
 def _check_usage(usage: dict[str, Any]) -> None:

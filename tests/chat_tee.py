@@ -1,12 +1,12 @@
-"""Keeps every chat that a gateway streams, so that each is checked whoever has read it.
+"""Records every chat that a gateway streams, so that all of them are checked.
 
     gateway ──> tee ──> client
-                 └──> ChatTee.passed
+                 └──> ChatTee.streams
 
     tee = ChatTee(app)                                 around a gateway in this process
     python tests/chat_tee.py FILE serve --json ...     `tollhouse serve`, whose chats go to FILE
 
-What is kept is what the gateway has given to be sent; the client may have left before it came.
+Recorded is what the gateway has sent; the client may have left before it arrived.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHAT: Final = re.compile(r"/v1/interns/[^/]+/chat/completions")
 
 
 class RecordedStream(NamedTuple):
-    """A stream that has passed."""
+    """A recorded stream."""
 
     data: bytes
     ended: bool
@@ -47,10 +47,10 @@ class RecordedStream(NamedTuple):
 
 
 class ChatTee:
-    """An ASGI application around another one."""
+    """An ASGI application that wraps the gateway and records its chats."""
 
     def __init__(self, app: App, keep: Callable[[RecordedStream], object] | None = None) -> None:
-        """Take the gateway, and who keeps what has passed; `passed` does where nobody is given."""
+        """Wrap the gateway; streams go to `keep`, or else to `streams`."""
         self._app = app
         self.streams: list[RecordedStream] = []
         self._keep = keep or self.streams.append
@@ -64,7 +64,7 @@ class ChatTee:
 
 
 class _RecordedChat:
-    """One request for a chat."""
+    """Records one chat request."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -107,20 +107,20 @@ class _RecordedChat:
 
 
 def _serve(file: Path) -> None:
-    """Run the program, and have a file get a line for each stream."""
+    """Run the program, and append a line to a file for each stream."""
     answer = Front.__call__
 
-    def keep(passed: RecordedStream) -> None:
+    def keep(recorded: RecordedStream) -> None:
         with file.open("a") as lines:
-            lines.write(passed.as_line())
+            lines.write(recorded.as_line())
 
-    async def heard(front: Front, scope: Scope, receive: Receive, send: Send) -> None:
+    async def record(front: Front, scope: Scope, receive: Receive, send: Send) -> None:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             await answer(front, scope, receive, send)
 
         await ChatTee(app, keep)(scope, receive, send)
 
-    Front.__call__ = heard
+    Front.__call__ = record
     sys.exit(main())
 
 

@@ -1,4 +1,4 @@
-"""What every test may ask for: a clock, identifiers, and a PostgreSQL server that all share."""
+"""Fixtures of all tests: a clock, identifiers, and a shared PostgreSQL server."""
 
 import gc
 import os
@@ -36,17 +36,17 @@ settings.register_profile(
 
 
 REPLIES = "TOLLHOUSE_TEST_REPLIES"
-"""The folder of the replies that this run's gateways give, for all of its processes."""
+"""The variable with the folder of this run's recorded replies."""
 
 
 def pytest_configure() -> None:
-    """Name the folder in which `reply_tee` keeps replies, before other processes begin."""
+    """Set the folder in which `reply_tee` records replies, before other processes start."""
     if REPLIES not in os.environ:
         os.environ[REPLIES] = tempfile.mkdtemp(prefix="tollhouse-replies-")
 
 
 def pytest_collection_finish() -> None:
-    """Keep what gateways of this process reply, if its tests have loaded one.
+    """Record the replies of gateways in this process, if its tests have loaded one.
 
     What is there once all tests are found lives to the end: no garbage collection looks at it.
     """
@@ -59,13 +59,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_report_header() -> str | None:
-    """Say loudly that sandbox tests are left out, where they are."""
+    """Report that sandbox tests are skipped, where they are."""
     problem = None if sandboxes_required() else sandbox_problem()
     return None if problem is None else f"!!! NO SANDBOX TESTS, none can be made here: {problem}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests of sandboxes where none can be made, unless that is to be a failure."""
+    """Skip sandbox tests where no sandbox can be made, unless that is to be a failure."""
     marked = [item for item in items if item.get_closest_marker("sandbox")]
     if marked and not sandboxes_required() and sandbox_problem() is not None:
         config.hook.pytest_deselected(items=marked)
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def no_settings_of_the_shell() -> Iterator[None]:
-    """Let no command and no server of a test find settings but those that it is given.
+    """Hide the shell's TOLLHOUSE_* settings from commands and servers of tests.
 
     `TOLLHOUSE_TEST_*` stay: they are for the tests, and no settings.
     """
@@ -87,7 +87,7 @@ def no_settings_of_the_shell() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let HTTP clients load one certificate: all of the system's take each of them 25 ms."""
+    """Let HTTP clients load one certificate: all of the system's take each client 25 ms."""
     file = tmp_path_factory.mktemp("authorities") / "nobody.pem"
     trustme.CA().cert_pem.write_to_path(file)
     with pytest.MonkeyPatch.context() as patched:
@@ -97,14 +97,14 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def watched_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep answers that show a provider's key, for the search at the end of the run."""
+    """Record responses that show a provider's key, for the check at the end of the run."""
     with pytest.MonkeyPatch.context() as patched:
         watch_answers(patched, tmp_path_factory.mktemp("answers"))
         yield
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run that has left a secret's value in a file, or got a reply that clients refuse."""
+    """Fail a run that left a secret in a file or got a reply that an official library refuses."""
     if hasattr(session.config, "workerinput"):
         return  # the process that started this one looks at everything
     replies = Path(os.environ.pop(REPLIES))
@@ -112,13 +112,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     shutil.rmtree(replies)
     factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
     leaks = leaks_in(factory.getbasetemp())
-    told = session.config.pluginmanager.getplugin("terminalreporter")
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
     for problem, found in (
         ("values of secrets were written to:", leaks),
         ("published clients refuse replies:", faults),
     ):
         if found:
-            told.write_line("\n  ".join([f"\n{problem}", *found]))
+            reporter.write_line("\n  ".join([f"\n{problem}", *found]))
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -147,5 +147,5 @@ def postgresql() -> Iterator[PostgresqlDatabases]:
 
 @pytest.fixture
 def soak_factor() -> int:
-    """Return how many times more `DOSE=full` does."""
+    """Return the factor by which `DOSE=full` does more."""
     return 10 if os.environ.get("SOAK_DOSE") == "full" else 1

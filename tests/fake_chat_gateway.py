@@ -1,7 +1,7 @@
-"""A stand-in of the gateway's chat of interns: it speaks the wire's grammar and runs no agent.
+"""A fake of the gateway's chat with interns: it streams what a test scripts and runs no agent.
 
-with chat_stand_in() as gateway:
-    gateway.plays(stream("Hello."), refusal(409, "busy", retry_after=1))
+with run_fake_chat_gateway() as gateway:
+    gateway.script(stream("Hello."), refusal(409, "busy", retry_after=1))
     ... a client asks twice ...
     gateway.requests[0]["messages"]
 
@@ -41,16 +41,16 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Disconnect:
-    """The connection breaks here."""
+    """Closes the connection at this point of a reply."""
 
 
 class Hang:
-    """Nothing more comes until the client hangs up."""
+    """Sends nothing more until the client hangs up."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What one request gets."""
+    """The reply to one request."""
 
     status: int
     headers: dict[str, str]
@@ -83,12 +83,12 @@ class ChunkBuilder:
 
 
 def reasoning(text: str) -> dict[str, str]:
-    """A piece of reasoning."""
+    """Return a chunk of reasoning."""
     return {"reasoning": text}
 
 
 def question(call_id: str, **arguments: object) -> dict[str, Any]:
-    """What the intern asks."""
+    """Return the chunk with the intern's question."""
     function = {"name": "openrouter.provide_input", "arguments": json.dumps(arguments)}
     return {"index": 0, "id": call_id, "type": "function", "function": function}
 
@@ -104,9 +104,9 @@ def permission(
 def form(
     call_id: str = "call-1", *fields: dict[str, Any], message: str = "Which?"
 ) -> dict[str, Any]:
-    """A form; what a field does not say is that it is required."""
-    told = [{"required": False, **each} for each in fields]
-    return question(call_id, kind="elicitation", message=message, fields=told)
+    """Return a form; its fields are optional unless they say otherwise."""
+    with_defaults = [{"required": False, **each} for each in fields]
+    return question(call_id, kind="elicitation", message=message, fields=with_defaults)
 
 
 def stream(
@@ -116,7 +116,7 @@ def stream(
     usage: dict[str, Any] | None = USAGE,
     session_id: str | None = "session-of-the-server",
 ) -> Reply:
-    """A stream: texts are content; bytes and the like are sent as they are."""
+    """A stream: texts become content chunks; bytes and the like are sent unchanged."""
     make = ChunkBuilder()
     out: list[type[Disconnect | Hang] | bytes] = [make.delta(role="assistant", content="")]
     for piece in pieces:
@@ -139,7 +139,7 @@ def stream(
 
 
 def error_body(code: int, reason: str, message: str, *, retryable: bool = False) -> dict[str, Any]:
-    """The error of a run, or of a refusal."""
+    """Return the error of a run or of a refused request."""
     return {
         "code": code,
         "message": message,
@@ -167,13 +167,13 @@ def raw(*pieces: bytes | type[Disconnect], content_type: str = "text/event-strea
 
 
 class FakeChatGateway:
-    """A server of its own thread."""
+    """The server, which runs in a thread."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         """Bodies of all chats."""
         self.hung_up = threading.Semaphore(0)
-        """Released once for each client that hangs up in the middle of a stream."""
+        """Released for each client that hangs up in the middle of a stream."""
         self._replies: list[Reply] = []
         self._port: Future[int] = Future()
         self._loop = asyncio.new_event_loop()
@@ -186,11 +186,11 @@ class FakeChatGateway:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a command has to know."""
+        """The environment with which a command reaches the server."""
         return {"TOLLHOUSE_BASE_URL": self.url, "TOLLHOUSE_API_KEY": KEY}
 
     def script(self, *replies: Reply) -> None:
-        """Have the next requests answered so."""
+        """Plan the replies to the next requests."""
         self._replies += replies
 
     def wait_for_hang_up(self) -> None:
@@ -199,7 +199,7 @@ class FakeChatGateway:
 
     @property
     def received_answers(self) -> list[str]:
-        """What was answered to the questions."""
+        """The answers to the questions, in order."""
         last = [each["messages"][-1] for each in self.requests]
         return [each["content"] for each in last if each["role"] == "tool"]
 

@@ -1,4 +1,4 @@
-"""What may be asked of an intern in which state: the table as published, for every test of it."""
+"""Which operations an intern accepts in which state: the published table, for its tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTERN_STATES = (
     State(Status.DESTROYING, Desired.ABSENT),
     State(Status.DESTROY_FAILED, Desired.IDLE),
 )
-# "ok" is accepted, "no" is refused for good, "later" may be tried again.
+# "ok" is accepted, "no" is refused, "later" is refused as retryable.
 ANSWERS = {
     Operation.PROVISION: "no    ok    later later no    later ok    ok    later no",
     Operation.SUSPEND: "no    no    later later ok    ok    no    ok    later no",

@@ -1,4 +1,4 @@
-"""The event loop's time, which a test may put forward."""
+"""The event loop's time, which a test can advance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LoopTime:
-    """Runs as ever, and makes leaps: timers strike as if somebody had waited."""
+    """Runs normally, and can jump: timers fire as if the time had passed."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         loop = asyncio.get_running_loop()
@@ -19,6 +19,6 @@ class LoopTime:
         patch.setattr(loop, "time", lambda: now() + self._ahead)
 
     async def advance(self, seconds: float) -> None:
-        """Let so many seconds pass at once, and the loop see it."""
+        """Advance the time by so many seconds, and let the loop run what is due."""
         self._ahead += seconds
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Keeps every reply of the tests' gateways to a request for inference, for official parsers.
+"""Records the inference replies of the tests' gateways, to be parsed by the official libraries.
 
     gateway ──> tee ──> client
                  └──> FOLDER/<process>, a line for each reply unlike the ones before
@@ -6,8 +6,8 @@
     install()                                      in this process
     python tests/reply_tee.py serve --json ...     `tollhouse serve`
 
-The folder stands in the environment; without it nothing is kept. `reply_check` has what was kept
-read by the libraries whose formats they are, at the end of a run.
+The environment names the folder; without it nothing is recorded. At the end of a run
+`reply_validation` has the replies parsed by the libraries of their formats.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "TOLLHOUSE_TEST_REPLIES"
 _MOST_BYTES: Final = 8 << 20
-"""Of a reply that is kept. OpenAI's types take a minute to read one of 20 MB, whose events are
-those of smaller ones."""
+"""The largest reply that is recorded: OpenAI's types take a minute to parse one of 20 MB."""
 _CHANGING: Final = re.compile(rb"[0-9]+|gen-[\w-]+")
-"""What differs between replies that are alike: counts, times and names."""
+"""What differs between equal replies: counts, times and ids."""
 
 
 class ReplyFile:
-    """The file of one process."""
+    """The file with one process's replies."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / str(os.getpid())
@@ -57,14 +56,14 @@ class ReplyFile:
 
 
 def install() -> None:
-    """Keep what the gateways of this process reply, where the environment names a folder."""
+    """Record the replies of this process's gateways, where the environment names a folder."""
     folder = os.environ.get(FOLDER)
     if folder is None:
         return
     replies = ReplyFile(Path(folder))
     answer = Inference.__call__
 
-    async def heard(
+    async def record(
         route: Inference, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
     ) -> None:
         given: list[bytes] = []
@@ -93,7 +92,7 @@ def install() -> None:
                     path.removeprefix("/"), data, streams=kinds[0].startswith(b"text/event-stream")
                 )
 
-    Inference.__call__ = heard
+    Inference.__call__ = record
 
 
 if __name__ == "__main__":

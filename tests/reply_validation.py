@@ -1,4 +1,4 @@
-"""Has the replies that `reply_tee` kept read by the libraries whose formats they are."""
+"""Has the replies that `reply_tee` recorded parsed by the libraries of their formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIBRARIES: Final = ("anthropic", "openai", "openrouter")
 
 
 def rejected_replies(folder: Path) -> list[str]:
-    """Return what the libraries do not take of the replies in a folder, a text for each."""
+    """Return an error text for each reply in a folder that a library refuses."""
     files = sorted(str(each) for each in folder.iterdir())
     if not files:
         return []

@@ -1,4 +1,4 @@
-"""Whether sandboxes can be made here, which tests marked `sandbox` need."""
+"""Tells whether this machine can make sandboxes, which tests marked `sandbox` need."""
 
 import os
 import tempfile

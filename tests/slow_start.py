@@ -1,4 +1,4 @@
-"""Starts of children that take as long as a test wants."""
+"""Child processes whose start takes as long as a test wants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SlowStart:
-    """Starts children, but says so only once it may."""
+    """Starts children, and returns from a start only once the test allows it."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.begun, self.may_go_on = asyncio.Event(), asyncio.Event()
@@ -29,13 +29,13 @@ class SlowStart:
 
     @property
     def child(self) -> Process:
-        """The latest, once it has begun."""
+        """The child that was started last."""
         assert self._child is not None
         return self._child
 
 
 def is_gone(process: Process) -> bool:
-    """Tell whether a child has ended, and was waited for."""
+    """Tell whether a child has ended and was reaped."""
     try:
         os.kill(process.pid, 0)
     except ProcessLookupError:

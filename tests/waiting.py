@@ -1,6 +1,6 @@
-"""Waiting for what a test expects: until it is so, but never for ever.
+"""Waiting for what a test expects, with a deadline.
 
-Each wait has an end of its own, that of a test too whose timer has struck already.
+Each wait has its own deadline, also after the test's timeout has passed.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 WAIT_SECONDS: Final = 60.0
-"""Seconds until a test gives up: far more than anything takes that is waited for."""
+"""Seconds until a test gives up: far more than any wait takes."""
 _PAUSE: Final = 0.01
 
 
 def wait_until(
     ask: Callable[[], _T], *, seconds: float = WAIT_SECONDS, pause: float = _PAUSE
 ) -> _T:
-    """Ask until the answer is a true one; return it.
+    """Call a function until it returns a true value; return that.
 
     Args:
-        ask: What is asked, again and again.
-        seconds: When to give up.
-        pause: Seconds from one time to the next.
+        ask: Called again and again.
+        seconds: Seconds until it gives up.
+        pause: Seconds between two calls.
 
     Raises:
-        AssertionError: It has not become so.
+        AssertionError: The value was never true.
     """
     ends = time.monotonic() + seconds
     while not (found := ask()):
@@ -41,7 +41,7 @@ def wait_until(
 async def until(
     ask: Callable[[], _T], *, seconds: float = WAIT_SECONDS, pause: float = _PAUSE
 ) -> _T:
-    """Do as `wait_until`, and let the loop go on meanwhile."""
+    """Do as `wait_until` without blocking the event loop."""
     ends = time.monotonic() + seconds
     while not (found := ask()):
         _check_time(ends, found)
@@ -50,10 +50,10 @@ async def until(
 
 
 async def wait_for_event(event: asyncio.Event) -> None:
-    """Wait for what is to happen.
+    """Wait for an event.
 
     Raises:
-        TimeoutError: It does not.
+        TimeoutError: It was not set in time.
     """
     async with asyncio.timeout(WAIT_SECONDS):
         await event.wait()

@@ -1,8 +1,8 @@
-"""The bare loop: the gateway's HTTP client alone asks for the same items, and nothing else is done.
+"""The baseline, "bare" in the figures: the gateway's HTTP client alone sends the same items.
 
 python -m bench.batches.baseline --port N --items N [--concurrency 64]
 
-parent                      bare loop
+parent                      baseline
                             makes the bodies
          <── {"ready": true}
 "go"     ──>                asks, and reads each reply to its end

@@ -1,4 +1,4 @@
-"""Who submits batches and reads their results: one connection for each call, bytes thrown away."""
+"""A client of batches: one connection for each call; the bytes of results are discarded."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _object = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A batch that was taken."""
+    """A batch that was accepted."""
 
     id: str
     began: float
-    """When its first byte left, by the machine's monotonic clock; and when the 202 had come."""
+    """When its first byte was sent, by the monotonic clock; then when the 202 had arrived."""
     accepted: float
 
     @property
     def seconds(self) -> float:
-        """How long that took."""
+        """Seconds from the first byte to the 202."""
         return self.accepted - self.began
 
 
 @dataclass(frozen=True, slots=True)
 class ReadResults:
-    """Results that were read to their end."""
+    """Results that were read to the end."""
 
     size: int
     answered: int
@@ -51,10 +51,9 @@ class ReadResults:
 
 
 class BatchClient:
-    """Speaks with one gateway."""
+    """A client of one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
-        """Take where it listens, and its key."""
         self._port = gateway.port
         self._headers = {"authorization": f"Bearer {gateway.keys.api_key}"}
 
@@ -62,10 +61,10 @@ class BatchClient:
         """Send a batch.
 
         Args:
-            body: The file that it is in.
+            body: The file with its body.
 
         Raises:
-            BenchError: It is not taken.
+            BenchError: It is refused.
         """
         with closing(self._connect()) as connection, body.open("rb") as file:
             began = monotonic()
@@ -105,7 +104,7 @@ class BatchClient:
         return ReadResults(size, answered, seconds)
 
     def cancel(self, batch_id: str) -> None:
-        """Let no further item begin."""
+        """Cancel a batch."""
         self._say("POST", f"{_PATH}/{batch_id}/cancel")
 
     def delete(self, batch_id: str) -> None:

@@ -1,4 +1,4 @@
-"""How much is measured of batches, and what comes of it."""
+"""The amounts and the figures of the measurements of batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 LAST: Final = "requests last"
 FIRST: Final = "requests first"
 ORDERS: Final = (LAST, FIRST)
-"""Where the envelope of a batch stands."""
+"""Where the envelope's fields come in the body."""
 
 IDLE: Final = "nothing else"
 INGEST: Final = "during ingest"
@@ -121,7 +121,7 @@ class Latency:
 
 @dataclass(slots=True)
 class BatchFigures:
-    """Everything that was measured; by the number of items."""
+    """All figures, by the number of items."""
 
     ingests: dict[int, dict[str, list[Ingest]]] = field(default_factory=dict)
     """And by the order of fields."""

@@ -27,7 +27,7 @@ PEAK_LIMIT_MB: Final = 300.0
 
 
 def ingest_table(figures: BatchFigures) -> str:
-    """Return what it costs to take batches in."""
+    """Return the cost of ingesting batches."""
     rows = [["ingest", "CPU s", "gateway", "child", "more MB", "gateway", "child", "seconds"]]
     for items, orders in figures.ingests.items():
         for order, rounds in orders.items():
@@ -45,7 +45,7 @@ def ingest_table(figures: BatchFigures) -> str:
 
 
 def run_table(figures: BatchFigures) -> str:
-    """Return what it costs to run them, beside the bare loop."""
+    """Return the cost of running batches, beside the bare loop."""
     rows = [["from the 202 to the end", "CPU us an item", "bare", "ratio", "seconds", "items/s"]]
     rows[0] += ["bare", "first item s"]
     for items, rounds in figures.runs.items():
@@ -63,7 +63,7 @@ def run_table(figures: BatchFigures) -> str:
 
 
 def read_table(figures: BatchFigures) -> str:
-    """Return what it costs to read their results, and what all of it took of memory."""
+    """Return the cost of reading results, and the peak memory."""
     rows = [["results", "MB", "CPU s", "MB/s", "more MB", "the most MB, from start to end"]]
     for items, rounds in figures.downloads.items():
         cells = (
@@ -78,7 +78,7 @@ def read_table(figures: BatchFigures) -> str:
 
 
 def live_table(figures: BatchFigures, dose: BatchDose) -> str:
-    """Return how long others wait meanwhile."""
+    """Return the latency of other requests meanwhile."""
     rows = [[f"live requests, {dose.rate:g}/s", "p50 ms", "p99 ms", "max ms", "requests"]]
     for name, found in figures.live.items():
         cells = (f"{value:.1f}" for value in (found.p50_ms, found.p99_ms, found.most_ms))

@@ -1,4 +1,4 @@
-"""The measurements of batches, in their order.
+"""Runs the measurements of batches.
 
 Of each size a gateway of its own: batches that are only taken, in both orders of fields, each
 cancelled once it is taken; then batches that run to their end and are read, each with the bare loop
@@ -138,10 +138,9 @@ class BatchSuite:
 
 
 class BatchBench:
-    """A gateway with what measures it."""
+    """A gateway and the clients that measure it."""
 
     def __init__(self, gateway: Gateway, data: Path, upstream: Upstream) -> None:
-        """Take a running gateway, its data folder, and the upstream behind it."""
         self.gateway = gateway
         self.pid = gateway.pid
         self._data = data
@@ -149,7 +148,7 @@ class BatchBench:
         self._client = BatchClient(gateway)
 
     def ingest(self, body: Path) -> Ingest:
-        """Measure a batch until it is taken, and cancel it."""
+        """Measure a batch until it is accepted, and cancel it."""
         pid = self.pid
         resident = cpu.rss(pid)
         cpu.forget_peak(pid)
@@ -163,7 +162,7 @@ class BatchBench:
         return Ingest(used.seconds, child_seconds, peak - resident, watch.peak, taken.seconds)
 
     def take(self, body: Path) -> Stretch:
-        """Submit a batch, cancel it, and return how long it took to come in."""
+        """Submit a batch, cancel it, and return the seconds until the 202."""
         taken = self._client.submit(body)
         self._discard(taken)
         return Stretch(taken.began, taken.accepted)
@@ -232,7 +231,7 @@ class BatchBench:
         self._client.delete(taken.id)
 
     def _end(self, taken: Submitted, status: str) -> float:
-        """Wait until a batch has ended as it should; return when it had."""
+        """Wait until a batch has ended as expected; return the time."""
         deadline = monotonic() + _LONGEST_SECONDS
         while (found := status_of_batch(self._data, taken.id)) != status:
             if found in {"failed", "expired"} or monotonic() > deadline:

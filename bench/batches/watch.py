@@ -1,4 +1,4 @@
-"""What children of a process have of memory: the kernel forgets that with their end."""
+"""The memory of a process's children, which the kernel forgets when they end."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PAUSE: Final = 0.02
 
 
 class ChildWatch:
-    """Looks at the descendants of a process; as a context manager, for as long as that lasts."""
+    """Polls the memory of a process's descendants during its context."""
 
     def __init__(self, pid: int) -> None:
-        """Look at nothing yet.
+        """Prepare to watch a process.
 
         Args:
             pid: The process whose descendants are meant.

@@ -1,4 +1,4 @@
-"""A client of the proxy, or of the host itself: one connection, HTTP/1.1 over our own TLS layer."""
+"""A client of the proxy or of the host: one connection, HTTP/1.1 over our own TLS layer."""
 
 from __future__ import annotations
 
@@ -21,33 +21,32 @@ _OK: Final = b"HTTP/1.1 200 "
 
 
 class Route(msgspec.Struct, frozen=True):
-    """How a host is reached."""
+    """The route to a host: direct or through a proxy."""
 
     port: int
-    """The host's own."""
+    """The host's port."""
     trust: str
-    """File of the authorities that vouch for whoever answers."""
+    """File of the certificate authorities to trust."""
     socket: str | None = None
-    """The proxy's, where it has a path."""
+    """The proxy's socket, where it has a path."""
     password: str = ""
     proxy_port: int | None = None
-    """The proxy's, where it has a port."""
+    """The proxy's port, where it has one."""
 
     @property
     def is_direct(self) -> bool:
-        """Whether no proxy is in between."""
+        """Whether it leads to the host without a proxy."""
         return self.socket is None and self.proxy_port is None
 
 
 class UnexpectedResponse(Exception):
-    """An answer is not what it should be."""
+    """A response is not the expected one."""
 
 
 class Client:
     """A connection to a host."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take both directions; see `connect`."""
         self._reader = reader
         self._writer = writer
         self._tls: TlsLayer | None = None
@@ -56,7 +55,7 @@ class Client:
         """Ask the proxy for a tunnel.
 
         Raises:
-            WrongAnswer: It refuses.
+            UnexpectedResponse: It refuses.
         """
         password = base64.b64encode(f"tollhouse:{route.password}".encode()).decode()
         head = (
@@ -69,7 +68,7 @@ class Client:
             raise UnexpectedResponse(answer[:200].decode("latin-1"))
 
     async def handshake(self, context: ssl.SSLContext, host: str) -> None:
-        """Shake hands."""
+        """Perform the TLS handshake."""
         layer, received = TlsLayer(context, host), b""
         while not layer.handshake(received):
             self._writer.write(layer.outgoing())
@@ -85,16 +84,16 @@ class Client:
         await self._writer.drain()
 
     async def request(self, request: bytes) -> int:
-        """Send a request, and return how many bytes its answer's body had.
+        """Send a request, and return the size of its response's body.
 
         Raises:
-            WrongAnswer: It is not a 200, or is cut.
+            UnexpectedResponse: It is not a 200, or is cut.
         """
         await self.send(request)
         return await self.answer()
 
     async def answer(self) -> int:
-        """Read one answer to its end."""
+        """Read one response to its end."""
         data = b""
         while _END not in data:
             data += await self._receive()
@@ -120,7 +119,7 @@ class Client:
         return data
 
     def close(self) -> None:
-        """Be gone."""
+        """Close the connection."""
         self._writer.transport.abort()
 
 
@@ -128,7 +127,7 @@ async def connect(route: Route, host: str, context: ssl.SSLContext) -> Client:
     """Return a connection to a host after its handshake.
 
     Raises:
-        WrongAnswer: The proxy refuses.
+        UnexpectedResponse: The proxy refuses.
     """
     if route.socket is not None:
         streams = await asyncio.open_unix_connection(route.socket)
@@ -145,7 +144,7 @@ def request(route: Route, host: str, *, secret: bool) -> bytes:
     """Return a small request, as a client library sends it.
 
     Args:
-        way: How it goes; a straight one shows the value itself.
+        route: The route; a direct one sends the value itself.
         host: To whom.
         secret: Whether it shows a secret.
     """
@@ -156,7 +155,7 @@ def body_request(route: Route, host: str, size: int, *, up: bool, secret: bool) 
     """Return the head of a request with a large body, or for one.
 
     Args:
-        way: How it goes.
+        route: The route.
         host: To whom.
         size: Bytes of the body.
         up: Whether the client sends it.

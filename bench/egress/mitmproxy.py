@@ -46,7 +46,7 @@ def version() -> str | None:
 
 
 def start(folder: Path, upstream: Upstream) -> tuple[Child, Route]:
-    """Start it; return the process, and the way through it.
+    """Start it; return the process and the route through it.
 
     Raises:
         BenchError: It does not start.

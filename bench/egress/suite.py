@@ -151,10 +151,9 @@ class EgressSuite:
 
 
 class EgressBench:
-    """What stands while the proxy is measured."""
+    """The host, the server and the session of one measurement."""
 
     def __init__(self, upstream: Upstream, gateway: Gateway, session: Session) -> None:
-        """Take it."""
         self.upstream = upstream
         self.session = session
         self.fresh = (fresh(number) for number in count())

@@ -1,4 +1,4 @@
-"""The yardsticks: what an intern's boot and suspension are made of, without a gateway."""
+"""Baselines of an intern's boot and suspension: their parts without a gateway."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class StandaloneDaemon:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._child.pid
 
 

@@ -1,10 +1,10 @@
 """A chat through the gateway, and the same one with the daemon alone, in one round.
 
-    client ──> server ──> talker        through
-    client ─────────────> talker        alone
+    client ──> server ──> timestamp daemon        through
+    client ─────────────> timestamp daemon        alone
 
-The server is a real one with an intern that runs; the talker has taken the place of its daemon's
-socket, so that what is measured is the way and not an agent.
+The server is a real one with a running intern, whose daemon's socket a timestamp daemon has taken
+over: measured is the path of a chat, not an agent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LONGEST_STAMP: Final = 64
 
 @contextmanager
 def replaced_daemon(data: Path, intern: str) -> Generator[tuple[Child, Path]]:
-    """Put a talker in the place of an intern's daemon; yield it, and where it listens.
+    """Replace an intern's daemon with a timestamp daemon; yields the process and its socket.
 
     Raises:
         BenchError: It does not start.

@@ -1,4 +1,4 @@
-"""Who makes interns, suspends and resumes them over HTTP, and looks every few milliseconds."""
+"""A client that creates, suspends and resumes interns over HTTP, polling every few milliseconds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ class InternClient:
     """Speaks with one server."""
 
     def __init__(self, gateway: Gateway) -> None:
-        """Take where it listens, and its key."""
         self._key = gateway.keys.api_key
         self._url = f"http://127.0.0.1:{gateway.port}/v1"
         self._connection = HTTPConnection("127.0.0.1", gateway.port, timeout=_PATIENCE_SECONDS)
@@ -101,7 +100,7 @@ class InternClient:
         return done.stdout.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Be gone."""
+        """Close the connection."""
         self._connection.close()
 
     def _booted(self, intern: str, began: datetime) -> Boot:

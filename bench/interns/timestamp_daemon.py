@@ -1,4 +1,4 @@
-"""A daemon that says the time: `python -m bench.interns.timestamp_daemon SOCKET`.
+"""A daemon that streams timestamps: `python -m bench.interns.timestamp_daemon SOCKET`.
 
 A prompt `200 5` asks for 200 pieces of text, 5 ms apart; each is the moment at which it was
 written, in nanoseconds of the clock that all processes of the machine share.

@@ -1,9 +1,9 @@
-"""Accounts on a running server, each as a test wants it, and what is asked in their name.
+"""Accounts on a running server, and clients with their keys.
 
-payers = Payers(server)
-payer = payers.new(credits="4", limit="0.5")        an account, its credits and a key
-payer.ask("simulated/echo", max_tokens=5)           a request; `form` names another format
-with payer.asking("simulated/slow"): ...            one that is under way meanwhile
+accounts = Accounts(server)
+account = accounts.create(credits="4", limit="0.5") an account, its credits and a key
+account.ask("simulated/echo", max_tokens=5)         a request; `form` names another format
+with account.slow_request(): ...                    a stream that runs during the block
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def body(form: str, model: str, max_tokens: int | None = None, **fields: Any) ->
 
 @dataclass(frozen=True)
 class AccountClient:
-    """An account with a key."""
+    """A client with the key of an account."""
 
     http: httpx2.Client
     key: str
@@ -57,12 +57,12 @@ class AccountClient:
         return self.post(form, body(form, model, **fields))
 
     def post(self, path: str, content: dict[str, Any]) -> httpx2.Response:
-        """Send anything with the key."""
+        """Send a JSON body with the key."""
         return self.http.post(path, json=content, headers=self.headers)
 
     @contextmanager
     def slow_request(self, model: str = "simulated/slow", **fields: Any) -> Generator[str]:
-        """Keep a long request under way from its first word on; give its id; hang up in the end."""
+        """Stream a long reply during the block and hang up after it; yields the generation's id."""
         said = [{"role": "user", "content": LONG_TEXT}]
         content = {"model": model, "messages": said, "stream": True, **fields}
         with self.http.stream(
@@ -75,14 +75,14 @@ class AccountClient:
             yield reply.headers["x-generation-id"]
 
     def get(self, path: str, **query: str) -> Any:
-        """Return what the key may read."""
+        """Return the data of a route that the key may read."""
         reply = self.http.get(path, params=query, headers=self.headers)
         assert reply.status_code == 200, reply.text
         return reply.json()["data"]
 
 
 class Accounts:
-    """Makes accounts, and changes them as their operator."""
+    """Creates accounts and changes them with the operator's key."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.http = httpx2.Client(base_url=server.base_url, timeout=20)
@@ -90,14 +90,14 @@ class Accounts:
         self._numbers = count()
 
     def manage(self, method: str, path: str, **content: Any) -> Any:
-        """Send a request with the operator's key."""
+        """Send a request with the operator's key; assert that it succeeds."""
         given = json.dumps(content).encode() if content else None
         reply = self.http.request(method, path, content=given, headers=self._headers)
         assert reply.status_code in range(200, 300), reply.text
         return reply.json()
 
     def create(self, credits: str = "0", *, kind: str = "grant", **fields: Any) -> AccountClient:  # noqa: A002 - the word for it
-        """Make an account with a key.
+        """Create an account with a key.
 
         Args:
             credits: What it is given.
@@ -105,23 +105,23 @@ class Accounts:
             fields: `type` and `free_limits_exempt` of the account; what else, of the key.
         """
         own = {name: fields.pop(name) for name in ("type", "free_limits_exempt") if name in fields}
-        name = f"payer-{next(self._numbers)}"
+        name = f"account-{next(self._numbers)}"
         account = self.manage("POST", "/accounts", name=name, **own)["data"]["id"]
         if credits != "0":
             self.add_credits(account, credits, kind)
         return self.another_key(account, **fields)
 
     def add_credits(self, account: str, amount: str, kind: str = "purchase") -> None:
-        """Bring in credits."""
+        """Add credits to an account."""
         self.manage("POST", "/credits", amount=amount, kind=kind, account_id=account)
 
     def another_key(self, account: str, **fields: Any) -> AccountClient:
-        """Make a key of an account."""
+        """Create another key of an account."""
         made = self.manage("POST", "/keys", name="key", account_id=account, **fields)
         return AccountClient(self.http, made["key"], made["data"]["hash"], account)
 
     def key_of(self, intern: str) -> dict[str, Any]:
-        """Return an intern's own key, as managers see it."""
+        """Return an intern's own key from the list of keys."""
         [found] = [
             key for key in self.manage("GET", "/keys")["data"] if key["name"] == f"intern {intern}"
         ]

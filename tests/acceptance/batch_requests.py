@@ -1,8 +1,8 @@
-"""What a caller does with batches, over HTTP; and what a test looks at beside it.
+"""Requests about batches over HTTP, and checks of what a server has stored of them.
 
-sent = submit(payer, *chats(3))                 a 202 is asserted, the batch returned
-found = ended(payer, sent["id"])                polled until it has ended
-with nothing_kept(server, payer): ...           whatever happens inside leaves no batch and no file
+sent = submit(account, *chats(3))               asserts the 202 and returns the batch
+found = ended(account, sent["id"])              polls until it has ended
+with assert_nothing_kept(server, account): ...  asserts that the block leaves no batch and no file
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def chats(count: int, **fields: Any) -> list[dict[str, Any]]:
 
 
 def batch_body(*bodies: Any, **fields: Any) -> dict[str, Any]:
-    """Return what is submitted."""
+    """Return the body that submits a batch."""
     requests = [{"custom_id": f"c-{at}", "body": body} for at, body in enumerate(bodies)]
     return {"endpoint": CHAT, "model": "simulated/echo", "requests": requests, **fields}
 
@@ -43,14 +43,14 @@ def batch_body(*bodies: Any, **fields: Any) -> dict[str, Any]:
 def send(
     account: AccountClient, content: bytes | dict[str, Any], headers: dict[str, str] | None = None
 ) -> httpx2.Response:
-    """Submit whatever it is."""
+    """Send a body to the route that takes batches."""
     given = {"content": content} if isinstance(content, bytes) else {"json": content}
     headers = account.headers | (headers or {})
     return account.http.post("/batches", headers=headers, timeout=60, **given)
 
 
 def submit(account: AccountClient, *bodies: Any, **fields: Any) -> dict[str, Any]:
-    """Submit a batch that is accepted."""
+    """Submit a batch, assert the 202 and return the batch."""
     reply = send(account, batch_body(*bodies, **fields))
     assert reply.status_code == 202, reply.text
     assert reply.json()["status"] == "validating"
@@ -58,19 +58,19 @@ def submit(account: AccountClient, *bodies: Any, **fields: Any) -> dict[str, Any
 
 
 def get(account: AccountClient, batch_id: str) -> httpx2.Response:
-    """Look at a batch."""
+    """Request a batch by its id."""
     return account.http.get(f"/batches/{batch_id}", headers=account.headers)
 
 
 def existing(account: AccountClient, batch_id: str) -> dict[str, Any]:
-    """Return a batch that can be looked at."""
+    """Return a batch that exists."""
     reply = get(account, batch_id)
     assert reply.status_code == 200, reply.text
     return reply.json()
 
 
 def results(account: AccountClient, batch_id: str) -> httpx2.Response:
-    """Ask for the results of a batch that there are, as JSON Lines."""
+    """Request the results of a batch so far, as JSON Lines."""
     return account.http.get(f"/batches/{batch_id}/results", headers=account.headers)
 
 
@@ -96,7 +96,7 @@ def until(holds: Callable[[], Any]) -> Any:
 
 
 def observed_states(account: AccountClient, batch_id: str) -> list[dict[str, Any]]:
-    """Return how a batch looked each time, until it has ended."""
+    """Poll a batch until it has ended; return each state that was seen."""
     looks: list[dict[str, Any]] = []
 
     def has_ended() -> bool:
@@ -128,7 +128,7 @@ def errors_of(batch: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def texts_of(batch: dict[str, Any]) -> dict[str, str]:
-    """Return what was answered, by the items' custom ids."""
+    """Return the text of each reply, by the items' custom ids."""
     return {
         item["custom_id"]: item["response"]["body"]["choices"][0]["message"]["content"]
         for item in batch["results"]
@@ -144,7 +144,7 @@ def batch_folders(server: ServerProcess) -> set[str]:
 
 @contextmanager
 def assert_nothing_kept(server: ServerProcess, account: AccountClient) -> Generator[None]:
-    """Check that what happens inside leaves neither a batch of the payer nor a file."""
+    """Assert that the block leaves neither a batch of the account nor a file."""
     before = batch_folders(server)
     yield
     until(lambda: batch_folders(server) <= before)

@@ -1,4 +1,4 @@
-"""A program that becomes an ordinary user, then another program. Only root can start it.
+"""Switches from root to an ordinary user, then executes another program.
 
     python -I -S become_user.py USER FOLDER... -- COMMAND...
 
@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(user: int, folders: list[Path], command: list[str]) -> None:
-    """Become the user, then the command; return only by an exception."""
+    """Switch to the user and execute the command; return only by an exception."""
     chown_tree(folders[0], user)
     make_reachable(folders)
     os.setgroups([])
@@ -33,7 +33,7 @@ def main(user: int, folders: list[Path], command: list[str]) -> None:
 
 
 def chown_tree(folder: Path, user: int) -> None:
-    """Have a user own a folder with all in it."""
+    """Make a user own a folder and everything in it."""
     os.chown(folder, user, user)
     for top, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -41,7 +41,7 @@ def chown_tree(folder: Path, user: int) -> None:
 
 
 def make_reachable(folders: list[Path]) -> None:
-    """Let everybody reach folders, at their own paths."""
+    """Make folders reachable for every user, at their own paths."""
     closed = {each: _closed_above(each) for each in folders}
     _checked(_libc.unshare(_CLONE_NEWNS))
     _mount("none", Path("/"), None, _MS_REC | _MS_SLAVE)

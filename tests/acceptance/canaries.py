@@ -1,7 +1,7 @@
-"""Values that must be found nowhere, and who looks for them everywhere.
+"""Canary values, and a scanner that looks for them in files, databases and replies.
 
     canaries = [new_canary(at) for at in range(20)]
-    ...                                       # a server does everything it can with them
+    ...                                       # a server uses them in every way
     found = Scanner(canaries).in_folder(data_dir) | scanner.in_bytes("replies", replies)
 
 A value counts as found raw, as JSON and a URL escape it, in hex, in base64 (at each of its three
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_UNPACKED = 8 * 1024 * 1024
-"""Bytes of a file in which something packed is looked for."""
+"""Bytes of a file in which compressed data is looked for."""
 _SQLITE = b"SQLite format 3\0"
 _PACKED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
 
 
 def new_canary(number: int, kind: str = "canary") -> str:
-    """Return a value that stands nowhere by chance, with characters that encodings change."""
+    """Return a random value with characters that encodings change."""
     drawn = sha256(f"{kind} {number}".encode()).hexdigest()[:24]
     return f'cnry-{drawn}/+"{number}'
 
 
 def encodings(canary: str) -> set[bytes]:
-    """Return how a value may stand somewhere."""
+    """Return the encodings in which a value may be stored."""
     raw = canary.encode()
     found = {raw, json.dumps(canary)[1:-1].encode(), quote(canary).encode()}
     found |= {quote(canary, safe="").encode(), quote_plus(canary).encode()}
@@ -61,13 +61,13 @@ its servers and programs have written; tests that prove the scanner use others."
 
 
 PROVIDER_KEY = new_canary(0, "provider key").partition("/")[0]
-"""What servers of the tests show to stand-ins of providers, from their environment. It has letters
-alone, which is the same in JSON in JSON."""
+"""The key with which servers of the tests call fake providers, from their environment. It has only
+characters that JSON does not escape."""
 PROVIDER_KEY_NAME = "STAND_IN_KEY"
 
 
 _BEGINNINGS = (b"cnry-", b"636e72792d", b"636E72792D", b"Y25yeS", b"Nucnkt", b"jbnJ5L")
-"""What every encoding of every canary begins with; few files have any of it."""
+"""What every encoding of every canary begins with; few files contain any of it."""
 
 
 class Scanner:
@@ -77,7 +77,7 @@ class Scanner:
         self._needles = {canary: encodings(canary) for canary in canaries}
 
     def in_bytes(self, place: str, content: bytes) -> set[tuple[str, str]]:
-        """Return places with the canaries that are there."""
+        """Return the places and canaries that were found."""
         packed = _unpacked(content) if len(content) <= MOST_UNPACKED else ()
         return {
             (place, canary)
@@ -88,7 +88,7 @@ class Scanner:
         }
 
     def in_folder(self, folder: Path) -> set[tuple[str, str]]:
-        """The same for every file below a folder, and every cell of its databases."""
+        """Do the same for every file below a folder and every cell of its databases."""
         found: set[tuple[str, str]] = set()
         for path in folder.rglob("*"):
             if path.is_file():
@@ -96,7 +96,7 @@ class Scanner:
         return found
 
     def in_file(self, path: Path) -> set[tuple[str, str]]:
-        """The same for one file; and every cell, where it is a database."""
+        """Do the same for one file, and for every cell if it is a database."""
         content = _written(path)
         found = self.in_bytes(path.name, content)
         if content.startswith(_SQLITE):
@@ -106,7 +106,7 @@ class Scanner:
 
 
 def _written(path: Path) -> bytes:
-    """Return what a file holds, without its holes: some tests make large ones."""
+    """Return a file's content without its holes, which some tests make large."""
     with path.open("rb") as file:
         number = file.fileno()
         pieces = extents(number, os.fstat(number).st_size)

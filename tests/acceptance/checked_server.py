@@ -1,7 +1,7 @@
-"""A `tollhouse serve` of its own process that has every chat that it streams checked at its end.
+"""A `tollhouse serve` process whose chat streams are all checked when it ends.
 
-A test that reads a chat itself checks what it reads; a command line, an editor and a published
-library read in a test's place and keep nothing.
+For tests in which a command line, an editor or a published library reads the chats: a test that
+reads a stream itself checks it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORDING = "chats"
 
 
 def chats_of(server: ServerProcess) -> list[chat_tee.RecordedStream]:
-    """Return the chats that a server has streamed until now."""
+    """Return the chats that a server has streamed so far."""
     file = server.data_dir.with_name(RECORDING)
     lines = file.read_text().splitlines() if file.exists() else []
     return [chat_tee.RecordedStream.from_line(line) for line in lines]
@@ -32,17 +32,17 @@ def chats_of(server: ServerProcess) -> list[chat_tee.RecordedStream]:
 
 @contextmanager
 def start_checked_server(tmp_path: Path, **options: Any) -> Generator[ServerProcess]:
-    """Run a server until the end of the block, in which it has to stream legal chats alone.
+    """Run a server until the end of the block, and check every chat that it streamed.
 
     Args:
         tmp_path: As for `start_server`.
         options: As for `start_server`, without a program.
 
     Raises:
-        Illegal: A stream breaks the grammar.
+        IllegalStream: A stream breaks the grammar.
     """
     program = (sys.executable, str(Path(chat_tee.__file__)), str(tmp_path / RECORDING))
     with start_server(tmp_path, program=program, **options) as server:
         yield server
-    for passed in chats_of(server):
-        check_recorded(passed)
+    for recorded in chats_of(server):
+        check_recorded(recorded)

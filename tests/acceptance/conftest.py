@@ -1,4 +1,4 @@
-"""What tests of a module's own server share; each module makes its `server`."""
+"""Fixtures of tests with a server of their own; each module defines its `server`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def accounts(server: ServerProcess) -> Generator[Accounts]:
-    """Make accounts and keys on the module's server."""
+    """Accounts and keys on the module's server."""
     with closing(Accounts(server)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[EgressHosts]:
-    """Hosts that the module's server can be told to trust, whoever runs it."""
+    """Hosts that the module's server can trust, whichever user runs it."""
     folder = tmp_path_factory.mktemp("hosts")
     folder.chmod(0o755)
     with serve_hosts(folder) as hosts:
@@ -36,7 +36,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[EgressHosts]:
 
 @pytest.fixture
 def interns(server: ServerProcess) -> Generator[InternClient]:
-    """The interns of the module's server; none is left for the next test."""
+    """The interns of the module's server; all are deleted after the test."""
     interns = InternClient(server)
     yield interns
     interns.delete_all()

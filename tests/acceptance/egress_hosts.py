@@ -1,4 +1,4 @@
-"""Hosts that programs reach through the egress proxy: HTTPS on this machine, and what they got."""
+"""HTTPS hosts on this machine behind the egress proxy, and the requests that they received."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EgressHosts:
         self.port: int = server.server_address[1]
         self.authority = authority
         self.requests: list[dict[str, Any]] = []
-        """What arrived, in its order: host, path, authorization."""
+        """The requests in order: host, path, authorization."""
         self.stopping = threading.Event()
 
     def url(self, host: str, path: str = "/echo") -> str:
@@ -47,13 +47,13 @@ class EgressHosts:
         return "\n".join(lines) + "\n"
 
     def authorizations(self, host: str) -> list[str | None]:
-        """Return what requests to a host showed."""
+        """Return the Authorization headers of the requests to a host."""
         return [each["authorization"] for each in self.requests if each["host"] == host]
 
 
 @contextmanager
 def serve_hosts(folder: Path, names: Sequence[str] = (BOUND, OTHER)) -> Generator[EgressHosts]:
-    """Serve what is in a folder, `/echo` with what arrived, and `/stream` without an end."""
+    """Serve a folder, `/echo` with the request's body, and the endless `/stream`."""
     authority = trustme.CA()
     file = folder / "hosts-ca.pem"
     authority.cert_pem.write_to_path(str(file))

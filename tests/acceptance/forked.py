@@ -1,12 +1,12 @@
-"""`tollhouse` as a fork of a process that has imported it, which saves a second of imports a start.
+"""`tollhouse` as a fork of a process that has imported it, which saves a second at each start.
 
-    process = Forked(["tollhouse", "serve"], env=..., stdin=DEVNULL, stdout=PIPE, stderr=log)
+    process = ForkedProcess(["tollhouse", "serve"], env=..., stdin=DEVNULL, stdout=PIPE, stderr=log)
 
     our process ── arguments, streams ──> parent, imports once ── fork ──> tollhouse
          └─────────────── process number, exit code <──┘
 
-A `Forked` is a `subprocess.Popen`: the fork has its environment, folder and streams as if it had
-been executed. That the installed program starts by itself is shown in `cli`.
+A `ForkedProcess` is a `subprocess.Popen`: the fork has its environment, folder and streams as if
+it had been executed. That the installed program starts by itself is tested in `cli`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _FIRST_FREE: Final = 3
 
 
 class ForkedProcess(subprocess.Popen[bytes]):
-    """A process whose command is run by `tollhouse`; `heard` keeps its replies, see `reply_tee`."""
+    """A forked `tollhouse`; with `record_replies` its replies are recorded, see `reply_tee`."""
 
     def __init__(self, command: list[str], *, record_replies: bool = False, **options: Any) -> None:
-        self._heard = record_replies
+        self._record_replies = record_replies
         super().__init__(command, **options)
 
     def _execute_child(self, args: list[str], *given: Any) -> None:  # type: ignore[override]
@@ -48,7 +48,7 @@ class ForkedProcess(subprocess.Popen[bytes]):
             "arguments": [str(each) for each in args[1:]],
             "folder": str(folder or Path.cwd()),
             "environment": dict(os.environ if environment is None else environment),
-            "heard": self._heard,
+            "record_replies": self._record_replies,
         }
         streams = [
             own if pipe == -1 else pipe for own, pipe in enumerate((pipes[0], pipes[3], pipes[5]))
@@ -101,7 +101,7 @@ def run_forked(
 
 @cache
 def _fork_server() -> socket.socket:
-    """Return the way to the process that forks; it ends with this one."""
+    """Return a socket to the process that forks; it ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         subprocess.Popen(
@@ -114,13 +114,13 @@ def _fork_server() -> socket.socket:
     return ours
 
 
-def _serve_forks(way: int) -> dict[str, Any]:
-    """Fork, until the other side is gone; return in each fork what it shall be."""
-    asking = socket.socket(fileno=way)
+def _serve_forks(request_socket: int) -> dict[str, Any]:
+    """Fork on request until the other side closes; return the request in each fork."""
+    asking = socket.socket(fileno=request_socket)
     running: dict[int, tuple[int, int]] = {}
     while True:
-        for ready in select.select([way, *running], [], [])[0]:
-            if ready != way:
+        for ready in select.select([request_socket, *running], [], [])[0]:
+            if ready != request_socket:
                 pid, news = running.pop(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 _send_number(news, code)
@@ -136,7 +136,7 @@ def _serve_forks(way: int) -> dict[str, Any]:
                 asking.detach()
                 for number, stream in enumerate(streams):
                     os.dup2(stream, number)
-                os.closerange(_FIRST_FREE, max([way, *files, *running]) + 1)
+                os.closerange(_FIRST_FREE, max([request_socket, *files, *running]) + 1)
                 return json.loads(message)
             _send_number(news, pid)
             running[os.pidfd_open(pid)] = pid, news
@@ -150,7 +150,7 @@ def _send_number(news: int, number: int) -> None:
 
 
 def _run(asked: dict[str, Any]) -> int:
-    """Become what was asked for."""
+    """Run the command in this process, with the given environment and folder."""
     # Made anew: the old ones know whether the parent's could be sought in.
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
@@ -159,7 +159,7 @@ def _run(asked: dict[str, Any]) -> int:
     os.environ.clear()
     os.environ.update(asked["environment"])
     sys.argv = ["tollhouse", *asked["arguments"]]
-    if asked["heard"]:
+    if asked["record_replies"]:
         reply_tee.install()
     gc.unfreeze()
     return main()

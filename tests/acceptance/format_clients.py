@@ -1,7 +1,8 @@
-"""The four formats in which text is asked for, as a client of each speaks it.
+"""A client for each of the four text formats.
 
-    form.fields(model, Wish(...)) ─▶ body ─▶ form.whole(bytes) | form.streamed(bytes) ─▶ Reply
-    form.more(body, reply, results) ─▶ the next body: the reply, then what the tools answered
+    form.fields(model, TextRequest(...)) ─▶ the body of a request
+    form.whole(bytes), form.streamed(bytes) ─▶ ParsedReply
+    form.follow_up(body, reply, results) ─▶ the next body: the reply, then the tools' results
 
 Nothing of the gateway is used here; the streams are checked for what clients rely on.
 """
@@ -32,7 +33,7 @@ PNG = "data:image/png;base64,AAAA"
 
 @dataclass(frozen=True)
 class TextRequest:
-    """What is asked for besides a text."""
+    """A request in no format's words."""
 
     text: str = "one two three"
     tools: tuple[str, ...] = ()
@@ -47,7 +48,7 @@ class TextRequest:
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """What a reply says, in no format's words."""
+    """The content of a reply, in no format's words."""
 
     text: str = ""
     thought: str = ""
@@ -55,19 +56,19 @@ class ParsedReply:
     calls: tuple[tuple[str, Any], ...] = ()
     end: str = ""
     tokens: int = 0
-    """Of the output."""
+    """Tokens of the output."""
     raw: Any = field(default=None, compare=False, repr=False)
-    """What a client sends back."""
+    """The part of the reply that a client sends back."""
 
 
 class FormatClient(Protocol):
-    """A format."""
+    """A client of one format."""
 
     path: str
     ends: Mapping[str, str]
-    """Why a reply ended -> the format's word."""
+    """Reason of the end -> the format's finish reason."""
 
-    def fields(self, model: str, wish: TextRequest) -> dict[str, Any]: ...
+    def fields(self, model: str, request: TextRequest) -> dict[str, Any]: ...
 
     def whole(self, body: bytes) -> ParsedReply: ...
 
@@ -79,7 +80,7 @@ class FormatClient(Protocol):
 
 
 def present_fields(**fields: Any) -> dict[str, Any]:
-    """Return the fields that say something."""
+    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -92,22 +93,28 @@ class Chat:
         "refusal": "stop",
     }
 
-    def fields(self, model: str, wish: TextRequest) -> dict[str, Any]:
-        image = [{"type": "image_url", "image_url": {"url": PNG}}] if wish.image else []
-        content = [*image, {"type": "text", "text": wish.text}]
-        forced = {"type": "function", "function": {"name": wish.forced}}
+    def fields(self, model: str, request: TextRequest) -> dict[str, Any]:
+        image = [{"type": "image_url", "image_url": {"url": PNG}}] if request.image else []
+        content = [*image, {"type": "text", "text": request.text}]
+        forced = {"type": "function", "function": {"name": request.forced}}
         schema = {"name": "city", "schema": CITY, "strict": True}
-        functions = [{"name": name, "parameters": CITY} for name in wish.tools]
+        functions = [{"name": name, "parameters": CITY} for name in request.tools]
         return present_fields(
             model=model,
             messages=[{"role": "user", "content": content}],
             tools=[{"type": "function", "function": each} for each in functions] or None,
-            tool_choice=forced if wish.forced else None,
-            parallel_tool_calls=False if wish.one_call else None,
-            response_format={"type": "json_schema", "json_schema": schema} if wish.json else None,
-            stop=wish.stop,
-            max_tokens=wish.limit,
-            reasoning_effort=None if wish.thinks is None else "low" if wish.thinks else "none",
+            tool_choice=forced if request.forced else None,
+            parallel_tool_calls=False if request.one_call else None,
+            response_format={"type": "json_schema", "json_schema": schema}
+            if request.json
+            else None,
+            stop=request.stop,
+            max_tokens=request.limit,
+            reasoning_effort=None
+            if request.thinks is None
+            else "low"
+            if request.thinks
+            else "none",
         )
 
     def whole(self, body: bytes) -> ParsedReply:
@@ -118,7 +125,9 @@ class Chat:
         seen = checked_chat(body)
         return self._reply(choices_of(seen.chunks)[0], seen.last["usage"])
 
-    def follow_up(self, body: dict[str, Any], reply: ParsedReply, results: list[str]) -> dict[str, Any]:
+    def follow_up(
+        self, body: dict[str, Any], reply: ParsedReply, results: list[str]
+    ) -> dict[str, Any]:
         calls = reply.raw.get("tool_calls", ())
         answers = [
             {"role": "tool", "tool_call_id": call["id"], "content": result}
@@ -150,21 +159,21 @@ class Responses:
         "refusal": "completed",
     }
 
-    def fields(self, model: str, wish: TextRequest) -> dict[str, Any]:
-        image = [{"type": "input_image", "image_url": PNG}] if wish.image else []
-        content = [*image, {"type": "input_text", "text": wish.text}]
+    def fields(self, model: str, request: TextRequest) -> dict[str, Any]:
+        image = [{"type": "input_image", "image_url": PNG}] if request.image else []
+        content = [*image, {"type": "input_text", "text": request.text}]
         shape = {"type": "json_schema", "name": "city", "schema": CITY, "strict": True}
-        tools = [{"type": "function", "name": each, "parameters": CITY} for each in wish.tools]
-        effort = "low" if wish.thinks else "none"
+        tools = [{"type": "function", "name": each, "parameters": CITY} for each in request.tools]
+        effort = "low" if request.thinks else "none"
         return present_fields(
             model=model,
             input=[{"role": "user", "content": content}],
             tools=tools or None,
-            tool_choice={"type": "function", "name": wish.forced} if wish.forced else None,
-            parallel_tool_calls=False if wish.one_call else None,
-            text={"format": shape} if wish.json else None,
-            max_output_tokens=wish.limit,
-            reasoning=None if wish.thinks is None else {"effort": effort},
+            tool_choice={"type": "function", "name": request.forced} if request.forced else None,
+            parallel_tool_calls=False if request.one_call else None,
+            text={"format": shape} if request.json else None,
+            max_output_tokens=request.limit,
+            reasoning=None if request.thinks is None else {"effort": effort},
         )
 
     def whole(self, body: bytes) -> ParsedReply:
@@ -177,7 +186,9 @@ class Responses:
         assert not seen.failed
         return self._reply(seen.response)
 
-    def follow_up(self, body: dict[str, Any], reply: ParsedReply, results: list[str]) -> dict[str, Any]:
+    def follow_up(
+        self, body: dict[str, Any], reply: ParsedReply, results: list[str]
+    ) -> dict[str, Any]:
         calls = [item for item in reply.raw if item["type"] == "function_call"]
         answers = [
             {"type": "function_call_output", "call_id": call["call_id"], "output": result}
@@ -218,25 +229,25 @@ class Messages:
         "refusal": "refusal",
     }
 
-    def fields(self, model: str, wish: TextRequest) -> dict[str, Any]:
+    def fields(self, model: str, request: TextRequest) -> dict[str, Any]:
         source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
-        image = [{"type": "image", "source": source}] if wish.image else []
-        content = [*image, {"type": "text", "text": wish.text}]
-        choice = {"type": "tool", "name": wish.forced} if wish.forced else None
-        if wish.one_call:
+        image = [{"type": "image", "source": source}] if request.image else []
+        content = [*image, {"type": "text", "text": request.text}]
+        choice = {"type": "tool", "name": request.forced} if request.forced else None
+        if request.one_call:
             choice = {"type": "auto", "disable_parallel_tool_use": True}
         budget = {"type": "enabled", "budget_tokens": 1024}
         return present_fields(
             model=model,
             messages=[{"role": "user", "content": content}],
-            max_tokens=wish.limit or 2_000,
-            tools=[{"name": name, "input_schema": CITY} for name in wish.tools] or None,
+            max_tokens=request.limit or 2_000,
+            tools=[{"name": name, "input_schema": CITY} for name in request.tools] or None,
             tool_choice=choice,
             output_config={"format": {"type": "json_schema", "schema": CITY}}
-            if wish.json
+            if request.json
             else None,
-            stop_sequences=[wish.stop] if wish.stop else None,
-            thinking=None if wish.thinks is None else budget if wish.thinks else _DISABLED,
+            stop_sequences=[request.stop] if request.stop else None,
+            thinking=None if request.thinks is None else budget if request.thinks else _DISABLED,
         )
 
     def whole(self, body: bytes) -> ParsedReply:
@@ -252,7 +263,9 @@ class Messages:
         ]
         return self._reply(blocks, seen.last["delta"]["stop_reason"], seen.last["usage"])
 
-    def follow_up(self, body: dict[str, Any], reply: ParsedReply, results: list[str]) -> dict[str, Any]:
+    def follow_up(
+        self, body: dict[str, Any], reply: ParsedReply, results: list[str]
+    ) -> dict[str, Any]:
         calls = [block for block in reply.raw if block["type"] == "tool_use"]
         answers = [
             {"type": "tool_result", "tool_use_id": call["id"], "content": result}
@@ -296,8 +309,10 @@ class Completions:
     path = "/completions"
     ends: Mapping[str, str] = {"stop": "stop", "length": "length", "refusal": "stop"}
 
-    def fields(self, model: str, wish: TextRequest) -> dict[str, Any]:
-        return present_fields(model=model, prompt=wish.text, stop=wish.stop, max_tokens=wish.limit)
+    def fields(self, model: str, request: TextRequest) -> dict[str, Any]:
+        return present_fields(
+            model=model, prompt=request.text, stop=request.stop, max_tokens=request.limit
+        )
 
     def whole(self, body: bytes) -> ParsedReply:
         reply = json.loads(body)
@@ -307,7 +322,9 @@ class Completions:
         seen = completions_stream_checks.check_stream(body)
         return self._reply(seen.choices, seen.last["usage"])
 
-    def follow_up(self, body: dict[str, Any], reply: ParsedReply, results: list[str]) -> dict[str, Any]:
+    def follow_up(
+        self, body: dict[str, Any], reply: ParsedReply, results: list[str]
+    ) -> dict[str, Any]:
         raise NotImplementedError
 
     def _reply(self, choices: list[dict[str, Any]], usage: dict[str, Any]) -> ParsedReply:

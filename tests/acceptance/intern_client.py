@@ -1,4 +1,4 @@
-"""Interns that run for real, as somebody with an API key sees them, and as the machine does."""
+"""A client of interns in real sandboxes, and the processes of those on this machine."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 SETTLED = frozenset({"running", "failed", "stopped", "destroy_failed"})
 ASK_GATEWAY = "curl -sS -m 20 -o /dev/null -w '%{http_code}' http://gateway.internal/v1/models"
-"""Prints with which status a sandbox's way out leads to the gateway."""
+"""Prints the status with which a sandbox reaches the gateway through its proxy."""
 
 
 class InternClient:
-    """The interns of a server's first workspace."""
+    """A client of the interns in a server's first workspace."""
 
     def __init__(self, server: ServerProcess, key: str | None = None) -> None:
         self.server = server
@@ -37,7 +37,7 @@ class InternClient:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Where the server is, and the key, for commands."""
+        """The environment with the server's address and the key, for commands."""
         return {"TOLLHOUSE_BASE_URL": self.server.base_url, "TOLLHOUSE_API_KEY": self.key}
 
     def request(self, method: str, path: str, body: Any = None) -> httpx2.Response:
@@ -51,7 +51,7 @@ class InternClient:
         return reply.json()["id"]
 
     def get(self, intern: str) -> dict[str, Any] | None:
-        """Return an intern as it is shown; None where it is gone."""
+        """Return an intern; None after it was deleted."""
         reply = self.request("GET", f"/interns/{intern}")
         if reply.status_code == 404:
             return None
@@ -61,7 +61,7 @@ class InternClient:
     def until(
         self, intern: str, statuses: Collection[str | None] = SETTLED
     ) -> dict[str, Any] | None:
-        """Wait until an intern has one of some statuses; None stands for being gone."""
+        """Wait until an intern has one of some statuses; None means deleted."""
         ends = time.monotonic() + WAIT_SECONDS
         while True:
             found = self.get(intern)
@@ -71,18 +71,18 @@ class InternClient:
             time.sleep(0.05)
 
     def until_logged(self, intern: str, pattern: str) -> str:
-        """Wait until an intern's log, a line for each thing that happened, has a pattern."""
+        """Wait until an intern's log matches a pattern; return the log."""
         ends = time.monotonic() + WAIT_SECONDS
         while True:
             lines = self.request("GET", f"/interns/{intern}/logs").json()["data"]
-            told = "\n".join(line["text"] for line in lines)
-            if re.search(pattern, told, re.DOTALL):
-                return told
-            assert time.monotonic() < ends, (told, self.server.stderr_text()[-3_000:])
+            log = "\n".join(line["text"] for line in lines)
+            if re.search(pattern, log, re.DOTALL):
+                return log
+            assert time.monotonic() < ends, (log, self.server.stderr_text()[-3_000:])
             time.sleep(0.05)
 
     def run(self, name: str = "ada", **body: Any) -> str:
-        """Make an intern, or provision the one there is, and wait until it runs."""
+        """Create an intern or provision an existing one, and wait until it runs."""
         intern = self.create(name, **body)
         found = self.get(intern)
         assert found is not None
@@ -102,7 +102,7 @@ class InternClient:
         assert found["status"] == "stopped", found
 
     def delete_all(self) -> None:
-        """Delete every intern, as soon as each may be."""
+        """Delete every intern, as soon as its state allows it."""
         for intern in self.request("GET", "/interns").json()["data"]:
             ends = time.monotonic() + WAIT_SECONDS
             path = f"/interns/{intern['id']}"
@@ -119,21 +119,21 @@ class InternClient:
         return self.daemon(intern, "PUT", f"/files/{path}", content).status_code
 
     def healthy(self, intern: str) -> bool:
-        """Tell whether an intern's daemon answers with the token that is revealed."""
+        """Tell whether an intern's daemon answers with the revealed token."""
         return self.daemon(intern, "GET", "/healthz").is_success
 
     def daemon(
         self, intern: str, method: str, path: str, content: bytes | None = None
     ) -> httpx2.Response:
         """Send a request to an intern's daemon."""
-        told = self.request("GET", f"/interns/{intern}/daemon")
-        assert told.status_code == 200, told.text
-        headers = {"Authorization": f"Bearer {told.json()['token']}"}
-        url = f"{told.json()['origin']}{path}"
+        access = self.request("GET", f"/interns/{intern}/daemon")
+        assert access.status_code == 200, access.text
+        headers = {"Authorization": f"Bearer {access.json()['token']}"}
+        url = f"{access.json()['origin']}{path}"
         return httpx2.request(method, url, headers=headers, content=content, timeout=30)
 
     def run_script(self, name: str, text: str) -> subprocess.CompletedProcess[bytes]:
-        """Have a shell of an intern run a script."""
+        """Run a script in a shell of an intern."""
         return subprocess.run(
             [str(TOLLHOUSE), "intern", "attach", name],
             env=clean_environment(self.environment),
@@ -185,12 +185,12 @@ def _programs(data_dir: Path, module: str) -> list[int]:
 
 
 def process_tree(server: ServerProcess) -> dict[int, str]:
-    """Return a server's process and all below it, and their commands."""
+    """Return a server's process and its descendants, with their commands."""
     return {pid: _command(pid) for pid in below(server.process.pid)}
 
 
 def still_running(pids: Collection[int]) -> set[int]:
-    """Return those that run; not those that have died and wait to be buried."""
+    """Return the processes that still run, without zombies."""
     return {pid for pid in pids if _command(pid)}
 
 
@@ -201,7 +201,7 @@ def _command(pid: int) -> str:
 
 
 def is_bubblewrap(command: str) -> bool:
-    """Tell whether a command is bubblewrap's; it holds that of the daemon, too."""
+    """Tell whether a command line is bubblewrap's; it contains the daemon's too."""
     return Path(command.split(" ", 1)[0]).name == "bwrap"
 
 
@@ -219,7 +219,7 @@ def kill(pid: int) -> None:
 
 
 def memory_of(pid: int) -> Generator[bytes]:
-    """Yield what a process holds in memory, as far as we may read it."""
+    """Yield the readable memory of a process."""
     with suppress(OSError):
         maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
         with Path(f"/proc/{pid}/mem").open("rb") as memory:

@@ -1,4 +1,4 @@
-"""Conversations with an intern over the gateway's route, as a client has them."""
+"""A client of the gateway's chat with interns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ChatRefused(AssertionError):
-    """No stream came."""
+    """The server refused a chat."""
 
     def __init__(self, reply: httpx2.Response) -> None:
         super().__init__(reply.text)
@@ -26,7 +26,7 @@ class ChatRefused(AssertionError):
 
 
 class Conversation:
-    """One conversation; every stream in it is legal."""
+    """One conversation; every stream in it is checked."""
 
     def __init__(self, interns: InternClient, intern: str, **fields: Any) -> None:
         self._interns = interns
@@ -34,13 +34,13 @@ class Conversation:
         self._fields = fields
         self.session: str | None = None
         self.received = b""
-        """All that came."""
+        """The bytes of all streams."""
 
     def send(self, text: str) -> ParsedChat:
         return self._stream([{"role": "user", "content": text}])
 
     def answer(self, asked: ParsedChat, content: str) -> ParsedChat:
-        """Answer the question that a turn ended with."""
+        """Answer the question with which a turn ended."""
         assert asked.call is not None
         echo = {"role": "assistant", "content": None, "tool_calls": [asked.call]}
         reply = {"role": "tool", "tool_call_id": asked.call["id"], "content": content}
@@ -57,6 +57,6 @@ class Conversation:
         if reply.status_code != 200:
             raise ChatRefused(reply)
         self.received += reply.content
-        told = check_stream(reply.content)
-        self.session = told.session_id or self.session
-        return told
+        chat = check_stream(reply.content)
+        self.session = chat.session_id or self.session
+        return chat

@@ -1,4 +1,4 @@
-"""Keys of interns' own, for tests that do not run one: a boot gives its key to the proxy alone."""
+"""Creates interns' own keys for tests: a boot gives its key to the proxy alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The services above the database of a server that may be running, for what no request makes."""
+"""The services on the database of a server that may be running, for what no request can make."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ServerCore(NamedTuple):
-    """What a server's process has, too."""
+    """The services, the settings and the data folder of a server."""
 
     core: Core
     settings: Settings
@@ -35,7 +35,7 @@ class ServerCore(NamedTuple):
         intern_id: str,
         payer_hash: str | None = None,
     ) -> str:
-        """Make a key of an intern; return its text."""
+        """Create a key of an intern; return its text."""
         wanted = NewKey(
             "An intern's own",
             kind=KeyKind.INTERN,

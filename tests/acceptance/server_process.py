@@ -33,7 +33,7 @@ from tollhouse.storage.urls import sqlite_url
 
 TOLLHOUSE = Path(sys.executable).with_name("tollhouse")
 RECORDED_PROGRAM = (sys.executable, "-P", str(Path(__file__).parents[1] / "reply_tee.py"))
-"""`tollhouse`, whose replies are kept and checked at the end of the run."""
+"""`tollhouse` with its replies recorded, which are checked at the end of the run."""
 KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "TOLLHOUSE_TEST_REPLIES")
 DATABASE_URL = "TOLLHOUSE_DATABASE_URL"
 START_SECONDS = 30.0
@@ -43,7 +43,7 @@ _starts = count()
 
 
 class ServerFailedError(AssertionError):
-    """The server did not start or end as it should; says how, and shows its log."""
+    """The server did not start or end as expected; contains its log."""
 
 
 class ServerProcess:
@@ -84,11 +84,11 @@ class ServerProcess:
         return self.data_dir / "control.sock"
 
     def stderr_text(self) -> str:
-        """Return what the server has logged until now."""
+        """Return the server's log so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End it with SIGTERM and assert exit code 0; does nothing where `kill` or `stop` did."""
+        """End it with SIGTERM and assert exit code 0; does nothing if it was ended already."""
         if self._ended_by_us:
             return
         if self.process.poll() is None:
@@ -211,7 +211,7 @@ def start_server(
 
 
 def _start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a program; that of most tests without its imports."""
+    """Start a program; the default one as a fork, which needs no imports."""
     if tuple(command[: len(RECORDED_PROGRAM)]) == RECORDED_PROGRAM:
         return ForkedProcess(command[len(RECORDED_PROGRAM) - 1 :], record_replies=True, **options)
     if command[0] == str(TOLLHOUSE):
@@ -221,7 +221,7 @@ def _start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
 
 @cache
 def _empty_database() -> bytes:
-    """Return the file of a database of the latest schema, in which nothing is."""
+    """Return the file of an empty database of the latest schema."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tollhouse.db"
         upgrade(sqlite_url(file))
@@ -229,13 +229,13 @@ def _empty_database() -> bytes:
 
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment in which a developer's TOLLHOUSE_* and proxies do not stand."""
+    """Return our environment without TOLLHOUSE_* variables and proxies."""
     kept = {name: os.environ[name] for name in KEPT_FROM_OUR_ENVIRONMENT if name in os.environ}
     return {**kept, PROVIDER_KEY_NAME: PROVIDER_KEY, **(more or {})}
 
 
 def restore_sigint() -> None:
-    """Let a child be ended with Ctrl-C, before it becomes a program: for `preexec_fn`.
+    """Make a child heed Ctrl-C: for `preexec_fn`.
 
     A shell has what it runs in the background ignore SIGINT, and whoever is started there inherits
     it: the tests, and so what they start.

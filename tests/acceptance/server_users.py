@@ -1,4 +1,4 @@
-"""As whom a server runs: whoever runs the tests and, where that is root, an ordinary user, too."""
+"""The users as whom a server runs: the tests' own and, where that is root, an ordinary one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 NUMBER = 900_000_000 + os.getpid() if os.geteuid() == 0 else os.geteuid()
-"""Of the ordinary user: one that nobody else is."""
+"""The number of the ordinary user, which nobody else has."""
 _BECOME = str(Path(__file__).with_name("become_user.py"))
 
 
 def program_as(user: str, folder: Path, shown: Collection[Path] = ()) -> tuple[str, ...]:
-    """Return the program that is `tollhouse`, run by one of `USERS`.
+    """Return the command that runs `tollhouse` as one of `USERS`.
 
     Args:
         user: As whom.

@@ -67,7 +67,7 @@ def test_a_batch_goes_on_after_a_restart_and_runs_nothing_twice(tmp_path: Path) 
 
 
 def generations(server: ServerProcess) -> list[str]:
-    """Return the ids of all that was booked."""
+    """Return the ids of all booked generations."""
     with closing(sqlite3.connect(server.data_dir / "tollhouse.db")) as database:
         return [name for (name,) in database.execute("SELECT id FROM generations")]
 
@@ -76,7 +76,7 @@ def generations(server: ServerProcess) -> list[str]:
 
 
 class IntermittentProvider:
-    """A provider's stand-in that comes and goes, always on the same port."""
+    """A fake provider that can be stopped and started again on the same port."""
 
     def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -84,7 +84,7 @@ class IntermittentProvider:
 
     @contextmanager
     def running(self) -> Generator[None]:
-        """Be there for a while."""
+        """Run during the block."""
         module = "tollhouse.testing.openai_upstream"
         command = [sys.executable, "-m", module, "--port", str(self.port)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -137,7 +137,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture
 def full(tmp_path: Path) -> Generator[tuple[ServerProcess, Accounts]]:
-    """Run a server of which no file can grow beyond 1.5 MB."""
+    """Run a server whose files cannot grow beyond 1.5 MB."""
     program = (sys.executable, "-c", FULL, str(TOLLHOUSE))
     with start_server(tmp_path, program=program) as server, closing(Accounts(server)) as accounts:
         yield server, accounts

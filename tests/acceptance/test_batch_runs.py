@@ -64,7 +64,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 
 @pytest.fixture(scope="module")
 def owner(accounts: Accounts) -> AccountClient:
-    """Whose batches may be listed."""
+    """The account whose batches are listed."""
     return accounts.create("1")
 
 
@@ -86,7 +86,7 @@ def test_a_batch_is_begun_as_soon_as_it_is_submitted(accounts: Accounts) -> None
     assert ended(account, submit(account, chat())["id"])["status"] == "completed"
 
 
-def test_counts_never_fall_and_add_up_in_the_end(accounts: Accounts) -> None:
+def test_counts_of_a_batch_never_fall_and_add_up_at_the_end(accounts: Accounts) -> None:
     account = accounts.create("1")
     bodies = [*chats(30), *[{"messages": "none"}] * 10]
     looks = observed_states(account, submit(account, *bodies, model=SLOW)["id"])

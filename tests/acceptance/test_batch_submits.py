@@ -73,7 +73,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 
 @pytest.fixture(scope="module")
 def nobody_special(accounts: Accounts) -> AccountClient:
-    """Whose submits are all refused."""
+    """An account whose submits are all refused."""
     return accounts.create("10")
 
 
@@ -128,7 +128,7 @@ def document(items: list[bytes]) -> bytes:
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else None,
 )
-def test_what_is_no_batch_is_refused_with_what_is_wrong(
+def test_an_invalid_batch_is_refused_with_the_reason(
     server: ServerProcess,
     nobody_special: AccountClient,
     fields: dict[str, Any],
@@ -148,7 +148,7 @@ def test_a_field_that_is_missing_is_named(nobody_special: AccountClient, missing
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
-def test_the_requests_may_stand_anywhere(accounts: Accounts, *, first: bool) -> None:
+def test_the_requests_field_may_come_at_any_position(accounts: Accounts, *, first: bool) -> None:
     account = accounts.create("1")
     content = batch_body(chat())
     requests = {"requests": content.pop("requests")}
@@ -163,13 +163,15 @@ def test_the_batch_variant_is_the_model_itself(accounts: Accounts) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "preferences",
     [{"only": ["other"]}, {"order": ["other"]}, {"ignore": ["simulated"]}],
-    ids=lambda wish: next(iter(wish)),
+    ids=lambda preferences: next(iter(preferences)),
 )
-def test_who_is_named_runs_the_batch(accounts: Accounts, wish: dict[str, list[str]]) -> None:
+def test_a_batch_runs_on_the_provider_that_it_names(
+    accounts: Accounts, preferences: dict[str, list[str]]
+) -> None:
     account = accounts.create("1")
-    batch = ended(account, submit(account, chat(), model="acme/two", provider=wish)["id"])
+    batch = ended(account, submit(account, chat(), model="acme/two", provider=preferences)["id"])
     (item,) = batch["results"]
     assert batch["provider"] == item["response"]["body"]["provider"]
     assert batch["provider"] != "Simulated"
@@ -178,7 +180,7 @@ def test_who_is_named_runs_the_batch(accounts: Accounts, wish: dict[str, list[st
 # What costs a single item
 
 
-def test_a_request_that_cannot_be_run_costs_itself_alone(accounts: Accounts) -> None:
+def test_an_invalid_request_fails_alone(accounts: Accounts) -> None:
     account = accounts.create("1")
     bodies = [
         chat(),
@@ -197,7 +199,7 @@ def test_a_request_that_cannot_be_run_costs_itself_alone(accounts: Accounts) -> 
     assert "No provider" in errors["c-5"]["message"]
 
 
-def test_a_request_that_is_nested_as_deeply_as_is_taken_costs_itself_alone(
+def test_an_invalid_request_of_the_largest_depth_fails_alone(
     accounts: Accounts,
 ) -> None:
     account = accounts.create("1")
@@ -232,7 +234,7 @@ def test_a_batch_of_which_nothing_can_be_run_fails_as_a_whole(accounts: Accounts
     ],
     ids=["empty", "word", "array", "cut", "deep", "utf-8", "more"],
 )
-def test_what_is_no_json_is_a_400_that_says_where(
+def test_invalid_json_is_a_400_that_names_the_position(
     server: ServerProcess, nobody_special: AccountClient, content: bytes, says: str
 ) -> None:
     with assert_nothing_kept(server, nobody_special):
@@ -364,7 +366,7 @@ def test_a_regional_hostname_takes_no_batches(nobody_special: AccountClient) -> 
     assert set(error_of(reply, 403)) == {"code", "message"}
 
 
-def test_what_a_policy_blocks_is_a_403(server: ServerProcess, accounts: Accounts) -> None:
+def test_a_batch_that_a_policy_blocks_is_a_403(server: ServerProcess, accounts: Accounts) -> None:
     account = accounts.create("1")
     path = f"/keys/{account.key_hash}/policy?account_id={account.account_id}"
     accounts.manage("PUT", path, blocked_models=["simulated/*"])

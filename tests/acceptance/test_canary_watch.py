@@ -1,4 +1,4 @@
-"""What looks through all that a run of the tests has written."""
+"""The check of all files that a test run has written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
-def test_a_run_that_leaks_is_told_where() -> None:
+def test_a_run_that_leaks_reports_where() -> None:
     # Not in a folder of this run: the watch over this very run would find it too.
     with TemporaryDirectory() as name:
         folder = Path(name)

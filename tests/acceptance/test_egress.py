@@ -172,7 +172,7 @@ def test_the_preload_says_why_the_proxy_refuses(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_the_gateway_is_there_without_a_key(server: ServerProcess, scheme: str) -> None:
+def test_the_gateway_is_reached_without_a_key(server: ServerProcess, scheme: str) -> None:
     url = f"{scheme}://gateway.internal/v1/chat/completions"
     words = ("-sS", "-H", "Content-Type: application/json", "-d", json.dumps(CHAT), url)
     told = json.loads(output(server, curl(), *words))
@@ -186,7 +186,7 @@ def test_the_gateway_streams(server: ServerProcess) -> None:
     assert told.endswith("data: [DONE]\n\n")
 
 
-def test_clients_are_pointed_at_the_gateway_where_that_is_wanted(server: ServerProcess) -> None:
+def test_clients_are_configured_for_the_gateway_on_request(server: ServerProcess) -> None:
     words = command(server, sys.executable, "-c", "import os; print(os.environ['OPENAI_BASE_URL'])")
     words.insert(words.index("--"), "--gateway")
     done = subprocess.run(
@@ -195,7 +195,7 @@ def test_clients_are_pointed_at_the_gateway_where_that_is_wanted(server: ServerP
     assert done.stdout == "http://gateway.internal/v1\n"
 
 
-def test_what_was_released_and_refused_is_on_the_record(
+def test_released_and_refused_secrets_are_audited(
     server: ServerProcess, hosts: EgressHosts
 ) -> None:
     store(server, "recorded", VALUES[1], [BOUND])
@@ -221,7 +221,7 @@ def printed(*words: str) -> str:
     return done.stdout
 
 
-def test_what_an_operator_opens_is_on_the_record(server: ServerProcess) -> None:
+def test_a_session_that_an_operator_opens_is_audited(server: ServerProcess) -> None:
     rows = records(server, "--installation")
     opened = [row for row in rows if row["action"] == "outbound_opened"]
     assert [row["hosts"] for row in opened] == [["127.0.0.0/8"]]
@@ -320,7 +320,9 @@ def test_a_session_outlives_a_proxy_that_is_killed(
     assert json.loads(told)["host"] == BOUND
 
 
-def test_values_that_go_out_leave_no_trace(short_path: Path, hosts: EgressHosts) -> None:
+def test_values_of_secrets_leave_no_trace_on_the_machine(
+    short_path: Path, hosts: EgressHosts
+) -> None:
     """Ask for each in every way, also in refused ones, while everything is logged."""
     config = hosts.config("logging: {level: debug}")
     asks = """
@@ -348,7 +350,7 @@ env; cat /proc/self/environ; ps -ef
     assert found | scanner.in_bytes("log", log.encode()) | scanner.in_folder(short_path) == set()
 
 
-def test_without_a_server_it_says_what_to_do(tmp_path: Path) -> None:
+def test_egress_run_without_a_server_says_what_to_do(tmp_path: Path) -> None:
     with start_server(tmp_path) as server:
         stopped = server.data_dir
     words = [str(TOLLHOUSE), "egress", "run", "--workspace", "default", "--data-dir", str(stopped)]
@@ -359,7 +361,7 @@ def test_without_a_server_it_says_what_to_do(tmp_path: Path) -> None:
     assert "start one with `tollhouse serve`" in done.stderr
 
 
-def test_by_hand_the_proxy_says_who_starts_it() -> None:
+def test_the_proxy_started_by_hand_says_who_starts_it() -> None:
     done = subprocess.run([*COMMAND], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         2,

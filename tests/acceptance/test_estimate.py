@@ -1,4 +1,4 @@
-"""`POST /estimate` through the running gateway: what it foretells is what then happens."""
+"""`POST /estimate` through the running gateway: its prediction is what then happens."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def left_out(estimate: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("limit", [None, 1_000], ids=["open ended", "limited"])
-def test_the_hold_is_what_the_request_then_holds(accounts: Accounts, limit: int | None) -> None:
+def test_the_estimated_hold_equals_the_hold_of_the_request(
+    accounts: Accounts, limit: int | None
+) -> None:
     account = accounts.create("20", limit="5")
     given = {} if limit is None else {"max_tokens": limit}
     said = [{"role": "user", "content": LONG_TEXT}]
@@ -129,7 +131,7 @@ def test_embeddings_cost_no_more_than_the_estimate(accounts: Accounts) -> None:
     assert estimate["tokens"]["output"] == 0
 
 
-def test_a_fee_is_in_the_cost_and_not_in_the_hold(accounts: Accounts) -> None:
+def test_a_fee_is_part_of_the_cost_but_not_of_the_hold(accounts: Accounts) -> None:
     estimate = estimated(
         accounts.create("10"), "acme/many", provider={"only": ["keeper"]}, max_tokens=9
     )
@@ -139,7 +141,7 @@ def test_a_fee_is_in_the_cost_and_not_in_the_hold(accounts: Accounts) -> None:
     assert 0 < estimate["hold"]["credits"] < 0.01
 
 
-def test_without_a_limit_of_output_the_models_own_counts(accounts: Accounts) -> None:
+def test_without_an_output_limit_the_models_own_limit_counts(accounts: Accounts) -> None:
     estimate = estimated(accounts.create("10"), "acme/many")
     assert estimate["tokens"]["output"] is None
     assert {each["output_tokens"] for each in estimate["endpoints"]} == {100}
@@ -154,7 +156,7 @@ def test_images_are_counted(accounts: Accounts) -> None:
 
 
 @pytest.mark.parametrize("way", ["402", "429", "403"])
-def test_the_refusal_is_the_one_that_the_request_gets(accounts: Accounts, way: str) -> None:
+def test_an_estimate_is_refused_like_its_request(accounts: Accounts, way: str) -> None:
     account = accounts.create("1")
     model, fields = ECHO, {"max_tokens": 1_000_000} if way == "402" else {}
     if way == "429":
@@ -188,7 +190,7 @@ def test_every_limit_has_a_verdict(accounts: Accounts) -> None:
     assert free["free-models-per-day"]["resets_at"].endswith("T00:00:00.000Z")
 
 
-def test_what_the_balance_cannot_cover_does_not_fit_and_is_refused(accounts: Accounts) -> None:
+def test_a_request_over_the_balance_does_not_fit_and_is_refused(accounts: Accounts) -> None:
     account = accounts.create("4", kind="purchase")
     told = estimated(account, "acme/dear", max_tokens=100_000)
     assert limits(told)["service_credits"]["fits"] is False
@@ -197,7 +199,7 @@ def test_what_the_balance_cannot_cover_does_not_fit_and_is_refused(accounts: Acc
     assert account.ask("acme/dear", max_tokens=100_000).status_code == 402
 
 
-def test_a_request_that_will_be_limited_says_how_much(accounts: Accounts) -> None:
+def test_a_request_that_will_be_shortened_says_to_how_many_tokens(accounts: Accounts) -> None:
     account = accounts.create("100", limit="0.05")
     told = estimated(account, "acme/dear")
     reply = account.ask("acme/dear")
@@ -231,20 +233,20 @@ def test_each_endpoint_is_tried_or_has_its_reason(accounts: Accounts) -> None:
         ),
     ],
 )
-def test_what_the_request_says_of_providers_is_a_reason(
+def test_provider_preferences_exclude_endpoints_with_a_reason(
     accounts: Accounts, provider: dict[str, Any], reason: str, out: set[str]
 ) -> None:
     told = left_out(estimated(accounts.create("10"), "acme/many", provider=provider))
     assert told == {"simulated:embedding": "not_spoken"} | dict.fromkeys(out, reason)
 
 
-def test_where_nobody_may_serve_it_the_refusal_says_so(accounts: Accounts) -> None:
+def test_a_request_that_no_endpoint_may_serve_is_refused(accounts: Accounts) -> None:
     told = estimated(accounts.create("10"), "acme/many", provider={"zdr": True})
     assert (told["endpoints"], told["hold"], told["limits"]) == ([], None, [])
     assert told["refusal"]["status"] == 503
 
 
-def test_without_fallbacks_the_others_are_left_out(accounts: Accounts) -> None:
+def test_without_fallbacks_only_the_first_endpoint_is_tried(accounts: Accounts) -> None:
     wanted = {"allow_fallbacks": False, "order": ["simulated"]}
     told = estimated(accounts.create("10"), "acme/many", provider=wanted)
     assert order(told) == ["simulated:echo"]
@@ -256,7 +258,7 @@ def set_policy(accounts: Accounts, account: AccountClient, **policy: Any) -> Non
     accounts.manage("PUT", path, **policy)
 
 
-def test_what_a_policy_blocks_has_its_sentence(accounts: Accounts) -> None:
+def test_an_endpoint_that_a_policy_blocks_has_the_policys_reason(accounts: Accounts) -> None:
     account = accounts.create("10")
     set_policy(accounts, account, blocked_providers=["keeper"])
     told = estimated(account, "acme/many")
@@ -267,7 +269,7 @@ def test_what_a_policy_blocks_has_its_sentence(accounts: Accounts) -> None:
     ] * 2
 
 
-def test_a_pattern_of_a_policy_is_looked_for(accounts: Accounts) -> None:
+def test_the_patterns_of_a_policy_are_matched(accounts: Accounts) -> None:
     account = accounts.create("10")
     set_policy(accounts, account, patterns=["one two"])
     told = estimated(account, ECHO)
@@ -284,7 +286,7 @@ def test_an_endpoint_that_failed_of_late_is_flagged_and_last(accounts: Accounts)
     assert [each["cooling_down"] for each in told["endpoints"]] == [False, True]
 
 
-def test_a_free_model_without_room_leaves_the_paid_one(accounts: Accounts) -> None:
+def test_a_free_model_over_its_limit_leaves_the_paid_one(accounts: Accounts) -> None:
     account = accounts.create("10")
     assert account.ask("acme/beside:free").status_code == 200
     told = estimated(account, "acme/beside:free", models=[ECHO], max_tokens=5)
@@ -358,7 +360,7 @@ def test_a_body_that_is_not_of_its_format_is_a_400_in_the_common_envelope(
         ({"endpoint": CHAT, "body": []}, "object"),
     ],
 )
-def test_what_is_wrong_around_the_body_is_named(
+def test_an_invalid_wrapper_of_the_body_is_a_400_that_names_the_field(
     accounts: Accounts, asked: dict[str, Any], word: str
 ) -> None:
     reply = accounts.create("1").post("/estimate", asked)

@@ -1,4 +1,4 @@
-"""What coding agents send, and what nobody should send, in every format on every dialect."""
+"""Requests of coding agents, and abusive ones, in every format on every dialect."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ PLACES += [("embeddings", "chat")]
 
 
 def request(path: str, dialect: str, text: str) -> dict[str, Any]:
-    """Return a request that says a text."""
+    """Return a request with a text."""
     said = [{"role": "user", "content": text}]
     model = f"{dialect}/{'embedding-2026' if path == 'embeddings' else 'echo'}"
     limit = {"max_tokens": 1000} if path == "messages" else {}

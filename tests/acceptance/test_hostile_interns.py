@@ -1,4 +1,4 @@
-"""What programs of interns that take all there is, or want out, do to anybody else: nothing.
+"""Hostile programs of interns: exhausting resources and escaping the sandbox harm nobody else.
 
 Each tries it in a real sandbox, of a server that root runs and of one that anybody runs.
 """
@@ -40,7 +40,7 @@ def server(
 
 
 def way_out(interns: InternClient, name: str = "ada") -> str:
-    """Return the status with which an intern's way out leads it to the gateway."""
+    """Return the status with which an intern reaches the gateway through its proxy."""
     return interns.script_output(name, ASK_GATEWAY)
 
 
@@ -92,7 +92,7 @@ def test_a_workspace_of_more_names_than_it_may_have_is_suspended_and_archived(
     assert interns.until(intern, {"destroy_failed", None}) is None
 
 
-def test_a_thousand_connections_take_the_way_out_from_nobody_for_long(
+def test_a_thousand_connections_block_the_egress_of_other_interns_only_briefly(
     interns: InternClient,
 ) -> None:
     interns.run()
@@ -109,7 +109,7 @@ def test_a_thousand_connections_take_the_way_out_from_nobody_for_long(
 # Programs that want out
 
 
-def test_no_address_but_those_of_the_proxy_is_reached(interns: InternClient) -> None:
+def test_a_sandbox_reaches_only_the_proxys_addresses(interns: InternClient) -> None:
     interns.run()
     bob = interns.run("bob")
     told = interns.request("GET", f"/interns/{bob}/daemon").json()
@@ -136,7 +136,7 @@ def test_no_address_but_those_of_the_proxy_is_reached(interns: InternClient) -> 
         assert set(codes) == wanted, dict(zip(places, codes, strict=True))
 
 
-def test_of_all_sockets_it_sees_its_way_out_alone(interns: InternClient) -> None:
+def test_a_sandbox_sees_only_the_socket_of_its_own_proxy(interns: InternClient) -> None:
     interns.run()
     interns.run("bob")
     assert interns.script_output("ada", "find / -type s 2> /dev/null; true").split() == [
@@ -148,7 +148,7 @@ def test_of_all_sockets_it_sees_its_way_out_alone(interns: InternClient) -> None
     assert not [each for each in listening.split() if "interns" in each or "control" in each]
 
 
-def test_what_it_swaps_below_its_run_folder_is_still_there(interns: InternClient) -> None:
+def test_programs_cannot_replace_files_of_the_run_folder(interns: InternClient) -> None:
     intern = interns.run()
     script = """
         for each in proxy.sock ca.pem; do
@@ -161,7 +161,7 @@ def test_what_it_swaps_below_its_run_folder_is_still_there(interns: InternClient
     assert interns.healthy(intern)
 
 
-def test_a_link_in_place_of_its_uploads_leads_nobody_out(interns: InternClient) -> None:
+def test_a_link_in_place_of_the_uploads_folder_is_not_followed(interns: InternClient) -> None:
     intern = interns.run()
     interns.script_output("ada", "rm -rf .intern; ln -s /tmp .intern; ln -s /etc/passwd users")
     assert interns.put_file(intern, "note", b"kept") == 403

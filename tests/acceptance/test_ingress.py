@@ -1,4 +1,4 @@
-"""What the running server answers before any route: origins, keys, regions, bodies, garbage."""
+"""What the server checks before any route: origins, keys, regions, bodies, malformed requests."""
 
 from __future__ import annotations
 
@@ -314,5 +314,5 @@ def test_a_head_over_64_kb_is_refused(server: ServerProcess, head: bytes) -> Non
     assert status == error["code"] == 431
 
 
-def test_the_server_is_fine_after_all_that(http: httpx2.Client) -> None:
+def test_the_server_serves_after_garbage(http: httpx2.Client) -> None:
     assert http.get("/healthz").json() == {"status": "ok"}

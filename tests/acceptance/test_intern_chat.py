@@ -31,7 +31,7 @@ def server(
         yield server
 
 
-def test_it_writes_a_program_runs_it_and_reports(interns: InternClient) -> None:
+def test_an_agent_writes_a_program_runs_it_and_reports(interns: InternClient) -> None:
     turn = Conversation(interns, interns.run()).send(PROGRAM)
     assert turn.finish == "stop"
     assert "\n42\n" in turn.content
@@ -42,40 +42,40 @@ def test_it_writes_a_program_runs_it_and_reports(interns: InternClient) -> None:
 def test_a_manual_run_asks_before_it_goes_out_and_heeds_the_answer(
     interns: InternClient, hosts: EgressHosts
 ) -> None:
-    talk = Conversation(interns, interns.run(), approval_mode="manual")
+    conversation = Conversation(interns, interns.run(), approval_mode="manual")
     before = len(hosts.requests)
-    asked = talk.send(f"fetch: {hosts.url(BOUND)}")
+    asked = conversation.send(f"fetch: {hosts.url(BOUND)}")
     assert (asked.finish, asked.usage) == ("tool_calls", None)
     assert of(asked.asked, "kind") == "permission"
     assert len(hosts.requests) == before
-    rejected = talk.answer(asked, "reject_once")
+    rejected = conversation.answer(asked, "reject_once")
     assert (rejected.finish, len(hosts.requests)) == ("stop", before)
-    asked = talk.send(f"fetch: {hosts.url(BOUND)}")
-    allowed = talk.answer(asked, "allow_once")
+    asked = conversation.send(f"fetch: {hosts.url(BOUND)}")
+    allowed = conversation.answer(asked, "allow_once")
     assert (allowed.finish, len(hosts.requests)) == ("stop", before + 1)
 
 
 def test_a_shell_without_approval_has_no_network_in_manual_mode(
     interns: InternClient, hosts: EgressHosts
 ) -> None:
-    talk = Conversation(interns, interns.run(), approval_mode="manual")
+    conversation = Conversation(interns, interns.run(), approval_mode="manual")
     before = len(hosts.requests)
     shell = f"curl -sS --max-time 5 {hosts.url(BOUND)} || echo no way out"
-    assert "\nno way out\n" in talk.send(f"run: {shell}").content
+    assert "\nno way out\n" in conversation.send(f"run: {shell}").content
     assert len(hosts.requests) == before
-    asked = talk.send(f"run with network: {shell}")
+    asked = conversation.send(f"run with network: {shell}")
     assert of(asked.asked, "kind") == "permission"
-    assert "\nno way out\n" not in talk.answer(asked, "allow_once").content
+    assert "\nno way out\n" not in conversation.answer(asked, "allow_once").content
     assert len(hosts.requests) == before + 1
 
 
 def test_a_question_is_answered_and_the_run_goes_on(interns: InternClient) -> None:
-    talk = Conversation(interns, interns.run())
-    asked = talk.send("ask: Which one? (red | blue)\nrun: echo after")
+    conversation = Conversation(interns, interns.run())
+    asked = conversation.send("ask: Which one? (red | blue)\nrun: echo after")
     assert of(asked.asked, "kind") == "elicitation"
     [field] = of(asked.asked, "fields")
     accepted = {"action": "accept", "content": {field["name"]: "blue"}}
-    turn = talk.answer(asked, json.dumps(accepted))
+    turn = conversation.answer(asked, json.dumps(accepted))
     assert (turn.finish, "blue" in turn.content, "\nafter\n" in turn.content) == (
         "stop",
         True,
@@ -85,28 +85,28 @@ def test_a_question_is_answered_and_the_run_goes_on(interns: InternClient) -> No
 
 def test_a_conversation_goes_on_after_a_suspension(interns: InternClient) -> None:
     intern = interns.run()
-    talk = Conversation(interns, intern)
-    first = talk.send("say: I remember.")
+    conversation = Conversation(interns, intern)
+    first = conversation.send("say: I remember.")
     interns.suspend(intern)
     interns.run()
-    second = talk.send("say: I do.")
+    second = conversation.send("say: I do.")
     assert (second.session_id, second.content) == (first.session_id, "I do.\n")
     assert of(second.usage, "prompt_tokens") > of(first.usage, "prompt_tokens")
 
 
 def test_a_conversation_goes_on_after_its_daemon_was_killed(interns: InternClient) -> None:
     intern = interns.run()
-    talk = Conversation(interns, intern)
-    first = talk.send("say: I remember.")
+    conversation = Conversation(interns, intern)
+    first = conversation.send("say: I remember.")
     [daemon] = daemons(interns.server.data_dir)
     kill(daemon)
     interns.until_logged(intern, "its sandbox ended.*\nrunning")
-    second = talk.send("say: I do.")
+    second = conversation.send("say: I do.")
     assert (second.session_id, second.content) == (first.session_id, "I do.\n")
     assert of(second.usage, "prompt_tokens") > of(first.usage, "prompt_tokens")
 
 
-async def test_an_editor_holds_a_session_with_it(interns: InternClient) -> None:
+async def test_an_editor_holds_a_session_with_an_intern(interns: InternClient) -> None:
     interns.run()
     before = len(chats_of(interns.server))
     async with editor_over_command(interns.environment) as editor:

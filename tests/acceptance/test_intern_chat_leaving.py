@@ -67,7 +67,7 @@ def wire(interns: InternClient, intern: str, body: bytes, sent: int) -> socket.s
 def streaming(
     interns: InternClient, intern: str, body: dict[str, Any]
 ) -> Generator[Iterator[bytes]]:
-    """Yield what streams; leaving the block is leaving the chat."""
+    """Yield the stream's bytes; leaving the block hangs up."""
     url = f"{interns.server.base_url}/interns/{intern}/chat/completions"
     headers = {"Authorization": f"Bearer {interns.key}"}
     with httpx2.stream("POST", url, headers=headers, json=body, timeout=SECONDS) as reply:
@@ -83,7 +83,7 @@ def until_seen(pieces: Iterator[bytes], mark: bytes) -> bytes:
 
 
 def commands(interns: InternClient) -> set[str]:
-    """Return which of the commands run."""
+    """Return the commands that are running."""
     running = sandbox_processes(interns.server.data_dir).values()
     return {each.strip() for each in running if each.startswith("sleep 47")}
 
@@ -96,7 +96,7 @@ def until_run(interns: InternClient, wanted: set[str]) -> None:
 
 
 def events(interns: InternClient, intern: str) -> Events:
-    """Return what the session's log tells; nothing where there is no session."""
+    """Return the events of the session's log; none without a session."""
     reply = interns.daemon(intern, "GET", f"/sessions/{SESSION}/events?follow=false")
     return Events() if reply.status_code == 404 else parse_events(reply.text)
 
@@ -112,17 +112,17 @@ def ending(interns: InternClient, intern: str) -> dict[str, Any]:
     return end
 
 
-def test_who_leaves_amid_the_body_has_begun_nothing(interns: InternClient, intern: str) -> None:
+def test_hanging_up_within_the_body_starts_no_run(interns: InternClient, intern: str) -> None:
     body = json.dumps(prompt("run: echo begun > begun")).encode()
     with wire(interns, intern, body, len(body) // 2):
         pass
-    talk = Conversation(interns, intern)
-    assert talk.send("say: I am free.").content == "I am free.\n"
+    conversation = Conversation(interns, intern)
+    assert conversation.send("say: I am free.").content == "I am free.\n"
     assert events(interns, intern) == []
     assert interns.script_output("ada", "ls") == ""
 
 
-def test_who_leaves_while_a_command_runs_ends_it(interns: InternClient, intern: str) -> None:
+def test_hanging_up_while_a_command_runs_ends_it(interns: InternClient, intern: str) -> None:
     with streaming(interns, intern, prompt(f"run: {COMMAND}")) as pieces:
         until_seen(pieces, b'"reasoning":"$ ')
         until_run(interns, {"sleep 4711", "sleep 4712"})
@@ -132,11 +132,11 @@ def test_who_leaves_while_a_command_runs_ends_it(interns: InternClient, intern: 
     assert Conversation(interns, intern, session_id=SESSION).send("say: on").content == "on\n"
 
 
-def test_who_leaves_an_answering_request_ends_the_command_too(
+def test_hanging_up_an_answering_request_ends_the_command_too(
     interns: InternClient, intern: str
 ) -> None:
-    talk = Conversation(interns, intern, approval_mode="manual", session_id=SESSION)
-    asked = talk.send(f"run with network: {COMMAND}")
+    conversation = Conversation(interns, intern, approval_mode="manual", session_id=SESSION)
+    asked = conversation.send(f"run with network: {COMMAND}")
     assert asked.call is not None
     answer = {"role": "tool", "tool_call_id": asked.call["id"], "content": "allow_once"}
     with streaming(interns, intern, {**prompt(""), "messages": [answer]}):
@@ -145,7 +145,9 @@ def test_who_leaves_an_answering_request_ends_the_command_too(
     assert ending(interns, intern)["error"]["reason"] == "client_closed_request"
 
 
-def test_who_leaves_during_a_steer_leaves_the_run_alone(interns: InternClient, intern: str) -> None:
+def test_hanging_up_a_steering_request_leaves_the_run_alone(
+    interns: InternClient, intern: str
+) -> None:
     with streaming(interns, intern, prompt("run: sleep 1\nrun: echo went on > done")) as pieces:
         heard = until_seen(pieces, b'"reasoning":"$ ')
         steer = json.dumps(prompt("And then?")).encode()
@@ -157,7 +159,7 @@ def test_who_leaves_during_a_steer_leaves_the_run_alone(interns: InternClient, i
     assert ending(interns, intern)["outcome"] == "completed"
 
 
-def test_who_leaves_between_the_question_and_the_end_may_answer_it(
+def test_a_question_may_be_answered_after_hanging_up_at_it(
     interns: InternClient, intern: str
 ) -> None:
     body = json.dumps(prompt("ask: Which one? (red | blue)")).encode()

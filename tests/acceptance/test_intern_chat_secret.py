@@ -32,7 +32,7 @@ pytestmark = pytest.mark.sandbox
 VALUE = PLANTED[49]
 NAME = b"{{secret:token}}"
 MASKED = "Bearer " + "*" * len(VALUE)
-"""What the proxy makes of an answer that has it."""
+"""A response with the value, as the proxy redacts it."""
 HEADER = f"Authorization: Bearer {NAME.decode()}"
 PROVIDER = """\
 providers:
@@ -49,7 +49,7 @@ models:
 
 
 class UsedSecret:
-    """An intern whose agent has sent a secret with each tool that can, and what is seen of it."""
+    """An intern whose agent has sent a secret with each tool that can."""
 
     def __init__(self, interns: InternClient, hosts: EgressHosts, model: FakeModel) -> None:
         self.interns = interns
@@ -69,8 +69,8 @@ class UsedSecret:
             says(call("shell", command=curl, network=True)),
             says("Done."),
         ]
-        self.talk = Conversation(interns, self.intern)
-        assert self.talk.send("Use the token.").finish == "stop"
+        self.conversation = Conversation(interns, self.intern)
+        assert self.conversation.send("Use the token.").finish == "stop"
         self.memory = {
             command: b"\0".join(memory_of(pid))
             for pid, command in sandbox_processes(interns.server.data_dir).items()
@@ -101,7 +101,7 @@ def test_the_host_gets_the_value_from_each_tool(used: UsedSecret) -> None:
     assert used.hosts.authorizations(BOUND) == [f"Bearer {VALUE}"] * 2
 
 
-def test_no_prompt_that_reaches_the_model_has_it(used: UsedSecret) -> None:
+def test_no_prompt_to_the_model_holds_the_value(used: UsedSecret) -> None:
     prompts = json.dumps(used.model.requests).encode()
     assert len(used.model.requests) == 3
     results = [each for each in used.model.messages() if each["role"] == "tool"]
@@ -133,13 +133,13 @@ def test_the_intern_can_read_what_is_its_own_and_nothing_else(used: UsedSecret) 
     assert b"what is an intern's own" in deleting
 
 
-def test_nothing_that_the_chat_tells_has_it(used: UsedSecret) -> None:
-    assert b"api.bound.example" in used.talk.received
-    assert leaks(used.talk.received) == set()
+def test_no_chat_stream_holds_the_value(used: UsedSecret) -> None:
+    assert b"api.bound.example" in used.conversation.received
+    assert leaks(used.conversation.received) == set()
 
 
-def test_the_event_log_does_not_have_it(used: UsedSecret) -> None:
-    path = f"/sessions/{used.talk.session}/events?follow=false"
+def test_the_event_log_does_not_hold_the_value(used: UsedSecret) -> None:
+    path = f"/sessions/{used.conversation.session}/events?follow=false"
     told = used.interns.daemon(used.intern, "GET", path).content
     assert b"run.ended" in told
     assert leaks(told) == set()
@@ -148,7 +148,7 @@ def test_the_event_log_does_not_have_it(used: UsedSecret) -> None:
     assert leaks(database) == set()
 
 
-def test_no_file_that_the_intern_can_write_has_it(used: UsedSecret) -> None:
+def test_no_file_of_the_intern_holds_the_value(used: UsedSecret) -> None:
     # -xdev: the interpreter is mounted there where it lies below /tmp outside, too.
     writable = "find /workspace /tmp /dev/shm -xdev -type f"
     assert b"/tmp/head" in used.inside(writable)
@@ -158,7 +158,7 @@ def test_no_file_that_the_intern_can_write_has_it(used: UsedSecret) -> None:
     assert leaks(files) == set()
 
 
-def test_no_environment_has_it(used: UsedSecret) -> None:
+def test_no_environment_holds_the_value(used: UsedSecret) -> None:
     environment = used.inside("env; cat /proc/[0-9]*/environ")
     assert b"http_proxy" in environment.lower()
     assert leaks(environment) == set()
@@ -166,7 +166,9 @@ def test_no_environment_has_it(used: UsedSecret) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into a sandbox's processes")
 @pytest.mark.parametrize("program", ["sandbox.daemon", "sandbox.agent"])
-def test_the_memory_of_daemon_and_agent_does_not_have_it(used: UsedSecret, program: str) -> None:
+def test_the_memory_of_daemon_and_agent_does_not_hold_the_value(
+    used: UsedSecret, program: str
+) -> None:
     [memory] = [found for command, found in used.memory.items() if program in command]
     assert NAME.strip(b"{}") in memory
     assert leaks(memory) == set()

@@ -1,4 +1,4 @@
-"""What a chat with an intern costs, and who sees it: who had it run, and the managers.
+"""The cost of a chat with an intern: which key is charged, and who sees it.
 
 The intern's own key never leaves the proxy, so nobody can ask `GET /key` with it.
 """
@@ -31,14 +31,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 
 
 class SpentChat(NamedTuple):
-    """A chat of some turns, each a command and a report, with an intern that somebody had run."""
+    """A chat of some turns with an intern, each a command and a report."""
 
     interns: InternClient
     intern: str
     account: AccountClient
-    """The key that had it run; the chat was another one's."""
+    """The key that started the intern; another key sent the prompts."""
     usages: list[dict[str, Any]]
-    """What the chat has told, turn by turn."""
+    """The usage of each turn."""
 
     def total(self, name: str) -> float:
         return sum(usage[name] for usage in self.usages)
@@ -49,8 +49,8 @@ def spent(server: ServerProcess, accounts: Accounts) -> Generator[SpentChat]:
     account = accounts.another_key(server.announced["account_id"])
     intern = InternClient(server, account.key).run()
     interns = InternClient(server)
-    talk = Conversation(interns, intern)
-    usages = [talk.send("run: true").usage for _ in range(TURNS)]
+    conversation = Conversation(interns, intern)
+    usages = [conversation.send("run: true").usage for _ in range(TURNS)]
     yield SpentChat(interns, intern, account, [usage for usage in usages if usage is not None])
     interns.delete_all()
 
@@ -59,23 +59,23 @@ def test_each_turn_tells_what_it_cost(spent: SpentChat) -> None:
     assert [usage["cost"] > 0 for usage in spent.usages] == [True] * TURNS
 
 
-def test_the_key_that_had_it_run_answers_for_it(spent: SpentChat) -> None:
+def test_the_key_that_started_the_intern_is_charged(spent: SpentChat) -> None:
     assert spent.account.get("/key")["usage"] == pytest.approx(spent.total("cost"))
 
 
-def test_the_key_that_talks_to_it_pays_nothing(spent: SpentChat) -> None:
+def test_the_key_that_sends_the_prompts_is_not_charged(spent: SpentChat) -> None:
     told = spent.interns.request("GET", "/key").json()["data"]
     assert told["usage"] == 0
 
 
-def test_managers_see_it_at_the_interns_key(spent: SpentChat, accounts: Accounts) -> None:
+def test_managers_see_the_usage_of_the_interns_key(spent: SpentChat, accounts: Accounts) -> None:
     own = accounts.key_of("ada")
     assert (own["kind"], own["intern_id"]) == ("intern", spent.intern)
     assert own["usage"] == pytest.approx(spent.total("cost"))
     assert accounts.manage("GET", f"/keys/{own['hash']}")["data"]["usage"] == own["usage"]
 
 
-def test_the_activity_has_its_requests(spent: SpentChat, accounts: Accounts) -> None:
+def test_the_activity_report_has_the_interns_requests(spent: SpentChat, accounts: Accounts) -> None:
     query = f"api_key_hash={accounts.key_of('ada')['hash']}&group_by=key"
     rows = accounts.manage("GET", f"/activity?{query}")["data"]
     assert {row["model"] for row in rows} == {"simulated/agent"}
@@ -91,7 +91,7 @@ def test_the_activity_has_its_requests(spent: SpentChat, accounts: Accounts) -> 
     }
 
 
-def test_a_limit_of_its_key_ends_a_run_with_a_clear_error(
+def test_a_limit_of_the_interns_key_ends_a_run_with_a_clear_error(
     spent: SpentChat, accounts: Accounts
 ) -> None:
     own = accounts.key_of("ada")

@@ -1,4 +1,4 @@
-"""Whose turn it is, with an intern that runs for real: one run at a time, one answer a question."""
+"""Turns of a chat with an intern: one run at a time, one answer to a question."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 
 
 def done(interns: InternClient) -> list[str]:
-    """Return what the commands of the runs have noted."""
+    """Return the lines that the commands of the runs have written."""
     return interns.script_output("ada", "cat done").split()
 
 
@@ -38,10 +38,10 @@ def test_of_two_prompts_at_once_one_runs(interns: InternClient) -> None:
     both = Barrier(2)
 
     def ask(number: int) -> ParsedChat | ChatRefused:
-        talk = Conversation(interns, intern)
+        conversation = Conversation(interns, intern)
         both.wait()
         try:
-            return talk.send(f"run: sleep 2; echo {number} >> done")
+            return conversation.send(f"run: sleep 2; echo {number} >> done")
         except ChatRefused as refused:
             return refused
 
@@ -55,22 +55,22 @@ def test_of_two_prompts_at_once_one_runs(interns: InternClient) -> None:
 
 
 def test_a_question_is_answered_once(interns: InternClient) -> None:
-    talk = Conversation(interns, interns.run(), approval_mode="manual")
-    asked = talk.send(ASK)
-    assert talk.answer(asked, "allow_once").finish == "stop"
-    assert refusal(talk, asked, "allow_once") == (409, "interaction_not_pending")
+    conversation = Conversation(interns, interns.run(), approval_mode="manual")
+    asked = conversation.send(ASK)
+    assert conversation.answer(asked, "allow_once").finish == "stop"
+    assert refusal(conversation, asked, "allow_once") == (409, "interaction_not_pending")
     assert done(interns) == ["once"]
 
 
 def test_a_repeated_answer_does_not_disturb_the_run_that_goes_on(interns: InternClient) -> None:
-    talk = Conversation(interns, interns.run(), approval_mode="manual")
-    asked = talk.send(f"{ASK}; sleep 1")
+    conversation = Conversation(interns, interns.run(), approval_mode="manual")
+    asked = conversation.send(f"{ASK}; sleep 1")
     both = Barrier(2)
 
     def answer(_: int) -> Any:
         both.wait()
         try:
-            return talk.answer(asked, "allow_once").finish
+            return conversation.answer(asked, "allow_once").finish
         except ChatRefused as refused:
             return refused.reason
 
@@ -82,16 +82,16 @@ def test_a_repeated_answer_does_not_disturb_the_run_that_goes_on(interns: Intern
 
 def test_an_answer_to_a_run_that_has_ended_comes_too_late(interns: InternClient) -> None:
     intern = interns.run()
-    talk = Conversation(interns, intern, approval_mode="manual")
-    asked = talk.send(ASK)
-    path = f"/sessions/{talk.session}/runs/current"
+    conversation = Conversation(interns, intern, approval_mode="manual")
+    asked = conversation.send(ASK)
+    path = f"/sessions/{conversation.session}/runs/current"
     assert interns.daemon(intern, "DELETE", path).is_success
-    assert refusal(talk, asked, "allow_once") == (409, "interaction_not_pending")
-    assert talk.send("run: echo next >> done").finish == "stop"
+    assert refusal(conversation, asked, "allow_once") == (409, "interaction_not_pending")
+    assert conversation.send("run: echo next >> done").finish == "stop"
     assert done(interns) == ["next"]
 
 
-def refusal(talk: Conversation, asked: ParsedChat, content: str) -> tuple[int, str]:
+def refusal(conversation: Conversation, asked: ParsedChat, content: str) -> tuple[int, str]:
     with pytest.raises(ChatRefused) as refused:
-        talk.answer(asked, content)
+        conversation.answer(asked, content)
     return refused.value.reply.status_code, refused.value.reason

@@ -1,4 +1,4 @@
-"""An intern's life in a real sandbox, and what it is left with when something is killed."""
+"""An intern's life cycle in a real sandbox, and its recovery after kills."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VALUE = PLANTED[48]
 
 @pytest.fixture(scope="module", params=USERS)
 def user(request: pytest.FixtureRequest) -> str:
-    """As whom the server runs."""
+    """The user as whom the server runs."""
     return request.param
 
 
@@ -79,7 +79,7 @@ def test_a_whole_life_leaves_an_archive_and_no_process(
     assert [ran[pid] for pid in still_running(ran)] == []
 
 
-def test_metrics_tell_what_runs_and_what_it_is_kept_to(
+def test_metrics_show_running_interns_and_enforced_limits(
     interns: InternClient, server: ServerProcess
 ) -> None:
     interns.run()
@@ -99,7 +99,7 @@ def test_what_an_intern_wrote_is_there_when_it_is_resumed(interns: InternClient)
     assert interns.script_output("ada", "cat note a/b/c link") == "kept\ndeep\nkept\n"
 
 
-def test_its_programs_run_as_nobody_else(interns: InternClient) -> None:
+def test_programs_of_an_intern_run_without_privileges(interns: InternClient) -> None:
     interns.run()
     told = interns.script_output(
         "ada", "id -u; grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status; pwd"
@@ -148,7 +148,7 @@ def test_an_intern_has_a_host_name_of_its_own_where_the_operator_says_so(
         assert done.stdout == b"kept"
 
 
-def test_its_daemon_wants_the_token_that_was_revealed_last(interns: InternClient) -> None:
+def test_a_daemon_accepts_only_the_token_that_was_revealed_last(interns: InternClient) -> None:
     intern = interns.run()
     first = interns.request("GET", f"/interns/{intern}/daemon").json()
     assert first["origin"] == interns.server.origin
@@ -184,7 +184,7 @@ def test_a_secret_reaches_the_bound_host_and_is_nowhere_in_the_sandbox(
     assert not any(VALUE.encode() in content for content in memory)
 
 
-def test_a_host_that_it_is_not_bound_to_does_not_get_it(
+def test_a_secret_does_not_reach_a_host_that_is_not_bound(
     interns: InternClient, hosts: EgressHosts
 ) -> None:
     interns.request("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
@@ -195,7 +195,7 @@ def test_a_host_that_it_is_not_bound_to_does_not_get_it(
     assert got["key"] == "{{secret:token}}"
 
 
-def test_it_reaches_the_gateway_with_a_key_that_it_does_not_have(interns: InternClient) -> None:
+def test_an_intern_reaches_the_gateway_without_having_the_key(interns: InternClient) -> None:
     interns.run()
     body = json.dumps({"model": "simulated/echo", "messages": [{"role": "user", "content": "hi"}]})
     ask = f"curl -sS http://gateway.internal/v1/chat/completions -d '{body}'"

@@ -1,4 +1,4 @@
-"""Two servers with sandboxes on one PostgreSQL: each tells the truth of those of the other."""
+"""Two servers with sandboxes on one PostgreSQL: each shows the state of the other's interns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def started(folder: Path, database: str) -> ServerProcess:
     return start_server(folder, env={**PACES, "TOLLHOUSE_DATABASE_URL": database})
 
 
-def test_what_ran_on_a_server_that_is_gone_has_failed_and_can_be_deleted(
+def test_an_intern_of_a_server_that_is_gone_has_failed_and_can_be_deleted(
     tmp_path_factory: pytest.TempPathFactory, database: str
 ) -> None:
     folder = tmp_path_factory.mktemp("m")

@@ -1,4 +1,4 @@
-"""What an intern spends, in a real sandbox: the key that had it run answers for it."""
+"""An intern's spending is limited by the key that started it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 
 
 class AccountKeys:
-    """An intern, and the keys of its account."""
+    """An intern, and keys of its account."""
 
     def __init__(self, server: ServerProcess, accounts: Accounts) -> None:
         self.server = server
@@ -40,7 +40,7 @@ class AccountKeys:
         return InternClient(self.server, account.key)
 
     def asked(self, interns: InternClient, model: str = "simulated/echo") -> dict[str, Any]:
-        """Return what the intern is answered when it asks the gateway."""
+        """Return the gateway's reply to a request of the intern."""
         body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi there"}]})
         url = "http://gateway.internal/v1/chat/completions"
         return json.loads(interns.script_output("ada", f"curl -sS {url} -d '{body}'"))

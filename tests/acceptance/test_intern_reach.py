@@ -49,7 +49,7 @@ WITHOUT_NAME: dict[str, Any] = {
         "body": {"model": "simulated/echo", **CHAT},
     },
 }
-"""What it may ask for, with a body."""
+"""Routes that an intern's key may call, each with a body."""
 OF_THE_INTERN: dict[str, Any] = {
     "GET /generation": None,
     "GET /batches/{id}": None,
@@ -69,28 +69,28 @@ OF_THE_INTERN: dict[str, Any] = {
     "PUT /vault/interns/{internId}/secrets/{name}": SECRET,
     "DELETE /vault/interns/{internId}/secrets/{name}": None,
 }
-"""What it may ask for of its own intern, with a body."""
+"""Routes that it may call for its own intern, each with a body."""
 HIDDEN = {"POST /egress-sessions"}
-"""Routes that the description of the API leaves out."""
+"""Routes that the API description leaves out."""
 REFUSALS = {401, 403, 404}
 
 
 @dataclass(frozen=True)
 class ResourceIds:
-    """Names of what there is, by the parameter of a path; of batches and workspaces by its path."""
+    """Ids of existing resources, by path parameter; of batches and workspaces by path."""
 
     names: Mapping[str, str]
     generation: str
 
     def path(self, template: str) -> str:
-        """Return a path that names these things."""
+        """Return a path with these ids."""
         noun = template.split("/")[1]
         path = template.replace("{id}", self.names.get(noun, "")).format(**self.names)
         return f"{path}?id={self.generation}" if path == "/generation" else path
 
 
 class Caller:
-    """Somebody with a key."""
+    """A client with a key."""
 
     def __init__(self, http: httpx2.Client, key: str) -> None:
         self._http = http
@@ -105,7 +105,7 @@ class Caller:
         return reply
 
     def things(self, intern_id: str, names: Mapping[str, str]) -> ResourceIds:
-        """Make something of each kind."""
+        """Create a resource of each kind."""
         self.make(f"/vault/interns/{intern_id}/secrets/token", SECRET, "PUT")
         batch_id = self.make("/batches", BATCH).json()["id"]
         said = self.make("/chat/completions", WITHOUT_NAME["POST /chat/completions"])
@@ -115,7 +115,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A server, and what belongs to others than an intern."""
+    """A server with resources that do not belong to the intern under test."""
 
     server: ServerProcess
     http: httpx2.Client
@@ -123,7 +123,7 @@ class Deployment:
     theirs: ResourceIds
 
     def intern(self, name: str) -> tuple[str, Caller]:
-        """Make an intern, or find it; return its id, and what comes with a key of its own."""
+        """Create an intern, or find it; return its id and a client with its own key."""
         intern_id = self.person.make("/interns", {"name": name}).json()["id"]
         workspace_id = self.server.announced["workspace_id"]
         key = asyncio.run(new_own_key(self.server, workspace_id, intern_id))
@@ -171,19 +171,19 @@ def test_every_other_route_is_closed(deployment: Deployment, operations: set[str
     assert {each for each, status in answers.items() if status not in REFUSALS} == set()
 
 
-def test_the_lists_name_routes_that_there_are(operations: set[str]) -> None:
+def test_the_lists_name_only_existing_routes(operations: set[str]) -> None:
     assert FREE_TO_ALL | set(WITHOUT_NAME) | set(OF_THE_INTERN) <= operations
 
 
 @pytest.mark.parametrize("operation", WITHOUT_NAME)
-def test_a_key_of_an_intern_is_for(deployment: Deployment, operation: str) -> None:
+def test_an_interns_key_may_use_each_listed_route(deployment: Deployment, operation: str) -> None:
     _, own = deployment.intern("ada")
     method, path = operation.split()
     assert own(method, path, WITHOUT_NAME[operation]).is_success
 
 
 @pytest.mark.parametrize("operation", OF_THE_INTERN)
-def test_what_is_the_interns_is_found(deployment: Deployment, operation: str) -> None:
+def test_the_interns_own_resources_are_found(deployment: Deployment, operation: str) -> None:
     intern_id, own = deployment.intern(f"own-{[*OF_THE_INTERN].index(operation)}")
     method, template = operation.split()
     path = own.things(intern_id, {}).path(template)
@@ -193,14 +193,14 @@ def test_what_is_the_interns_is_found(deployment: Deployment, operation: str) ->
 
 
 @pytest.mark.parametrize("operation", OF_THE_INTERN)
-def test_what_is_not_the_interns_is_not_found(deployment: Deployment, operation: str) -> None:
+def test_resources_of_others_are_not_found(deployment: Deployment, operation: str) -> None:
     _, own = deployment.intern("ada")
     method, template = operation.split()
     reply = own(method, deployment.theirs.path(template), OF_THE_INTERN[operation])
     assert reply.status_code == 404
 
 
-def test_the_batches_of_a_list_are_the_interns(deployment: Deployment) -> None:
+def test_a_list_of_batches_has_only_the_interns(deployment: Deployment) -> None:
     _, own = deployment.intern("lists")
     made = own.make("/batches", BATCH).json()["id"]
     assert [each["id"] for each in own("GET", "/batches").json()["data"]] == [made]

@@ -44,7 +44,7 @@ FIELDS = {
 
 
 class Client:
-    """A key's way to interns."""
+    """A client of the interns' routes with a key."""
 
     def __init__(
         self, http: httpx2.Client, server: ServerProcess, key: str, host: str = ""
@@ -102,7 +102,7 @@ class TwoWorkspaces:
             )
 
     def own_key(self, intern: dict[str, Any]) -> str:
-        """Make a key of an intern's own, as its boot does."""
+        """Create an intern's own key, as its boot does."""
         return asyncio.run(new_own_key(self.server, intern["workspace_id"], intern["id"]))
 
     def _database(self) -> Any:
@@ -135,7 +135,7 @@ def intern(workspaces: TwoWorkspaces) -> dict[str, Any]:
 
 
 def refused(reply: httpx2.Response, status: int, reason: str, *, retryable: bool = False) -> str:
-    """Check an error of the intern life cycle; return its message."""
+    """Assert an error of the intern life cycle; return its message."""
     assert reply.status_code == status, reply.text
     error = reply.json()["error"]
     assert set(error) == {"code", "message", "metadata"}
@@ -195,7 +195,9 @@ def test_a_vault_of_elsewhere_is_not_borrowed(workspaces: TwoWorkspaces) -> None
     refused(workspaces.here("POST", "/interns", body), 409, "vault_not_attachable")
 
 
-def test_what_a_patch_names_changes(workspaces: TwoWorkspaces, intern: dict[str, Any]) -> None:
+def test_a_patch_changes_only_the_fields_that_it_names(
+    workspaces: TwoWorkspaces, intern: dict[str, Any]
+) -> None:
     body = {"description": "new", "instructions": "other", "model": "a/b:free"}
     path = f"/interns/{intern['id']}"
     changed = workspaces.here("PATCH", path, body).json()
@@ -278,7 +280,7 @@ def test_a_state_refuses_an_operation(
     ],
     ids=["provision", "suspend", "delete"],
 )
-def test_what_is_accepted_is_answered_so(
+def test_an_accepted_operation_has_its_status_and_body(
     workspaces: TwoWorkspaces,
     intern: dict[str, Any],
     operation: Operation,
@@ -330,7 +332,7 @@ def send(
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_management_key_is_none_for_interns(workspaces: TwoWorkspaces, route: str) -> None:
+def test_a_management_key_is_refused_for_interns(workspaces: TwoWorkspaces, route: str) -> None:
     assert send(workspaces, workspaces.manage, route).status_code == 401
 
 
@@ -520,7 +522,7 @@ def test_a_body_with_a_field_is_refused(workspaces: TwoWorkspaces, route: str) -
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b'{"name": NaN}', b"[" * 100_000])
-def test_what_is_no_json_is_refused(workspaces: TwoWorkspaces, body: bytes) -> None:
+def test_a_body_that_is_not_json_is_refused(workspaces: TwoWorkspaces, body: bytes) -> None:
     reply = workspaces.here("POST", "/interns", body, content_type="application/json")
     refused(reply, 400, "invalid_body")
 

@@ -1,4 +1,4 @@
-"""Requests for interns that come at once, or one that takes from another what it has."""
+"""Concurrent requests for interns, and operations that affect another intern."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_of_two_same_creations_at_once_there_is_one_intern(interns: InternClient
 
 @sandboxed
 @pytest.mark.parametrize("operation", ["provision", "suspend"])
-def test_what_is_asked_of_an_intern_that_boots_is_refused_for_now(
+def test_an_operation_on_an_intern_that_boots_is_refused_as_retryable(
     interns: InternClient, operation: str
 ) -> None:
     intern = interns.create(provision=True)
@@ -73,7 +73,7 @@ def test_what_is_asked_of_an_intern_that_boots_is_refused_for_now(
 
 
 @sandboxed
-def test_who_borrows_a_vault_receives_nothing_once_its_owner_is_deleted(
+def test_an_attached_vault_gives_nothing_once_its_owner_is_deleted(
     interns: InternClient, hosts: EgressHosts
 ) -> None:
     owner = interns.create("ada")

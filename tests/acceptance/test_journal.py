@@ -1,4 +1,4 @@
-"""Charges that a killed server left in its journal, and who books them then."""
+"""Charges that a killed server left in its journal are booked at the next start or by a command."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "data" / "journal")
 
 
-def test_the_next_start_books_them_and_says_so(journal: Journal, tmp_path: Path) -> None:
+def test_the_next_start_books_the_journals_charges_and_says_so(
+    journal: Journal, tmp_path: Path
+) -> None:
     with start_server(tmp_path) as server:
         said = server.stderr_text()
     assert "charges_recovered" in said
@@ -71,7 +73,9 @@ def test_the_next_start_books_them_and_says_so(journal: Journal, tmp_path: Path)
     assert journal.leftovers().payloads == []
 
 
-def test_a_command_without_a_server_books_them_first(journal: Journal, tmp_path: Path) -> None:
+def test_a_command_without_a_server_books_the_journals_charges_first(
+    journal: Journal, tmp_path: Path
+) -> None:
     done = tollhouse("credits", "show", "--json", "--data-dir", str(tmp_path / "data"))
     assert done.code == 0, done
     assert journal.leftovers().payloads == []

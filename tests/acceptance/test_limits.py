@@ -62,7 +62,7 @@ def rate_headers(reply: httpx2.Response) -> dict[str, str]:
 
 
 def metadata_of(reply: httpx2.Response, status: int) -> dict[str, Any]:
-    """Return a refusal's metadata, its envelope checked: Anthropic's has its own."""
+    """Check a refusal's envelope (Anthropic's or ours) and return its metadata."""
     shown = reply.json()
     assert reply.status_code == status, reply.text
     if shown.get("type") == "error":
@@ -121,7 +121,7 @@ def test_an_in_flight_budget_that_is_full_says_when_to_come_again(accounts: Acco
     assert reply.headers["retry-after"] == "5"
 
 
-def test_what_just_ended_fills_the_in_flight_budget_too(accounts: Accounts) -> None:
+def test_a_request_that_just_ended_counts_in_the_in_flight_budget(accounts: Accounts) -> None:
     # The fee is not estimated, but what a request did cost stays for the settlement window.
     account = accounts.create("3")
     assert account.ask("acme/fee").status_code == 200
@@ -219,7 +219,7 @@ def test_a_reply_that_its_key_can_pay_for_is_not_limited(accounts: Accounts) -> 
 
 
 @pytest.mark.parametrize("model", ["acme/dear", "acme/fee"])
-def test_what_the_balance_cannot_cover_is_refused(accounts: Accounts, model: str) -> None:
+def test_a_request_over_the_balance_is_refused(accounts: Accounts, model: str) -> None:
     account = accounts.create("0.9", kind="purchase")
     reply = account.ask(model, max_tokens=100_000)
     refused(reply, "weight_exceeds_credits", "service_credits")
@@ -236,7 +236,7 @@ def test_a_balance_that_others_hold_says_when_to_come_again(accounts: Accounts) 
     assert reply.headers["retry-after"] == "5"
 
 
-def test_who_pays_afterwards_is_asked_for_no_balance(accounts: Accounts) -> None:
+def test_an_account_that_pays_afterwards_needs_no_balance(accounts: Accounts) -> None:
     account = accounts.create(type="invoice")
     assert account.ask("acme/fee").status_code == 200
     assert used(accounts, account) == 1
@@ -246,7 +246,7 @@ def test_who_pays_afterwards_is_asked_for_no_balance(accounts: Accounts) -> None
 
 
 def used_up(accounts: Accounts, model: str, times: int) -> AccountClient:
-    """Return a payer who asked a model so often; each reply looks like any other."""
+    """Return an account that has sent so many requests to a model."""
     account = accounts.create("1")
     for _ in range(times):
         reply = account.ask(model)

@@ -1,4 +1,4 @@
-"""What the running server shows of itself."""
+"""What the server shows of itself: health, metrics, documentation, log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_root_says_what_this_is(http: httpx2.Client) -> None:
     assert http.get("/").json()["name"] == "Tollhouse"
 
 
-def test_a_client_that_only_asks_whether_somebody_is_there_is_answered(http: httpx2.Client) -> None:
+def test_a_head_request_to_the_root_is_answered(http: httpx2.Client) -> None:
     reply = http.head("/")
     assert (reply.status_code, reply.content) == (200, b"")
 
@@ -72,7 +72,7 @@ def test_metrics_that_were_asked_for_through_a_proxy_need_a_management_key(
     assert http.get("/metrics", headers=manager).status_code == 200
 
 
-def test_a_path_that_is_not_there_is_a_404_with_the_envelope(http: httpx2.Client) -> None:
+def test_an_unknown_path_is_a_404_with_the_envelope(http: httpx2.Client) -> None:
     reply = http.get("/nothing")
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, 404)
 

@@ -1,10 +1,10 @@
-"""Requests drawn from the OpenAPI document: whatever comes, the server keeps what it says there.
+"""Requests drawn from the OpenAPI document: every response is as documented.
 
     /openapi.json ---> schemathesis ---> a case, valid or not ---> `Known.fit` ---> the server
 
 What is drawn at random names nothing that exists, so most cases get the ids, the models and the
 texts of things that do. Every case carries a key that may do the operation: what happens without
-one is shown in `test_way_in`.
+one is shown in `test_ingress`.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ NEED_A_SANDBOX: Final = {
     "GET /interns/{internId}/daemon-access",
     "POST /interns/{internId}/chat/completions",
 }
-"""Operations that nothing but an intern that runs takes."""
+"""Operations that only a running intern accepts."""
 TEXTS: Final[dict[str, Any]] = {
     "messages": [{"role": "user", "content": "Hello"}],
     "input": "Hello",
     "prompt": "Hello",
 }
-"""What every model understands, by the field in which a format has it."""
+"""A text for every model, by the format's field for it."""
 SCALAR: Final = {"type": ["string", "integer", "boolean", "null"]}
 FLAT: Final = {
     "anyOf": [
@@ -110,7 +110,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 
 
 class ExistingResources:
-    """Things that exist on a server, by the fields that name them."""
+    """Resources that exist on a server, by the fields that name them."""
 
     def __init__(self, announced: dict[str, Any]) -> None:
         self._ended_batches: list[str] = []
@@ -142,7 +142,7 @@ class ExistingResources:
             self.make_again(kind)
 
     def make_again(self, kind: str) -> None:
-        """Make what was deleted, by the first segment of its path."""
+        """Create again what was deleted, by the first segment of its path."""
         match kind:
             case "workspaces":
                 workspace = self._make("/workspaces")["id"]
@@ -160,7 +160,7 @@ class ExistingResources:
                 raise AssertionError(kind)
 
     def _new_intern(self) -> str:
-        """Make an intern that was never asked to run."""
+        """Create an intern that was never started."""
         body = {"name": f"known-{token_hex(4)}"}
         reply = self._http.post("/interns", json=body, headers=self._caller)
         assert reply.status_code == httpx2.codes.CREATED, reply.text
@@ -173,7 +173,7 @@ class ExistingResources:
             assert reply.status_code == httpx2.codes.OK, reply.text
 
     def fit(self, case: Case, how: str) -> Case:
-        """Put what exists where a case names something; leave alone what is of another type."""
+        """Put ids of existing resources into a case; leave values of another type alone."""
         if isinstance(case.body, dict) and case.path == "/interns":
             # Nothing runs here; and a workspace or vault that is not ours is refused.
             names = ("provision", *(() if how == AS_DRAWN else ("workspace_id", "vault_id")))
@@ -246,11 +246,11 @@ class ExistingResources:
 
 @dataclass
 class Outcome:
-    """What became of the cases of one operation."""
+    """The results of the cases of one operation."""
 
     statuses: set[int] = field(default_factory=set)
     problems: dict[str, str] = field(default_factory=dict)
-    """What went wrong -> the first case with which it did."""
+    """Problem -> the first case that showed it."""
 
     def add(self, status: int, failures: FailureGroup | None, how_to_repeat: str) -> None:
         self.statuses.add(status)
@@ -393,7 +393,7 @@ def check_share(server: ServerProcess, subtests: pytest.Subtests, share: int, ca
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("share", range(SHARES))
-def test_no_request_gets_what_the_document_does_not_tell(
+def test_every_response_is_as_documented(
     server: ServerProcess, subtests: pytest.Subtests, share: int
 ) -> None:
     check_share(server, subtests, share, CASES)
@@ -402,7 +402,7 @@ def test_no_request_gets_what_the_document_does_not_tell(
 @pytest.mark.soak
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("share", range(SHARES))
-def test_no_request_of_many_gets_what_the_document_does_not_tell(
+def test_every_response_of_a_long_run_is_as_documented(
     server: ServerProcess, subtests: pytest.Subtests, share: int, soak_factor: int
 ) -> None:
     check_share(server, subtests, share, CASES_IN_SOAK * soak_factor)

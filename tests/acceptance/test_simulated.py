@@ -71,14 +71,18 @@ def ask(server: ServerProcess) -> Generator[Asking]:
 @every_format
 @both_ways
 @pytest.mark.parametrize("model", ["echo", "echo:free"])
-def test_an_echo_repeats(ask: Asking, form: FormatClient, way: str, model: str) -> None:
+def test_the_echo_model_repeats_the_prompt(
+    ask: Asking, form: FormatClient, way: str, model: str
+) -> None:
     reply = ask(form, way, form.fields(f"simulated/{model}", TextRequest()))
     assert reply == ParsedReply("one two three", end=form.ends["stop"], tokens=3)
 
 
 @every_format
 @both_ways
-def test_a_slow_model_repeats_in_the_end(ask: Asking, form: FormatClient, way: str) -> None:
+def test_the_slow_model_repeats_the_prompt_in_the_end(
+    ask: Asking, form: FormatClient, way: str
+) -> None:
     assert ask(form, way, form.fields("simulated/slow", TextRequest("one"))).text == "one"
 
 
@@ -168,8 +172,8 @@ def test_the_tools_model_calls_two_tools_and_repeats_both_results(
 def test_the_tools_model_calls_one_tool_where_it_may_not_call_two(
     ask: Asking, form: FormatClient, way: str
 ) -> None:
-    wish = TextRequest(tools=("weather", "time"), one_call=True)
-    assert ask(form, way, form.fields("simulated/tools", wish)).calls == (("weather", SAMPLE),)
+    request = TextRequest(tools=("weather", "time"), one_call=True)
+    assert ask(form, way, form.fields("simulated/tools", request)).calls == (("weather", SAMPLE),)
 
 
 @every_format
@@ -264,7 +268,7 @@ def test_a_flaky_model_fails_every_other_time(ask: Asking, form: FormatClient, w
 @every_format
 @both_ways
 @pytest.mark.parametrize(("model", "status"), [("limited", 429), ("overloaded", 503)])
-def test_a_model_that_turns_requests_away_has_its_status(
+def test_a_failing_model_has_its_status(
     ask: Asking, form: FormatClient, way: str, model: str, status: int
 ) -> None:
     response = ask.post(form, way, form.fields(f"simulated/{model}", TextRequest()))

@@ -29,7 +29,7 @@ LARGEST = 1_048_576
 
 
 class Client:
-    """A key's way to the vault."""
+    """A client of the vault's routes with a key."""
 
     def __init__(
         self, http: httpx2.Client, server: ServerProcess, key: str, host: str | None = None
@@ -56,7 +56,7 @@ class Client:
 
 @dataclass(frozen=True)
 class TwoWorkspaces:
-    """A server with two workspaces and interns in them."""
+    """A server with two workspaces and interns in each."""
 
     server: ServerProcess
     http: httpx2.Client
@@ -82,7 +82,7 @@ class TwoWorkspaces:
         return Client(self.http, self.server, key, host)
 
     def switch(self, **switches: bool) -> None:
-        """Switch something of the first workspace on or off."""
+        """Set a switch of the first workspace."""
         reply = self.manage("PATCH", "/workspaces/default", switches)
         assert reply.status_code == 200, reply.text
 
@@ -110,7 +110,7 @@ def workspaces(tmp_path_factory: pytest.TempPathFactory) -> Generator[TwoWorkspa
 
 @pytest.fixture(autouse=True)
 def stored(workspaces: TwoWorkspaces) -> Generator[None]:
-    """A secret of the workspace and one of the intern; switches as they were afterwards."""
+    """A secret of the workspace and one of the intern; resets the switches afterwards."""
     workspaces.here("PUT", "/vault/secrets/token", SECRET)
     workspaces.here("PUT", f"/vault/interns/{workspaces.intern.id}/secrets/own_token", SECRET)
     yield
@@ -188,7 +188,7 @@ def test_with_writes_off_reads_go_on_and_writes_are_503(
         }
 
 
-def test_what_an_account_may_not_its_workspaces_may_not(workspaces: TwoWorkspaces) -> None:
+def test_a_switch_of_the_account_holds_for_its_workspaces(workspaces: TwoWorkspaces) -> None:
     account = f"/accounts/{workspaces.server.announced['account_id']}"
     workspaces.manage("PATCH", account, {"intern_programme": False})
     assert workspaces.here("GET", "/vault/secrets").status_code == 404
@@ -276,7 +276,7 @@ def test_404_for_the_object_comes_before_409(workspaces: TwoWorkspaces) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_of_a_mebibyte_is_read_and_one_more_does_not(
+def test_a_body_of_a_mebibyte_is_read_and_one_byte_more_is_refused(
     workspaces: TwoWorkspaces, *, chunked: bool
 ) -> None:
     for size, status in ((LARGEST, 400), (LARGEST + 1, 413)):
@@ -323,7 +323,7 @@ def test_a_body_that_does_not_say_that_it_is_json_is_a_415(
         {**SECRET, "name": "token"},
     ],
 )
-def test_a_body_that_is_none_is_refused_and_never_repeated(
+def test_an_invalid_body_is_refused_and_never_repeated(
     workspaces: TwoWorkspaces, body: Any
 ) -> None:
     refused = workspaces.here("PUT", "/vault/secrets/token", body)
@@ -381,7 +381,7 @@ def test_an_effective_list_comes_in_pages(workspaces: TwoWorkspaces) -> None:
     assert seen == whole == sorted(whole)
 
 
-def test_an_explained_list_tells_versions_what_lost_and_where_each_goes(
+def test_an_explained_list_has_versions_hidden_secrets_and_verdicts(
     workspaces: TwoWorkspaces,
 ) -> None:
     own = {"value": PLANTED[41], "hosts": ["b.com"]}

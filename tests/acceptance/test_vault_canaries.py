@@ -68,13 +68,13 @@ def test_the_scanner_finds_a_leak_in_a_row_that_is_in_pieces(
     assert ("tollhouse.db, a cell", OTHERS[3]) in Scanner(OTHERS).in_folder(tmp_path)
 
 
-def test_the_scanner_finds_nothing_where_nothing_is(tmp_path: Path) -> None:
+def test_the_scanner_finds_nothing_in_clean_files(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"cnry- \x1f\x8b \x78\x9c \x28\xb5\x2f\xfd" * 100)
     assert Scanner(CANARIES).in_folder(tmp_path) == set()
 
 
 class Sender:
-    """Sends requests, and keeps everything that came back."""
+    """Sends requests, and records the responses."""
 
     def __init__(self, server: ServerProcess, http: httpx2.Client) -> None:
         self._server = server
@@ -107,7 +107,7 @@ def test_twenty_secrets_leave_no_trace_of_their_values(tmp_path: Path) -> None:
 
 
 def use(send: Sender, server: ServerProcess, intern: str, own_key: str) -> None:
-    """Do with many values whatever can be done, also what is refused."""
+    """Use many values in every request that takes them, also in refused ones."""
     shared, own = "/vault/secrets", f"/vault/interns/{intern}/secrets"
     for at in (*range(8), *range(20, 27)):
         new = {"value": CANARIES[at], "hosts": HOSTS}

@@ -44,7 +44,7 @@ def stopped_server(tmp_path: Path) -> tuple[Path, str]:
 
 
 def refused(folder: Path, **environment: str) -> str:
-    """Start on a folder, which has to be refused; return what was said."""
+    """Assert that a server does not start on a folder; return its standard error."""
     command = ["serve", "--data-dir", folder / "data", "--port", "0"]
     ended = run_forked(*command, env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment})
     assert ended.returncode == 2, ended.stderr
@@ -58,7 +58,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {name: (data / name).read_bytes() for name in names if (data / name).exists()}
 
 
-def test_a_missing_key_file_is_asked_for_and_no_other_is_made(
+def test_a_missing_key_file_is_an_error_and_none_is_made(
     stopped_server: tuple[Path, str],
 ) -> None:
     folder, _ = stopped_server
@@ -87,7 +87,7 @@ def test_keys_that_others_may_read_are_refused(stopped_server: tuple[Path, str])
 
 
 @pytest.mark.parametrize("key", ["", "short", "c2hvcnQ="])
-def test_a_key_of_the_settings_that_is_none_is_refused_and_not_repeated(
+def test_an_invalid_key_in_the_settings_is_refused_and_not_repeated(
     tmp_path: Path, key: str
 ) -> None:
     settings = {"TOLLHOUSE_VAULT__KEYS": "settings", "TOLLHOUSE_VAULT__KEY": key}
@@ -110,7 +110,7 @@ def test_a_folder_that_was_copied_with_its_keys_serves_its_secrets(
         assert write(server, key)["fingerprint"] == fingerprint
 
 
-def test_a_database_without_its_keys_is_of_no_use(
+def test_a_database_without_its_keys_is_refused(
     stopped_server: tuple[Path, str], tmp_path: Path
 ) -> None:
     folder, _ = stopped_server

@@ -1,4 +1,4 @@
-"""Interns as the vault sees them, made through its service: nothing else makes any yet."""
+"""Subjects of the vault, made through its service, for tests that need no running intern."""
 
 from __future__ import annotations
 

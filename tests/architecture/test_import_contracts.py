@@ -1,4 +1,4 @@
-"""The layers hold, and each contract that keeps them is able to break.
+"""The import contracts hold, and each of them can break.
 
 A contract whose modules were renamed matches nothing and is kept for ever. So every contract gets
 one forbidden import, planted in a copy of the tree, and has to be reported broken.
@@ -89,7 +89,7 @@ def test_every_contract_has_a_planted_violation() -> None:
 
 
 @pytest.mark.parametrize("contract", PLANTED)
-def test_contract_breaks(contract: str, tmp_path: Path) -> None:
+def test_a_planted_violation_breaks_its_contract(contract: str, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     package = shutil.copytree(PACKAGE, tmp_path / "tollhouse", ignore=ignored)
     for path, line in PLANTED[contract].items():

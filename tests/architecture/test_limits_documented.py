@@ -97,7 +97,7 @@ def test_a_page_for_users_names_no_tests() -> None:
     assert [page.name for page in pages if TEST.search(page.read_text(encoding="utf-8"))] == []
 
 
-def test_there_is_something_to_read() -> None:
+def test_the_pages_have_tables() -> None:
     assert sum(len(rows) for _, *rows in tables(PAGE)) > 60
 
 
@@ -123,5 +123,5 @@ def test_every_setting_of_the_limits_is_on_the_page(name: str) -> None:
         ("| a | Test |\n|---|---|\n| `test_here` |\n", "as many cells as columns: ['`test_here`']"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_found(page: str, problem: str) -> None:
+def test_a_wrong_table_is_reported(page: str, problem: str) -> None:
     assert problem in problems(page, {"test_here"})

@@ -23,7 +23,7 @@ def leads(page: Path, target: str, anchor: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_a_page_links_to_what_there_is(page: Path) -> None:
+def test_every_link_of_a_page_has_a_target(page: Path) -> None:
     links = LINK.findall(CODE.sub("", page.read_text()))
     assert [link for link in links if not leads(page, *link)] == []
 

@@ -1,4 +1,4 @@
-"""Lock files fix versions and hashes, and leave it to the machine where packages come from."""
+"""Lock files fix versions and hashes, and name no package registry."""
 
 import re
 import shutil
@@ -25,19 +25,19 @@ def test_every_set_has_a_lock() -> None:
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: str(path.relative_to(ROOT)))
 class TestLock:
-    def test_fixes_every_version_with_a_hash(self, lock: Path) -> None:
+    def test_a_lock_fixes_every_version_with_a_hash(self, lock: Path) -> None:
         logical_lines = re.sub(r"\\\n", " ", lock.read_text()).splitlines()
         entries = [line for line in logical_lines if line.strip() and line.lstrip()[0] != "#"]
         assert entries
         for entry in entries:
             assert re.match(r"[\w.-]+(\[[\w,-]+\])?==\S+ .*--hash=sha256:[0-9a-f]{64}", entry)
 
-    def test_names_no_address_no_path_and_no_index(self, lock: Path) -> None:
+    def test_a_lock_names_no_address_no_path_and_no_index(self, lock: Path) -> None:
         foreign = r"://|@ |^-|--(?:index|extra-index|find-links)|(?:^|\s)[/~]|\.\./"
         assert re.findall(foreign, lock.read_text(), re.MULTILINE) == []
 
 
-def test_dev_set_holds_the_run_set_in_the_same_versions() -> None:
+def test_the_dev_lock_has_the_run_lock_in_the_same_versions() -> None:
     pinned = re.compile(r"^[\w.-]+==\S+", re.MULTILINE)
     run, dev = (
         set(pinned.findall((ROOT / "requirements" / name).read_text()))

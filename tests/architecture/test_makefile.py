@@ -1,4 +1,4 @@
-"""What `make` says while somebody waits for it."""
+"""What `make` prints during a first setup."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_each_step_of_a_first_setup_is_told_before_it_is_done() -> None:
+def test_each_step_of_a_first_setup_is_announced() -> None:
     done = subprocess.run(
         ["make", "--dry-run", "--always-make", "setup"],
         cwd=ROOT,

@@ -24,7 +24,7 @@ KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG")
 
 
 class ClientFailedError(AssertionError):
-    """The script did not do its part; says how it ended and what it printed."""
+    """The script failed; contains its exit code and output."""
 
 
 def run_client(

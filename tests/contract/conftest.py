@@ -26,7 +26,7 @@ class Gateway:
         self.server = server
         self.provider = provider
         self.model, self.embedding_model, self.slow_model = models
-        """An echo, vectors, and an echo that takes some tenths of a second."""
+        """Models: an echo, one for embeddings, and a slow echo."""
 
     def run(self, client: str, script: str = "check_chat.py", **env: str) -> dict:
         """Return what a client's script saw of this gateway, with a key that nobody else uses."""

@@ -129,7 +129,7 @@ class FormatMatrix:
         self._seen: dict[str, dict[str, Any]] = {}
 
     def seen(self, cell: Cell) -> Any:
-        """Return what a library saw in a cell; all cells of a library run in one process."""
+        """Return a library's result for a cell; all cells of a library run in one process."""
         library = cell[0].split()[0]
         if library not in self._seen:
             self._seen[library] = self._run(library)

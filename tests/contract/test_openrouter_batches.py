@@ -41,8 +41,8 @@ COST = 3 * 0.000_001 + 3 * 0.000_002
 
 @pytest.fixture(scope="module")
 def seen(gateway: Gateway) -> dict[str, Any]:
-    with closing(Accounts(gateway.server)) as payers:
-        poor, stranger = payers.create("0.005"), payers.create("1")
+    with closing(Accounts(gateway.server)) as accounts:
+        poor, stranger = accounts.create("0.005"), accounts.create("1")
     return gateway.run(
         "openrouter",
         "check_batches.py",
@@ -76,7 +76,7 @@ def test_a_batch_is_submitted_to_the_provider_that_was_named_and_comes_to_its_en
     assert course["texts"] == {"item-0": "one two", "item-1": "three"}
 
 
-def test_its_usage_is_that_of_its_requests(seen: dict[str, Any]) -> None:
+def test_the_usage_of_a_batch_is_that_of_its_requests(seen: dict[str, Any]) -> None:
     usage = seen["course"]["ended"]["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (3, 3, 6)
     assert usage["cost"] == pytest.approx(COST, rel=1e-12)

@@ -1,4 +1,4 @@
-"""Talking to an intern with the published `openrouter` library 1.3.30; its daemon is made up."""
+"""Talking to an intern with the published `openrouter` library 1.3.30; its daemon is a fake."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def keys_of(chat: ChatServer) -> dict[str, str]:
 
 
 async def converse(chat: ChatServer, answers: dict[str, list[Step]]) -> dict[str, Any]:
-    """Have the library say what goes with the answers; return what it makes of them."""
+    """Run the library's script against the planned answers; return what it parsed."""
     chat.daemon.script(*answers.values())
     env = {
         "BASE_URL": f"{chat.origin}/v1",
@@ -162,7 +162,7 @@ async def record_impatient_chats(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What the library makes of the answers, by their names."""
+    """What the library parsed of each answer, by the answer's name."""
     folder = tmp_path_factory.mktemp("chat")
     yield asyncio.run(record_chats(folder))
     shutil.rmtree(folder, ignore_errors=True)
@@ -170,7 +170,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def seen_without_patience(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """The same, where one chat may be begun, and that within two seconds."""
+    """The same with one chat a minute, which has to begin within two seconds."""
     folder = tmp_path_factory.mktemp("chat")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(policy, "CHAT_DEADLINE_SECONDS", 2.0)

@@ -47,7 +47,7 @@ def test_a_creation_that_is_sent_again_returns_the_same_intern(life: dict[str, A
     assert (life["made"]["name"], life["made"]["status"]) == ("ada", "queued")
 
 
-def test_a_list_holds_it(life: dict[str, Any]) -> None:
+def test_a_new_intern_is_listed(life: dict[str, Any]) -> None:
     assert [each["id"] for each in life["listed"]["data"]] == [life["made"]["id"]]
     assert life["listed"]["has_more"] is False
 
@@ -56,31 +56,31 @@ def test_a_change_is_seen_at_once(life: dict[str, Any]) -> None:
     assert life["updated"]["instructions"] == "be kind"
 
 
-def test_what_does_not_run_has_no_daemon(life: dict[str, Any]) -> None:
+def test_an_intern_that_is_not_running_has_no_daemon(life: dict[str, Any]) -> None:
     assert lifecycle_error(life["too early"]) == (409, "intern_not_running", False)
 
 
-def test_what_never_ran_is_not_suspended(life: dict[str, Any]) -> None:
+def test_an_intern_that_never_ran_cannot_be_suspended(life: dict[str, Any]) -> None:
     assert lifecycle_error(life["not suspended"]) == (409, "intern_busy", False)
 
 
-def test_it_runs_once_it_is_provisioned(life: dict[str, Any]) -> None:
+def test_a_provisioned_intern_runs(life: dict[str, Any]) -> None:
     assert life["provisioned"] == {"provisioning": True}
     assert life["running"]["status"] == "running"
     assert life["running"]["hostname"] == "127.0.0.1"
     assert life["running"]["progress"] is None
 
 
-def test_what_runs_is_not_provisioned_again(life: dict[str, Any]) -> None:
+def test_a_running_intern_cannot_be_provisioned_again(life: dict[str, Any]) -> None:
     assert lifecycle_error(life["busy"]) == (409, "intern_busy", False)
 
 
-def test_its_daemon_is_reached_with_what_is_revealed(life: dict[str, Any]) -> None:
+def test_a_daemon_is_reached_with_the_revealed_url_and_token(life: dict[str, Any]) -> None:
     assert life["daemon"] == {"health": 200, "host": "127.0.0.1"}
     assert life["alias"] is True
 
 
-def test_it_is_suspended_and_resumed_with_another_token(life: dict[str, Any]) -> None:
+def test_a_resumed_intern_has_another_token(life: dict[str, Any]) -> None:
     assert life["suspended"] == {"suspended": True}
     assert life["stopped"]["status"] == "stopped"
     assert life["resumed"] == {"provisioning": True}
@@ -88,7 +88,7 @@ def test_it_is_suspended_and_resumed_with_another_token(life: dict[str, Any]) ->
     assert life["another token"] is True
 
 
-def test_it_is_gone_once_it_is_deleted(life: dict[str, Any]) -> None:
+def test_a_deleted_intern_is_gone(life: dict[str, Any]) -> None:
     assert life["deleting"] == {"deleting": True}
     assert lifecycle_error(life["gone"]) == (404, "not_found", False)
 

@@ -68,7 +68,7 @@ def test_a_new_key_has_the_limit_it_was_given(seen: dict[str, Any]) -> None:
     )
 
 
-def test_what_its_requests_cost_is_used_of_it(seen: dict[str, Any]) -> None:
+def test_a_keys_requests_count_against_its_limit(seen: dict[str, Any]) -> None:
     assert seen["costs"] == pytest.approx([COST, COST], rel=1e-12)
     used = seen["used"]
     assert [used[name] for name in PERIODS] == pytest.approx([2 * COST] * 4, rel=1e-12)
@@ -84,7 +84,7 @@ def test_what_its_requests_cost_is_used_of_it(seen: dict[str, Any]) -> None:
     )
 
 
-def test_whoever_manages_it_reads_the_same(seen: dict[str, Any]) -> None:
+def test_a_manager_reads_the_same_key(seen: dict[str, Any]) -> None:
     got = seen["got"]
     assert seen["listed"] == [got]
     assert limits_in(got) == limits_in(seen["used"])
@@ -114,7 +114,7 @@ def test_a_change_leaves_what_it_does_not_name(seen: dict[str, Any]) -> None:
     assert seen["renamed"]["updated_at"] is not None
 
 
-def test_another_window_has_its_own_reset(seen: dict[str, Any]) -> None:
+def test_each_limit_window_has_its_own_reset(seen: dict[str, Any]) -> None:
     left = pytest.approx(5 - 2 * COST, rel=1e-12)
     assert limits_in(seen["weekly"]) == (5, "weekly", left, True)
     assert_budget(
@@ -127,7 +127,7 @@ def test_another_window_has_its_own_reset(seen: dict[str, Any]) -> None:
     )
 
 
-def test_nulls_clear_it(seen: dict[str, Any]) -> None:
+def test_nulls_clear_the_limit(seen: dict[str, Any]) -> None:
     assert limits_in(seen["cleared"]) == (None, None, None, False)
     own = seen["own_cleared"]
     assert limits_in(own) == (None, None, None, False)
@@ -156,7 +156,9 @@ def test_a_deleted_key_is_gone(seen: dict[str, Any]) -> None:
         ("nothing", "No update fields provided."),
     ],
 )
-def test_what_cannot_be_set_is_refused(seen: dict[str, Any], what: str, message: str) -> None:
+def test_an_invalid_setting_of_a_key_is_refused(
+    seen: dict[str, Any], what: str, message: str
+) -> None:
     assert seen["refused"][what] == {
         "class": "BadRequestResponseError",
         "status": 400,

@@ -1,4 +1,4 @@
-"""Every reply that the tests' gateways give is read by the libraries whose formats they are."""
+"""Recorded replies are parsed by the libraries of their formats, and faults are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway with batches that is killed and started again, and what has to be true at the end."""
+"""A gateway with batches that is killed and restarted, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECONDS = 300.0
-"""Longer than anything here takes on a busy machine."""
+"""Seconds: longer than anything here takes on a busy machine."""
 ENDED = {"completed", "failed", "expired", "cancelled"}
 CHUNK_SECONDS: Mapping[str, object] = {
     "part_seconds": 0.1,
@@ -57,7 +57,7 @@ def batch_body(items: int, size: int = 0, prefix: str = "item") -> bytes:
 
 
 class Unreachable(Exception):
-    """Nobody answers, or what came was cut off."""
+    """The gateway does not answer, or its response was cut off."""
 
 
 class Gateway:
@@ -109,7 +109,7 @@ class Gateway:
         return self.running.data_dir / "blobs"
 
     def kill(self) -> None:
-        """Kill it, or take note that somebody did."""
+        """Kill the gateway, which may have been killed already."""
         if self.server is not None:
             self.server.kill()
 
@@ -131,7 +131,7 @@ class Gateway:
             raise Unreachable from error
 
     def submit(self, body: bytes) -> str:
-        """Submit a batch that is taken; return its id."""
+        """Submit a batch, assert the 202 and return its id."""
         headers = {"content-type": "application/json"}
         answer = self.ask("POST", "/batches", content=body, headers=headers)
         assert answer.status_code == 202, answer.text
@@ -140,16 +140,16 @@ class Gateway:
 
 @dataclass
 class BatchWatch:
-    """Looks at a batch again and again; its counts must never fall."""
+    """Polls a batch; asserts that its counts never fall."""
 
     batch_id: str
     bad_answers: bool = False
-    """Whether an answer may be an error: what it needs is away for a while."""
+    """Whether a response may be an error, while a dependency is away."""
     counts: dict[str, int] = field(default_factory=lambda: {"completed": 0, "failed": 0})
     shown: dict[str, Any] = field(default_factory=dict)
 
     def look(self, gateway: Gateway) -> bool:
-        """Look once; return whether the batch has ended."""
+        """Poll once; return whether the batch has ended."""
         try:
             answer = gateway.ask("GET", f"/batches/{self.batch_id}")
         except Unreachable:
@@ -175,7 +175,7 @@ class BatchWatch:
         return self.shown
 
     def until_killed(self, gateway: Gateway) -> None:
-        """Wait until somebody killed the gateway; the batch must not end before."""
+        """Wait until the gateway was killed; the batch must not end before."""
         for _ in polling("a kill"):
             if not gateway.is_alive:
                 break
@@ -184,7 +184,7 @@ class BatchWatch:
 
 
 def polling(what: str, pause: float = 0.1) -> Iterator[None]:
-    """Yield again and again, but not for ever."""
+    """Yield again and again until a deadline."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         yield
@@ -199,7 +199,7 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 def seeded() -> random.Random:
-    """Return a source of chance whose seed stands in a failure's output."""
+    """Return a random generator whose seed is printed."""
     seed = random.getrandbits(32)
     print(f"seed {seed}")  # noqa: T201 - to repeat a failure
     return random.Random(seed)
@@ -216,14 +216,14 @@ def one(ledger: Ledger, query: str) -> Any:
 
 
 def durable_items(ledger: Ledger, batch_id: str) -> Counter[int]:
-    """Return the numbers of the items whose results are in the books, and how often."""
+    """Return the numbers of the items with stored results, and how often each occurs."""
     found = rows(ledger, f"SELECT numbers FROM batch_parts WHERE batch_id = '{batch_id}'")  # noqa: S608 - ours
     return Counter(number for (numbers,) in found for number in json.loads(numbers))
 
 
 @dataclass
 class KillLog:
-    """What each kill of a run found, and what it may have cost."""
+    """The state at each kill of a run, and the calls that each may have repeated."""
 
     ledger: Ledger
     provider: BatchProvider
@@ -234,7 +234,7 @@ class KillLog:
     count: int = 0
 
     def happened(self) -> None:
-        """Take note of a kill, before anybody starts again."""
+        """Record the state at a kill, before the gateway is started again."""
         self.count += 1
         durable = {
             item(number, self.prefix) for number in durable_items(self.ledger, self.batch_id)
@@ -242,7 +242,7 @@ class KillLog:
         self.begun_again.update(set(self.provider.calls) - durable)
 
     def assert_no_item_called_without_need(self, most_in_flight: int) -> None:
-        """Only what a kill found in flight is called again, and that once for each such kill."""
+        """Assert that only items in flight at a kill were called again, once for each kill."""
         again = {name: calls - 1 for name, calls in self.provider.calls.items() if calls > 1}
         seen = self.provider.seen()["kills"]
         hit = sum(kill["open"] > 0 for kill in seen)
@@ -271,10 +271,10 @@ def assert_all_once(ended: dict[str, Any], items: int, prefix: str = "item") -> 
 
 
 def assert_settled(gateway: Gateway, ended: Sequence[dict[str, Any]]) -> None:
-    """Each result that a provider gave is booked once, and what nobody needs any more is gone.
+    """Assert that each result is booked once and that temporary data is gone.
 
     Args:
-        gateway: Runs; it is stopped and started again on the way.
+        gateway: A running one; it is stopped and started again.
         ended: Every batch that there is, with its results.
     """
     ledger = gateway.ledger
@@ -311,7 +311,7 @@ def blobs_of(gateway: Gateway) -> set[str]:
 
 @contextmanager
 def s3_beside() -> Generator[FakeS3]:
-    """Run a store of blobs in a thread of its own."""
+    """Run a fake S3 in a thread."""
     ready, stores = threading.Event(), list[FakeS3]()
     loop = asyncio.new_event_loop()
     done = asyncio.Event()
@@ -334,7 +334,7 @@ def s3_beside() -> Generator[FakeS3]:
 
 
 def blobs_at(store: FakeS3) -> dict[str, object]:
-    """Return the settings that lead to a store."""
+    """Return the settings for a store."""
     return {
         "bucket": BUCKET,
         "endpoint": store.endpoint,

@@ -57,7 +57,7 @@ models:
 
 
 class Provider:
-    """What the process does."""
+    """The provider's server."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -146,7 +146,7 @@ async def serve() -> None:
 
 
 class BatchProvider:
-    """The process, as a test sees it."""
+    """The process, controlled by a test."""
 
     def __init__(self, port: int) -> None:
         self.origin = f"http://127.0.0.1:{port}"
@@ -157,7 +157,7 @@ class BatchProvider:
 
     @property
     def calls(self) -> dict[str, int]:
-        """How often each item came."""
+        """How often each item was received."""
         return self.seen()["calls"]
 
     def set(self, **wanted: Any) -> None:
@@ -179,7 +179,7 @@ class BatchProvider:
         self._http.post("/_kill", json=wanted).raise_for_status()
 
     def config(self, worker: str = "one") -> str:
-        """Return a gateway's configuration that leads here."""
+        """Return a gateway's configuration with this provider."""
         return CONFIG.format(origin=self.origin, worker=worker, model=MODEL)
 
     def close(self) -> None:

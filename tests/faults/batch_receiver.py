@@ -1,4 +1,4 @@
-"""Receives a batch that never comes to its end, to be killed meanwhile; says what it does.
+"""Receives a batch that never ends, to be killed meanwhile; prints what it does.
 
     batch_receiver.py waiting | writing
 

@@ -1,4 +1,4 @@
-"""Puts many blobs, to be killed meanwhile, and says the key of each one that is there for good.
+"""Writes many blobs, to be killed meanwhile; prints the key of each durable one.
 
     blob_writer.py <root> [<call> <number>]
 

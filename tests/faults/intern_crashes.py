@@ -1,4 +1,4 @@
-"""One server and one intern, something of which is killed at a named point; and what holds then."""
+"""Kills processes of a server with one intern at named points, and checks the promises after."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 SECONDS = 60.0
-"""Longer than anything here takes on a busy machine; what is promised is half of it."""
+"""Seconds: twice the promised time, longer than anything here takes on a busy machine."""
 PAUSING = str(Path(__file__).with_name("pausing_interns.py"))
 POINTS: dict[str, Collection[str]] = {
     "provision": tuple(BOOT),
@@ -49,12 +49,12 @@ VICTIMS: dict[str, Collection[str] | None] = {
     "init": _WITH_OUTER | _BEFORE_ITS_END,
     "daemon": _WITH_DAEMON | _BEFORE_ITS_END,
 }
-"""What is killed, and the points where it is there; None stands for all of them."""
+"""The processes to kill, and the points at which each runs; None means all."""
 
 
 @dataclass(frozen=True)
 class Crash:
-    """One kill: during which operation, where, and of what."""
+    """One kill: the operation, the point in it, and the process."""
 
     operation: str
     point: str
@@ -75,7 +75,7 @@ def crashes_of(operation: str) -> list[Crash]:
 
 
 class InternCrashes:
-    """Kills; between them the intern is brought where the next one wants it."""
+    """Runs kills one after the other, and brings the intern into the state that each needs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -92,7 +92,7 @@ class InternCrashes:
         return InternClient(self.server, self.key)
 
     def go(self, cell: Crash) -> None:
-        """Kill what a cell says where it says; then all that is promised has to hold."""
+        """Carry out a kill, then check all promises."""
         if cell.victim == "egress":
             self._have_egress()
         self._make_ready(cell.operation)
@@ -116,7 +116,7 @@ class InternCrashes:
 
     @property
     def status(self) -> str | None:
-        """The intern's status; None where it is gone."""
+        """The intern's status; None after it was deleted."""
         found = self.interns.get(self.intern) if self.intern else None
         return None if found is None else found["status"]
 
@@ -127,7 +127,7 @@ class InternCrashes:
     # Before a kill
 
     def _make_ready(self, operation: str) -> None:
-        """Bring the intern where an operation begins; there is one, but for its making."""
+        """Bring the intern into the state in which an operation begins."""
         if operation == "provision":
             if self.status is not None:
                 self.interns.request("DELETE", f"/interns/{self.intern}")
@@ -142,14 +142,14 @@ class InternCrashes:
             self.interns.suspend(self.intern)
 
     def _have_egress(self) -> None:
-        """Have the egress proxy run, which begins with a server's first way out."""
+        """Start the egress proxy, which begins with a server's first session."""
         if not any(_egress(name) for name in process_tree(self.server).values()):
             first = self.interns.run("first")
             self.interns.request("DELETE", f"/interns/{first}")
             self.interns.until(first, {None})
 
     def _work(self) -> None:
-        """Have the intern read what it wrote, write more, and use its way out."""
+        """Have the intern read what it wrote, write more, and call the gateway."""
         note = f"note-{len(self.notes)}"
         script = f"cat notes 2> /dev/null; {ASK_GATEWAY}; echo; echo {note} >> notes; sync"
         told = self.interns.script_output("ada", script).split()
@@ -224,10 +224,10 @@ class InternCrashes:
     def _one_is_there(self) -> bool:
         outer = [name for name in process_tree(self.server).values() if is_bubblewrap(name)]
         egress = [name for name in process_tree(self.server).values() if _egress(name)]
-        sockets, ways = self._left()
+        sockets, egress_folders = self._left()
         groups = {group.name for group in self._groups()}
         return (
-            (len(outer), len(egress), len(sockets), len(ways)) == (2, 1, 1, 1)
+            (len(outer), len(egress), len(sockets), len(egress_folders)) == (2, 1, 1, 1)
             and len(groups) <= 1
             and _mounts() == self._mounts
         )
@@ -240,7 +240,7 @@ class InternCrashes:
         return not left and not self._groups() and _mounts() == self._mounts
 
     def _left(self) -> tuple[list[Path], list[Path]]:
-        """Return the sockets of daemons, and the folders of ways out."""
+        """Return the sockets of daemons and the folders of egress sessions."""
         data = self.server.data_dir
         return [*data.glob("interns/run/*")], [*data.glob("egress/*")]
 
@@ -250,7 +250,7 @@ class InternCrashes:
         return [each for each in found if self.intern and each.name.endswith(self.intern)]
 
     def _check_archive(self) -> None:
-        """Unpack what a deleted intern has left, and read its notes."""
+        """Unpack a deleted intern's archive, and read its notes."""
         archives = [*(self.server.data_dir / "blobs" / "interns" / self.intern).iterdir()]
         found = []
         for number, archive in enumerate(archives):

@@ -1,4 +1,4 @@
-"""The books of a server that was killed, and what has to be true of them."""
+"""The ledger of a server that was killed, and the checks of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SqliteLedger:
-    """The file as it was left; WAL recovery is SQLite's own."""
+    """The SQLite file as the kill left it; SQLite recovers its WAL."""
 
     env: Mapping[str, str] = MappingProxyType({})
 
@@ -38,7 +38,7 @@ class SqliteLedger:
 
 
 class PostgresqlLedger:
-    """The database, as another client sees it."""
+    """The PostgreSQL database, read by another client."""
 
     def __init__(self, url: sa.URL) -> None:
         self.url = url
@@ -74,7 +74,7 @@ async def assert_consistent(ledger: Ledger, whole: list[Answer]) -> None:
 
 
 def verify(server: ServerProcess) -> dict[str, Any]:
-    """Return what the server finds wrong in its books."""
+    """Return the result of `GET /ledger/verify`."""
     transport = httpx2.HTTPTransport(uds=str(server.control_socket))
     with httpx2.Client(transport=transport, base_url="http://local/v1") as http:
         found = http.get("/ledger/verify", timeout=60).raise_for_status().json()["data"]
@@ -82,7 +82,7 @@ def verify(server: ServerProcess) -> dict[str, Any]:
 
 
 async def recover(tmp_path: Path, config: str, ledger: Ledger) -> None:
-    """Start the server and stop it: the start books what the kill left in the journal."""
+    """Start the server, which books the charges that the kill left in the journal, and stop it."""
     with start_server(tmp_path, config=config, env=ledger.env) as server:
         assert verify(server) == {"clean": True, "differences": []}
     assert Journal(tmp_path / "data" / "journal").leftovers().payloads == []

@@ -48,7 +48,7 @@ _LOOK_SECONDS = 0.002
 
 
 def stop_at(owner: Any, name: str, when: str, stopping: Callable[[], Awaitable[None]]) -> None:
-    """Change an asynchronous function so that something comes before or after it."""
+    """Wrap an asynchronous function so that another runs before or after it."""
     original = getattr(owner, name)
 
     @wraps(original)
@@ -65,11 +65,11 @@ def stop_at(owner: Any, name: str, when: str, stopping: Callable[[], Awaitable[N
 
 
 async def _pass() -> None:
-    """Go on: a digest that flushes nothing is a boot's, and of no suspension."""
+    """Do nothing: a digest that flushes nothing belongs to a boot, not to a suspension."""
 
 
 class Failpoints:
-    """Stops whoever passes at the point that is wanted."""
+    """Stops each caller at the chosen point until it may go on."""
 
     def __init__(self, folder: Path) -> None:
         self._wanted = folder / "wanted"

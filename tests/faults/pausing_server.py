@@ -41,7 +41,7 @@ POINTS = {
 
 
 class Failpoint:
-    """Stops whoever passes for the n-th time; others of its kind go on."""
+    """Stops the caller that passes for the n-th time; other calls go on."""
 
     def __init__(self, passes: int, marker: Path) -> None:
         self._left = passes

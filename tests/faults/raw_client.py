@@ -1,4 +1,4 @@
-"""A client that shows exactly what came over the wire, and whether it came whole."""
+"""A client that returns the exact bytes of a response, and whether it was complete."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MOST_SECONDS = 60.0
 
 @dataclass
 class Answer:
-    """What arrived of one response."""
+    """The received part of one response."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     whole: bool = False
-    """The body ended as its framing promised."""
+    """Whether the body ended as its framing promised."""
 
     @property
     def json(self) -> Any:

@@ -1,4 +1,4 @@
-r"""A provider whose streams say the same each time and are cut at other places each time.
+r"""A provider whose streams have the same content each time, split at random places.
 
     request that says "seed 42" ─▶ the events of a reply         (seed 0: one chunk for each)
                                    lines, JSON escapes, comments drawn from 42
@@ -69,7 +69,7 @@ SEED = re.compile(rb"seed (\d+)")
 
 
 def reply_of(dialect: str, name: str, fields: dict[str, Any]) -> tuple[bytes, list[bytes]]:
-    """Return a reply whole, and its events."""
+    """Return a whole reply and its events."""
     if dialect == "chat":
         said = _chat(name)
         options = fields.get("stream_options") or {}
@@ -116,7 +116,7 @@ def _message(name: str) -> anthropic.MessagesReply:
 
 
 def answer(request: ReceivedRequest) -> Script:
-    """Return the script for a request: whole, or streamed as its seed wants it."""
+    """Return the script for a request: whole, or streamed with its seed."""
     dialect = next(name for name, path in DIALECTS.items() if path == request.path)
     fields = json.loads(request.body)
     whole, events = reply_of(dialect, fields["model"], fields)
@@ -129,7 +129,7 @@ def answer(request: ReceivedRequest) -> Script:
 
 
 def rechunked(events: list[bytes], seed: int) -> Script:
-    """Return the script of a stream: its bytes as a seed has them."""
+    """Return the script of a stream, split by a seed."""
     draw = random.Random(seed)
     line_end = draw.choice(LINE_ENDS)
     body = b"".join(_written(each, draw).replace(b"\n", line_end) for each in events)
@@ -140,7 +140,7 @@ def rechunked(events: list[bytes], seed: int) -> Script:
 
 
 def _written(event: bytes, draw: random.Random) -> bytes:
-    """Return an event as other servers would write it: in ASCII, on several lines, commented."""
+    """Return an event in another valid encoding: in ASCII, on several lines, with comments."""
     before, _, data = event.partition(b"data: ")
     how = draw.choice((None, None, "ascii", "lines"))
     if how is not None and data.startswith(b"{"):

@@ -1,4 +1,4 @@
-"""What a legal end of a chat stream looks like, written from the contract, not from the code."""
+"""Assertions on the end of a chat stream, written from the contract, not from the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` in every part of a batch's life, and what it needs is away for a while.
+"""`kill -9` in every part of a batch's life, and dependencies that fail for a while.
 
 Each item has one result and is charged once, whatever happens. Only what a kill finds in flight is
 asked for again.
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(600)  # a start takes some seconds on a busy machine
 MEGABYTE = 1024 * 1024
 SIZE = 9 * MEGABYTE
-"""Of a batch: enough for several chunks."""
+"""Bytes of a batch: enough for several chunks."""
 MOST_IN_FLIGHT = 100
-"""Items that are open at the provider, or whose results wait to be stored with others."""
+"""Items that are open at the provider or whose results wait to be stored."""
 on_postgresql_in_soak = pytest.mark.parametrize(
     "ledger",
     ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.soak])],
@@ -120,7 +120,9 @@ def test_each_item_of_a_batch_has_one_result_whatever_kills_there_were(
 
 
 @pytest.mark.soak
-def test_many_kills(gateway: Gateway, provider: BatchProvider, soak_factor: int) -> None:
+def test_each_item_has_one_result_after_many_kills(
+    gateway: Gateway, provider: BatchProvider, soak_factor: int
+) -> None:
     kill_while_it_runs(gateway, provider, items=1_500 * soak_factor, kills=10 * soak_factor)
 
 
@@ -266,7 +268,7 @@ def test_a_batch_is_there_with_all_of_its_items_or_not_at_all(gateway: Gateway) 
 
 
 @pytest.mark.soak
-def test_many_kills_while_batches_come(gateway: Gateway, soak_factor: int) -> None:
+def test_many_kills_during_submits_leave_all_or_nothing(gateway: Gateway, soak_factor: int) -> None:
     kill_while_it_comes(gateway, kills=6 * soak_factor)
 
 
@@ -289,7 +291,7 @@ def killed_at(gateway: Gateway, point: str, passes: int = 1) -> Generator[None]:
 
 
 def ask_in_vain(gateway: Gateway, method: str, path: str, **more: Any) -> threading.Thread:
-    """Send a request that is never answered."""
+    """Send a request that gets no response."""
 
     def ask() -> None:
         with pytest.raises(Unreachable):
@@ -366,7 +368,7 @@ def kill_while_it_is_cancelled(gateway: Gateway, provider: BatchProvider, kills:
 
 
 def assert_closed(ended: dict[str, Any], names: str) -> None:
-    """A batch that was cancelled, or ended before, has a result for each item."""
+    """Assert that a cancelled or completed batch has a result for each item."""
     results = ended["results"]
     assert sorted(each["custom_id"] for each in results) == sorted(
         item(number, names) for number in range(ended["request_counts"]["total"])
@@ -416,7 +418,7 @@ def test_the_files_of_a_batch_whose_deletion_a_kill_interrupts_are_removed(
 
 
 def start_again_and_again(gateway: Gateway, provider: BatchProvider, poison: str) -> int:
-    """Keep a gateway up that an item kills; return how often it was started."""
+    """Restart a gateway that an item kills; return how often it was started."""
     starts = 0
     for _ in polling("the end of all batches"):
         if not gateway.is_alive:
@@ -430,7 +432,7 @@ def start_again_and_again(gateway: Gateway, provider: BatchProvider, poison: str
 
 
 @on_postgresql_in_soak
-def test_an_item_that_ends_its_worker_fails_alone(
+def test_an_item_that_crashes_its_worker_fails_alone(
     gateway: Gateway, provider: BatchProvider
 ) -> None:
     gateway.start()
@@ -448,7 +450,7 @@ def test_an_item_that_ends_its_worker_fails_alone(
 
 
 @pytest.mark.soak
-def test_what_runs_beside_an_item_that_ends_its_worker_is_not_blamed(
+def test_items_beside_one_that_crashes_its_worker_are_not_blamed(
     gateway: Gateway, provider: BatchProvider
 ) -> None:
     gateway.start()

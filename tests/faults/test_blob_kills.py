@@ -1,4 +1,4 @@
-"""`kill -9` of a process that writes blobs: what can be seen is whole, what was said stays."""
+"""`kill -9` of a process that writes blobs: visible blobs are whole, reported ones stay."""
 
 from __future__ import annotations
 

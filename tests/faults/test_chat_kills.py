@@ -35,7 +35,7 @@ VICTIMS: Final = ("server", "daemon", "agent")
 
 
 class Kill(NamedTuple):
-    """What is killed, and after how many commands have begun."""
+    """The process to kill, and after how many started commands."""
 
     victim: str
     begun: int
@@ -79,7 +79,7 @@ class ChatCrashes:
         assert len(set(done)) == len(done), done
 
     def _run(self, prompt: str, chosen: Kill) -> bytes:
-        """Send a prompt, and kill amid what comes; return all of it."""
+        """Send a prompt, and kill during the stream; return what was received."""
         body = {
             "stream": True,
             "session_id": SESSION,

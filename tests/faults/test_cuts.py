@@ -22,7 +22,7 @@ WAYS = ("eof", "short", "rst")
 CUTS_IN_TEST = 60
 CUTS_IN_SOAK = 300
 SHORTEST_STREAM, SHORTEST_WHOLE = 900, 250
-"""Fewer bytes than the stand-in's replies have, so that every draw cuts something off."""
+"""Fewer bytes than the fake provider's replies have, so that every draw cuts something off."""
 AT_ONCE = 20
 
 
@@ -113,6 +113,8 @@ async def test_the_gateway_is_healthy_after_the_cuts(server: ServerProcess) -> N
 
 @pytest.mark.soak
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_300_random_cuts(server: ServerProcess, soak_factor: int, *, stream: bool) -> None:
+async def test_300_random_cuts_end_streams_with_an_error(
+    server: ServerProcess, soak_factor: int, *, stream: bool
+) -> None:
     for _ in range(soak_factor):
         await expect_errors(server, STREAMED if stream else WHOLE, stream=stream)

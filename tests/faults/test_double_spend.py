@@ -28,10 +28,10 @@ CLIENTS = 64
 ROUNDS_IN_TEST = 3
 ROUNDS_IN_SOAK = 20
 FIT = 10
-"""The requests that a round's credits are enough for."""
+"""How many requests a round's credits pay for."""
 TOKENS = 20
 COST = 0.2
-"""Credits of such a reply."""
+"""Credits that such a reply costs."""
 CONFIG = """
 accounting: {{initial_grant: 0}}
 limits: {{{limits}}}
@@ -53,7 +53,7 @@ BODY = json.dumps(
 
 
 class CreditsClient:
-    """The management of a server's money."""
+    """A client that manages a server's credits."""
 
     def __init__(self, server: ServerProcess, database: str | None = None) -> None:
         self.server = server
@@ -81,7 +81,7 @@ class CreditsClient:
         self._http.patch(f"/keys/{self.key_hash}", json={"limit": limit}).raise_for_status()
 
     async def own_key(self, intern: str) -> str:
-        """Make a key of an intern that the API key answers for; return its text."""
+        """Create a key of an intern that the API key pays for; return its text."""
         workspace = self.server.announced["workspace_id"]
         return await new_own_key(
             self.server, workspace, intern, payer_hash=self.key_hash, database=self._database
@@ -146,7 +146,9 @@ async def test_the_balance_of_ten_requests_serves_ten_of_sixty_four(
 
 @pytest.mark.soak
 @exact()
-async def test_twenty_rounds(credits_client: CreditsClient, soak_factor: int) -> None:
+async def test_the_balance_holds_over_twenty_rounds(
+    credits_client: CreditsClient, soak_factor: int
+) -> None:
     await rounds(credits_client, ROUNDS_IN_SOAK * soak_factor)
 
 

@@ -1,4 +1,4 @@
-"""Whoever goes away in whatever state: the egress proxy keeps no socket, task or descriptor."""
+"""Clients and hosts leave in any state: the egress proxy keeps no socket, task or descriptor."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest.fixture(autouse=True)
 def nobody_elses_garbage() -> Iterator[None]:
-    """Collect what earlier tests have left to the collector, and keep it from what they still hold.
+    """Collect the garbage of earlier tests, and freeze what they still hold.
 
     What of that becomes garbage meanwhile is no leak of ours, but would be told as one.
     """
@@ -157,7 +157,7 @@ STATES: list[Callable[[EgressFixture], Awaitable[Client]]] = [
 
 
 async def answer(peer: Peer) -> None:
-    """Behave as the path of the request says."""
+    """Answer as the request's path says."""
     path = peer.head.split(b" ")[1]
     if path == b"/whole":
         await peer.play(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
@@ -231,12 +231,12 @@ async def everybody_leaves(egress: EgressFixture, times: int, seed: int) -> Coun
     return done
 
 
-async def test_nothing_is_left_of_who_went_away(egress: EgressFixture) -> None:
+async def test_clients_that_leave_in_any_state_leak_nothing(egress: EgressFixture) -> None:
     await leave(egress, 100)
 
 
 @pytest.mark.soak
-async def test_nothing_is_left_of_two_thousand_who_went_away(
+async def test_two_thousand_clients_that_leave_leak_nothing(
     egress: EgressFixture, soak_factor: int
 ) -> None:
     done = await leave(egress, 2_000 * soak_factor)

@@ -69,7 +69,7 @@ REFUSALS = {502, 503, "api_error", "overloaded_error"}
 
 
 class Seen(NamedTuple):
-    """What came of a legal stream."""
+    """The content of a legal stream."""
 
     text: str
     failed: bool
@@ -149,7 +149,7 @@ def config(origin: str, models: dict[str, list[str]]) -> str:
 
 
 class GatewayFixture:
-    """A gateway, and the models that cut for each dialect and way."""
+    """A gateway with models that cut, for each dialect and kind of cut."""
 
     def __init__(self, server: ServerProcess, models: dict[tuple[str, str], list[str]]) -> None:
         self.server = server

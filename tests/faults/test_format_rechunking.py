@@ -83,8 +83,8 @@ class GatewayFixture:
     async def ask(
         self, form: FormatClient, model: str, seed: int, *, stream: bool
     ) -> httpx2.Response:
-        wish = TextRequest(text=f"seed {seed}", tools=("look", "find"), thinks=True)
-        body = {**form.fields(model, wish), "stream": stream}
+        request = TextRequest(text=f"seed {seed}", tools=("look", "find"), thinks=True)
+        body = {**form.fields(model, request), "stream": stream}
         reply = await self.client.post(f"{self.server.base_url}{form.path}", json=body)
         assert reply.status_code == 200, reply.text
         return reply

@@ -96,7 +96,7 @@ async def test_after_kill_9_every_reply_received_whole_is_booked_once(
 
 
 @pytest.mark.soak
-async def test_ten_kills(
+async def test_many_kills_lose_no_booked_reply(
     upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, soak_factor: int
 ) -> None:
     await kill_repeatedly(upstream, tmp_path, ledger, KILLS_IN_SOAK * soak_factor)

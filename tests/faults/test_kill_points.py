@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 PAUSING = str(Path(__file__).with_name("pausing_server.py"))
 KILLS_IN_SOAK = 1
-"""At each point, on each database."""
+"""Kills at each point, on each database."""
 GROUPS = {"group begun", "being booked", "committed", "not yet forgotten", "forgotten"}
-"""Points that a group of charges passes, not each of them."""
+"""Points that are passed once for a group of charges."""
 
 
 async def kill_at(
@@ -60,7 +60,7 @@ async def test_no_charge_is_lost_or_doubled_by_a_kill(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("point", POINTS)
-async def test_many_kills(
+async def test_many_kills_at_each_point_lose_and_double_no_charge(
     point: str, upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, soak_factor: int
 ) -> None:
     await kill_at(point, upstream, tmp_path, ledger, KILLS_IN_SOAK * soak_factor)

@@ -1,4 +1,4 @@
-"""What writes answer while nothing can be stored: the database is locked, or the disk full."""
+"""Writes while nothing can be stored: the database is locked, or the disk is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start answers while it still tidies what a killed server left."""
+"""What a server answers while it still recovers from a kill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BATCH = {
 
 @contextmanager
 def recovering(tmp_path: Path) -> Generator[httpx2.Client]:
-    """Give a client with a key, of a server whose recovery has begun and does not end."""
+    """Yield a client of a server whose recovery has begun and does not end."""
     with start_server(tmp_path) as server:
         authorization = server.authorization
     marker, data = tmp_path / "recovering", tmp_path / "data"

@@ -41,7 +41,7 @@ def event(number: int) -> bytes:
 
 
 async def send_64_mb(peer: Peer) -> None:
-    """Write a stream of 64 MB at once."""
+    """Send a stream of 64 MB at once."""
     await peer.body()
     pieces = b"".join(chunk(event(number)) for number in range(EVENTS))
     end = b'data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'

@@ -105,7 +105,7 @@ async def setup(
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-async def test_a_fault_is_told_booked_and_over(
+async def test_a_fault_is_an_error_that_is_booked_and_not_retried(
     setup: Setup, fault: Fault, *, streamed: bool
 ) -> None:
     requests, ambiguous = setup.upstream.requests, await setup.metric(AMBIGUOUS)
@@ -122,7 +122,7 @@ async def test_a_fault_is_told_booked_and_over(
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-async def test_what_an_idempotent_provider_may_have_done_is_asked_of_the_next(
+async def test_an_ambiguous_failure_of_an_idempotent_provider_falls_back(
     setup: Setup, *, streamed: bool
 ) -> None:
     requests, ambiguous = setup.upstream.requests, await setup.metric(AMBIGUOUS)
@@ -135,9 +135,7 @@ async def test_what_an_idempotent_provider_may_have_done_is_asked_of_the_next(
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-async def test_what_may_have_been_done_is_not_asked_of_the_next_provider(
-    setup: Setup, *, streamed: bool
-) -> None:
+async def test_an_ambiguous_failure_does_not_fall_back(setup: Setup, *, streamed: bool) -> None:
     requests, ambiguous = setup.upstream.requests, await setup.metric(AMBIGUOUS)
     setup.upstream.behave = say(End.RST)
     answer = await setup.ask("faulty/backed", streamed=streamed)

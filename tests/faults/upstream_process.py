@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class UpstreamProcess:
-    """A running stand-in of a provider."""
+    """A running fake provider."""
 
     def __init__(self, port: int) -> None:
         self.origin = f"http://127.0.0.1:{port}"
 
     def seen(self) -> dict[str, object]:
-        """Return what it saw: requests, and which the caller broke off."""
+        """Return the received requests, and those that the caller broke off."""
         return httpx2.get(f"{self.origin}/_seen").json()
 
     def config(self, models: Mapping[str, str], more: str = "", provider: str = "") -> str:
-        """Return a configuration whose models lead here.
+        """Return a configuration whose models are on this provider.
 
         Args:
             models: Id in the catalogue -> the provider's name, which chooses the behaviour.

@@ -1,4 +1,4 @@
-"""Requests as the proxy reads them, written anew as it does, and read by somebody else.
+"""Requests that the proxy parses and writes again are read in the same way by a second parser.
 
 What is accepted has to be, for a second reader that shares no code with the first one, exactly as
 many requests, with the same methods, paths, fields and bodies; in whatever pieces it came. Nothing
@@ -43,7 +43,7 @@ NOT_PASSED_ON = {
 
 
 class Message(NamedTuple):
-    """A request that goes on."""
+    """A request that is passed on to the host."""
 
     method: bytes
     path: bytes
@@ -52,7 +52,7 @@ class Message(NamedTuple):
 
 
 class Client:
-    """A connection on which a client says what it was given, in pieces."""
+    """A client's connection that delivers given bytes in pieces."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -62,7 +62,7 @@ class Client:
 
 
 class SecondReader:
-    """Reads what goes on to the host."""
+    """Parses what is passed on to the host."""
 
     def __init__(self) -> None:
         self.path = b""
@@ -92,7 +92,7 @@ def check(data: bytes) -> None:
 
 
 def inside(pieces: Sequence[bytes]) -> tuple[list[Message], str]:
-    """Read requests inside a tunnel; return those that go on, and how it ended."""
+    """Read requests inside a tunnel; return those that are passed on, and how it ended."""
     client, heads = Client(pieces), HeadReader()
     messages: list[Message] = []
     try:
@@ -212,7 +212,7 @@ def next_request(client: Client, heads: HeadReader) -> tuple[h11.Connection, h11
 
 
 def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Return what a coroutine returns that waits for nothing."""
+    """Return the result of a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as done:

@@ -1,4 +1,4 @@
-"""Values put into requests, and taken out of answers.
+"""Values that are injected into requests and redacted from responses.
 
     first value
     second value
@@ -27,7 +27,7 @@ PIECES = (1, 3, 16)
 
 
 def check(data: bytes) -> None:
-    """Fail where a value could go astray."""
+    """Fail where a value could leak."""
     head, _, answer = data.partition(b"\n\n")
     first, second, *lines = [*head.split(b"\n"), b"", b""]
     check_request([(name.strip().lower(), value) for name, _, value in parted(lines)])
@@ -74,7 +74,7 @@ def expect(refused: Refused, refusal: Refusal) -> None:
 
 
 def unused(at: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Return a value that stands nowhere in a request."""
+    """Return a value that does not occur in a request."""
     everything = b"\n".join(value + basic(value) for _, value in headers)
     mark = b"<%d>" % at
     while mark in everything:
@@ -83,7 +83,7 @@ def unused(at: int, headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def replaced(text: bytes, marks: dict[str, bytes], used: set[str]) -> bytes:
-    """Return a text with marks for placeholders, found another way than by the proxy."""
+    """Return a text with marks for placeholders, found with another algorithm than the proxy's."""
     out, at = b"", 0
     while (start := text.find(OPENING, at)) >= 0:
         end = text.find(CLOSING, start)

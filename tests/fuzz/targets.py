@@ -1,4 +1,4 @@
-"""What is fuzzed: each takes bytes, and fails where the code does not do with them what it must."""
+"""The fuzz targets: each takes bytes and fails where the code treats them wrongly."""
 
 from __future__ import annotations
 

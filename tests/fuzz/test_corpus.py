@@ -1,4 +1,4 @@
-"""Every input that is kept passes its target: attacks that were thought of, and what was found."""
+"""Every input of the corpus passes its target: known attacks, and what fuzzing found."""
 
 from __future__ import annotations
 

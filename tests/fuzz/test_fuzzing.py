@@ -1,4 +1,4 @@
-"""Forty seconds of looking for an input on which a target fails; `DOSE=full` looks longer."""
+"""Fuzzes each target for forty seconds; longer with `DOSE=full`."""
 
 from __future__ import annotations
 

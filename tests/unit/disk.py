@@ -1,4 +1,4 @@
-"""What tests do to a disk, and what they find on it."""
+"""Limits on file sizes, and listings of folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size, as a full disk would."""
+    """Limit the size of this process's files, as a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

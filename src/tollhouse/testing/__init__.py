@@ -1,1 +1,1 @@
-"""Doubles and builders for tests, shipped so that whoever builds on the gateway has them too."""
+"""Test doubles and builders, shipped for those who build on the gateway."""

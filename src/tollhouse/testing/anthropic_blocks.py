@@ -1,6 +1,6 @@
-"""The content blocks that the stand-in for Anthropic accepts, and what they say.
+"""Validates the content blocks of the Anthropic stub, and renders their text for an echo.
 
-Each block is checked alone; how blocks follow one another is `anthropic_requests`' affair.
+Each block is checked alone; `anthropic_requests` checks their order.
 
 Source: https://docs.anthropic.com/en/api/messages (request body, `messages`),
 https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking (signatures).
@@ -37,7 +37,7 @@ _FIELDS: Final[dict[str, tuple[set[str], set[str]]]] = {
     "tool_use": ({"id", "name", "input"}, {"caller", "toolset_name"}),
     "tool_result": ({"tool_use_id"}, {"content", "is_error", "toolset_name"}),
 }
-"""Type -> the fields that are required and those that may be absent."""
+"""The required and the optional fields by type."""
 _NOT_CACHED: Final = {"thinking", "redacted_thinking"}
 _ONLY_FROM: Final = {
     "image": "user",
@@ -52,7 +52,7 @@ _IN_RESULTS: Final = {"text", "image", "document", "search_result"}
 
 
 class RejectedMessagesRequest(Exception):
-    """The request is wrong; carries the status and the sentence."""
+    """The request is invalid; carries the HTTP status and the message."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class RejectedMessagesRequest(Exception):
 
 
 def check_fields(path: str, given: JsonObject, required: set[str], optional: set[str]) -> None:
-    """Refuse an object that lacks a field or has one too many."""
+    """Reject an object with a missing or an unknown field."""
     for name in sorted(required - given.keys()):
         raise RejectedMessagesRequest(f"{path}.{name}: Field required")
     for name in sorted(given.keys() - required - optional):
@@ -69,28 +69,28 @@ def check_fields(path: str, given: JsonObject, required: set[str], optional: set
 
 
 def check_object(path: str, value: object) -> JsonObject:
-    """Return an object; anything else is refused."""
+    """Return an object; reject any other value."""
     if not isinstance(value, dict):
         raise RejectedMessagesRequest(f"{path}: Input should be a valid dictionary")
     return cast("JsonObject", value)
 
 
 def check_list(path: str, value: object) -> list[Any]:
-    """Return a list; anything else is refused."""
+    """Return a list; reject any other value."""
     if not isinstance(value, list):
         raise RejectedMessagesRequest(f"{path}: Input should be a valid list")
     return cast("list[Any]", value)
 
 
 def check_text(path: str, value: object) -> str:
-    """Return a text; anything else is refused."""
+    """Return a string; reject any other value."""
     if not isinstance(value, str):
         raise RejectedMessagesRequest(f"{path}: Input should be a valid string")
     return value
 
 
 def check_content(path: str, role: str, content: object) -> list[JsonObject]:
-    """Return a message's blocks; a text is one block."""
+    """Return a message's blocks; a string is one text block."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     blocks = check_list(path, content)
@@ -98,7 +98,7 @@ def check_content(path: str, role: str, content: object) -> list[JsonObject]:
 
 
 def check_block(path: str, role: str, value: object) -> JsonObject:
-    """Return a block that is as published and stands with the right role."""
+    """Return a block that matches the published schema and the role of its message."""
     block = check_object(path, value)
     kind = block.get("type")
     if kind not in _FIELDS:
@@ -164,11 +164,11 @@ def _check_result(path: str, block: JsonObject) -> None:
         check_block(f"{path}.{at}", "user", each)
 
 
-# --------------------------------------------------------------------------------- what it says
+# --------------------------------------------------------------------------------- echoed text
 
 
 def echoed_source(path: str, kind: str, value: object) -> Attachment:
-    """Return how an echo acknowledges the source of an image or a document."""
+    """Return the text by which an echo acknowledges an image or a document."""
     source = check_object(f"{path}.{kind}.source", value)
     how = source.get("type")
     at = f"{path}.{kind}.source.{how}"
@@ -207,7 +207,7 @@ def _attached(path: str, kind: str, source: JsonObject) -> Attachment:
 
 
 def echoed_text(block: JsonObject) -> str:
-    """Return what an echo makes of a block; thoughts and calls say nothing."""
+    """Return the text of a block in an echo; empty for reasoning and tool calls."""
     match block["type"]:
         case "text":
             return block["text"]

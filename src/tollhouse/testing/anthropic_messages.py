@@ -1,7 +1,7 @@
-"""What the stand-in for Anthropic does for each model name; `openai_upstream` lists the names.
+"""The routes and behaviours of the Anthropic stub; `openai_upstream` lists the model names.
 
-    POST /v1/messages                 Request ─▶ behaviour of the model's name ─▶ Message ─▶ Script
-    POST /v1/messages/count_tokens    Request ─▶ {"input_tokens": words of the prompt}
+    POST /v1/messages                 request ─▶ behaviour of the model name ─▶ MessagesReply
+    POST /v1/messages/count_tokens    request ─▶ {"input_tokens": words of the prompt}
 
 Source: https://docs.anthropic.com/en/api/messages,
 https://docs.anthropic.com/en/api/messages-count-tokens.
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
 
 
 class MessagesExchange(CheckedMessagesRequest):
-    """A request, and how Anthropic answers it."""
+    """A checked request and Anthropic's responses to it."""
 
     framing = replies.FRAMING
 
     def echo(self) -> MessagesReply:
-        """Return the last user text; behind a prefill it says what it goes on from."""
+        """Return an echo of the last user text; after a prefill it quotes the prefill first."""
         prefill = self.prefill()
         after = f"[after: {prefill}] " if prefill else ""
         return self.text(after + self.last_user_text())
 
     def say(self, pieces: Sequence[str]) -> MessagesReply:
-        """Return a text, whatever was asked."""
+        """Return a fixed text."""
         content = [replies.text_block("".join(pieces))]
         return MessagesReply(self.model, content, replies.usage_of(100, len(pieces)))
 
     def error(self, status: int, extra: str = "") -> bytes:
-        """Return an error reply."""
+        """Return an error response."""
         return replies.error(status, extra=extra)
 
     def text(self, text: str, before: Sequence[JsonObject] = ()) -> MessagesReply:
-        """Return a text within the limits of the request, behind other blocks."""
+        """Return a text within the limits of the request, after other blocks."""
         text, stop = before_stop_sequence(text, self.fields.get("stop_sequences", []))
         said, limit = pieces(text), self.fields["max_tokens"]
         reason = "stop_sequence" if stop is not None else "end_turn"
@@ -65,7 +65,7 @@ class MessagesExchange(CheckedMessagesRequest):
         return self.message(blocks, stop_reason=reason, stop_sequence=stop)
 
     def message(self, content: list[JsonObject], **stop: Any) -> MessagesReply:  # noqa: ANN401
-        """Return blocks with the usage that they cost."""
+        """Return a message of blocks with its usage."""
         output, thinking = replies.output_words(content)
         usage = replies.usage_of(self.input_tokens(), output, thinking=thinking)
         return MessagesReply(self.model, content, usage, **stop)
@@ -75,7 +75,7 @@ class MessagesExchange(CheckedMessagesRequest):
 
 
 def _called(count: int) -> Callable[[MessagesExchange], Script]:
-    """Return a behaviour that calls the first tools, or the forced one; results are echoed."""
+    """Return a behaviour that calls the first tools, or the forced one, and echoes results."""
 
     def behave(exchange: MessagesExchange) -> Script:
         choice: JsonObject = exchange.fields.get("tool_choice") or {}
@@ -87,27 +87,27 @@ def _called(count: int) -> Callable[[MessagesExchange], Script]:
             replies.tool_use_block(number, tool["name"], arguments(tool["input_schema"]))
             for number, tool in enumerate((forced or exchange.tools)[:single], start=1)
         ]
-        content = [*_thoughts(exchange), *calls]
+        content = [*_thinking_blocks(exchange), *calls]
         return render_answer(exchange, exchange.message(content, stop_reason="tool_use"))
 
     return behave
 
 
 def _thinking(*, redacted: bool) -> Callable[[MessagesExchange], Script]:
-    """Return a behaviour that thinks where the request allows it, partly in hiding."""
+    """Return a behaviour that reasons if the request allows it, optionally redacted in part."""
 
     def behave(exchange: MessagesExchange) -> Script:
         if not exchange.thinks:
             return render_answer(exchange, exchange.echo())
         hidden = [replies.redacted_block(THOUGHT)] if redacted else []
-        before = [*_thoughts(exchange), *hidden]
+        before = [*_thinking_blocks(exchange), *hidden]
         return render_answer(exchange, exchange.text(exchange.last_user_text(), before))
 
     return behave
 
 
-def _thoughts(exchange: MessagesExchange) -> list[JsonObject]:
-    """Return the thought that a request lets the model have, and only its signature on request."""
+def _thinking_blocks(exchange: MessagesExchange) -> list[JsonObject]:
+    """Return the thinking block of a request that allows one; its text is empty if omitted."""
     if not exchange.thinks:
         return []
     omitted = exchange.fields["thinking"].get("display") == "omitted"
@@ -136,8 +136,8 @@ def _cached(exchange: MessagesExchange) -> Script:
 
 
 def _stopped(exchange: MessagesExchange, reason: str) -> Script:
-    said = exchange.echo()
-    return render_answer(exchange, exchange.message(said.content, stop_reason=reason))
+    reply = exchange.echo()
+    return render_answer(exchange, exchange.message(reply.content, stop_reason=reason))
 
 
 def _overloaded(exchange: MessagesExchange) -> Script:
@@ -177,7 +177,7 @@ def messages(headers: Mapping[str, str], body: object) -> Script:
 
     Args:
         headers: Of the request, names in lower case.
-        body: The decoded JSON; anything that is no valid request is refused.
+        body: The decoded JSON; an invalid request gets an error.
     """
     try:
         exchange = MessagesExchange(headers, body)
@@ -191,7 +191,7 @@ def messages(headers: Mapping[str, str], body: object) -> Script:
     try:
         return behave(exchange, *options)
     except (TypeError, ValueError):
-        return unknown  # options that the behaviour does not have
+        return unknown  # the behaviour takes other options
 
 
 def count_tokens(headers: Mapping[str, str], body: object) -> Script:

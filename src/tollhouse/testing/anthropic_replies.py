@@ -1,10 +1,10 @@
-"""How the stand-in for Anthropic writes: messages, their events, errors.
+"""Renders the responses of the Anthropic stub: messages, stream events and errors.
 
-    Message ── body() ──▶ one JSON object
-            ── events() ▶ message_start, blocks (start, deltas, stop), message_delta, message_stop
+    MessagesReply ── body() ──▶ one JSON object
+                  ── events() ▶ message_start, blocks, message_delta, message_stop
 
-The stream is made from the whole message, so both say the same. Written from Anthropic's published
-schema alone; it shares no code with the gateway's formats and adapters.
+The stream is made from the whole message, so both have the same content. Written from Anthropic's
+published schema alone; it shares no code with the gateway's formats and adapters.
 
 Source: https://docs.anthropic.com/en/api/messages,
 https://docs.anthropic.com/en/api/messages-streaming, https://docs.anthropic.com/en/api/errors.
@@ -52,7 +52,7 @@ def error_body(status: int, message: str | None = None) -> JsonObject:
 
 
 def error(status: int, message: str | None = None, extra: str = "") -> bytes:
-    """Return a whole error reply; `extra` holds further header lines."""
+    """Return a complete error response; `extra` holds further header lines."""
     return FRAMING.whole(status, msgspec.json.encode(error_body(status, message)), extra=extra)
 
 
@@ -65,22 +65,22 @@ def event(fields: JsonObject) -> bytes:
 
 
 def text_block(text: str) -> JsonObject:
-    """Return a text."""
+    """Return a text block."""
     return {"type": "text", "text": text}
 
 
 def thinking_block(thinking: str) -> JsonObject:
-    """Return a thought with its signature."""
+    """Return a thinking block with its signature."""
     return {"type": "thinking", "thinking": thinking, "signature": signed("sig", thinking)}
 
 
 def redacted_block(thinking: str) -> JsonObject:
-    """Return a hidden thought."""
+    """Return a redacted thinking block."""
     return {"type": "redacted_thinking", "data": token("redacted", thinking)}
 
 
 def tool_use_block(number: int, name: str, arguments: JsonObject) -> JsonObject:
-    """Return a call of a tool."""
+    """Return a tool call."""
     call = {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": arguments}
     return call | {"caller": {"type": "direct"}}
 
@@ -91,7 +91,7 @@ def tool_use_block(number: int, name: str, arguments: JsonObject) -> JsonObject:
 def usage_of(
     fresh: int, output: int, *, thinking: int = 0, read: int = 0, write: tuple[int, int] = (0, 0)
 ) -> JsonObject:
-    """Return a usage object; `write` is what was cached for five minutes and for an hour."""
+    """Return a usage object; `write` has the tokens cached for five minutes and for an hour."""
     return {
         "input_tokens": fresh,
         "cache_creation_input_tokens": sum(write),
@@ -109,7 +109,7 @@ def usage_of(
 
 @dataclass(frozen=True, slots=True)
 class MessagesReply:
-    """What the model says, and why it stopped."""
+    """The content of a message, and why it stopped."""
 
     model: str
     content: list[JsonObject]
@@ -191,13 +191,13 @@ _DELTA_USAGE: Final = (
 
 
 def _json_pieces(value: dict[str, Any]) -> list[str]:
-    """Return JSON in pieces that end anywhere; an empty input has none, as at Anthropic."""
+    """Split JSON into pieces at arbitrary points; an empty input has none, as at Anthropic."""
     text = msgspec.json.encode(value).decode() if value else ""
     return [text[at : at + 5] for at in range(0, len(text), 5)]
 
 
 def output_words(content: list[JsonObject]) -> tuple[int, int]:
-    """Return the output tokens of some blocks, and how many of them are thinking."""
+    """Return the output tokens of blocks, and how many of them are reasoning."""
     thinking = sum(words(block.get("thinking", "")) for block in content)
     text = sum(words(block.get("text", "")) for block in content)
     calls = sum(len(block["input"]) + 1 for block in content if block["type"] == "tool_use")

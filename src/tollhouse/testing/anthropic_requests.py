@@ -1,4 +1,4 @@
-"""What the stand-in for Anthropic accepts: as strict as Anthropic where an adapter may go wrong.
+"""Validates requests to the Anthropic stub: as strict as Anthropic where adapters go wrong.
 
     headers ─▶ key, version ─▶ body ─▶ fields ─▶ blocks ─▶ order of messages ─▶ tools ─▶ thinking
 
@@ -70,11 +70,11 @@ class CheckedMessagesRequest:
 
     def input_tokens(self) -> int:
         """Return the number of words in the prompt."""
-        said = (echoed_text(block) for message in self.messages for block in message["content"])
-        return sum(words(text) for text in (*said, self.system))
+        texts = (echoed_text(block) for message in self.messages for block in message["content"])
+        return sum(words(text) for text in (*texts, self.system))
 
     def last_user_text(self) -> str:
-        """Return what the last user message says; results of tools come apart by a space."""
+        """Return the text of the last user message; tool results are separated by a space."""
         users = [message for message in self.messages if message["role"] == "user"]
         blocks: list[JsonObject] = users[-1]["content"]
         results = [echoed_text(block) for block in blocks if block["type"] == "tool_result"]
@@ -82,18 +82,18 @@ class CheckedMessagesRequest:
         return " ".join(text for text in (*results, rest) if text)
 
     def has_results(self) -> bool:
-        """Return whether the last message answers calls of tools."""
+        """Return whether the last message has tool results."""
         return any(block["type"] == "tool_result" for block in self.messages[-1]["content"])
 
     def prefill(self) -> str:
-        """Return the text that the reply has to go on from."""
+        """Return the prefilled text that the response must continue."""
         last = self.messages[-1]
         if last["role"] != "assistant":
             return ""
         return join_parts(echoed_text(block) for block in last["content"])
 
     def schema(self) -> JsonObject | None:
-        """Return the JSON schema that the reply has to follow."""
+        """Return the JSON schema that the response must match."""
         config: JsonObject = self.fields.get("output_config") or {}
         form: JsonObject = config.get("format") or {}
         return form.get("schema")
@@ -103,7 +103,7 @@ class CheckedMessagesRequest:
 
 
 def _version(headers: Mapping[str, str]) -> str:
-    """Return the API version that the caller asks for, if it may ask at all."""
+    """Return the API version of an authenticated request."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     if not headers.get("x-api-key") and not (scheme.lower() == "bearer" and bearer):
         raise RejectedMessagesRequest("x-api-key header is required", 401)
@@ -183,7 +183,7 @@ def _check_system(system: object) -> str:
 
 
 def _check_messages(value: object) -> list[JsonObject]:
-    """Return the messages with their content as blocks, neighbours of one role made one."""
+    """Return the messages with block content; consecutive messages of one role are merged."""
     listed = check_list("messages", value)
     if not listed:
         raise RejectedMessagesRequest("messages: at least one message is required")
@@ -223,7 +223,7 @@ def _check_message(at: int, value: object, *, last: bool) -> JsonObject:
 
 
 def _check_no_citations(messages: list[JsonObject]) -> None:
-    """Refuse citations in what the user says, as the latest version does."""
+    """Reject citations in user messages, as the latest version does."""
     for at, message in enumerate(messages):
         for block in message["content"] if message["role"] == "user" else ():
             if block["type"] == "text" and block.get("citations"):
@@ -243,7 +243,7 @@ def _check_last(message: JsonObject) -> None:
 
 
 def _check_calls(messages: list[JsonObject]) -> None:
-    """Refuse a call without its result in the next message, and a result without its call."""
+    """Reject a call without its result in the next message, and a result without its call."""
     known: set[str] = set()
     open_calls: list[str] = []
     for at, message in enumerate(messages):
@@ -288,7 +288,7 @@ def _unanswered(at: int, calls: list[str]) -> str:
 
 
 def _check_thinking(fields: JsonObject, messages: list[JsonObject]) -> bool:
-    """Return whether the model is to think; refuse what does not go with it."""
+    """Return whether thinking is enabled; reject parameters that conflict with it."""
     thinking = check_object("thinking", fields.get("thinking") or {"type": "disabled"})
     kind = thinking.get("type")
     if kind not in {"enabled", "adaptive", "between_tools", "disabled"}:
@@ -338,10 +338,10 @@ def _check_budget(budget: object, fields: JsonObject) -> None:
 
 
 def _check_thought_kept(messages: list[JsonObject]) -> None:
-    """Refuse results of tools whose turn lost the thought that it began with.
+    """Reject tool results whose turn lost its leading thinking block.
 
     Source: https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking (preserving
-    thinking blocks); adaptive thinking asks for none.
+    thinking blocks); adaptive thinking requires none.
     """
     at = len(messages) - 1
     while at > 1 and messages[at]["content"][0]["type"] == "tool_result":
@@ -373,7 +373,7 @@ def _check_cache_marks(fields: JsonObject) -> None:
 
 
 def _cache_marks(fields: JsonObject) -> list[Any]:
-    """Return every mark, wherever it stands; what a tool gets or may get has none."""
+    """Return every `cache_control` at any depth, except within tool inputs and schemas."""
     found: list[Any] = []
     waiting: list[Any] = [fields]
     while waiting:

@@ -1,4 +1,4 @@
-"""The tools that the stand-in for Anthropic accepts.
+"""Validates the tools of requests to the Anthropic stub.
 
 Source: https://docs.anthropic.com/en/api/messages (`tools`, `tool_choice`).
 """
@@ -37,7 +37,7 @@ _CHOICES: Final[dict[str, tuple[set[str], set[str]]]] = {
 
 
 def check_tools(fields: JsonObject) -> list[JsonObject]:
-    """Return the tools that the client runs itself."""
+    """Return the tools that the client runs."""
     tools = [
         _check_tool(f"tools.{at}", check_object(f"tools.{at}", tool))
         for at, tool in enumerate(check_list("tools", fields.get("tools", [])))
@@ -72,7 +72,7 @@ def _check_tool(path: str, tool: JsonObject) -> JsonObject:
 
 
 def check_tool_choice(fields: JsonObject) -> str | None:
-    """Return the name of the tool that has to be called."""
+    """Return the name of the tool that must be called."""
     if fields.get("tool_choice") is None:
         return None
     choice = check_object("tool_choice", fields["tool_choice"])

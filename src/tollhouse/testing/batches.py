@@ -1,4 +1,4 @@
-"""Batches that tests need and are not about."""
+"""Builders of batches for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tollhouse.testing.clock import START
 
 
 def batch(**fields: Any) -> Batch:  # noqa: ANN401 - any field of the batch
-    """Return a batch of ten chats that was just submitted."""
+    """Return a newly submitted batch of ten chat requests."""
     plain = Batch(
         id="batch_00000000000000000000000000000001",
         account_id="account",

@@ -1,9 +1,9 @@
-"""Things that tests need and are not about.
+"""Builders of records for tests.
 
     record = generation_record(cost_nano=25, key_hash=tenant.key.hash)
     tenant = await add_tenant(database, clock=clock, ids=ids)
 
-A builder takes any field by name; the rest has plain values that suit each other.
+A builder takes any field by name; the others have consistent default values.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def add_tenant(
 
 
 def api_key(**fields: Any) -> ApiKey:  # noqa: ANN401 - any field of the key
-    """Return a usable API key that is stored nowhere."""
+    """Return a valid API key that is not stored."""
     plain = ApiKey(
         hash="a" * 64,
         kind=KeyKind.API,
@@ -83,7 +83,7 @@ def api_key(**fields: Any) -> ApiKey:  # noqa: ANN401 - any field of the key
 
 
 def charge(cost_nano: int = 1_000, **fields: Any) -> Charge:  # noqa: ANN401 - any field of the charge
-    """Return an exact charge for a small reply."""
+    """Return an exact charge for a small response."""
     plain = Charge(
         state=CostState.EXACT,
         usage=Usage(input_tokens=10, output_tokens=5),
@@ -99,10 +99,10 @@ def generation_record(
     cost_nano: int = 1_000,
     **fields: Any,  # noqa: ANN401 - any field of the record
 ) -> GenerationRecord:
-    """Return the record of a whole chat reply.
+    """Return the record of a complete chat response.
 
     Args:
-        cost_nano: What it costs, unless `charge` is among the fields.
+        cost_nano: The cost in nano-credits, unless `charge` is among the fields.
         **fields: Fields of the record.
     """
     plain = GenerationRecord(

@@ -1,4 +1,4 @@
-"""What a scripted server writes: bytes, pauses and ways to end."""
+"""The scripts that test servers play: bytes, pauses and connection ends."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait so many seconds before the next bytes."""
+    """A pause in seconds before the next bytes."""
 
     seconds: float
 
 
 class End(Enum):
-    """What becomes of the connection, where it is not kept for the next request."""
+    """How a connection ends that is not kept for the next request."""
 
     EOF = "close it in order; on TLS with close_notify"
     CUT = "close it, on TLS without close_notify"
@@ -24,4 +24,4 @@ class End(Enum):
 
 Step = bytes | Pause | End
 Script = tuple[Step, ...]
-"""What is done, in order. Neighbouring bytes leave in one write."""
+"""The steps in order; consecutive bytes are sent in one write."""

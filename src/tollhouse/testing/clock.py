@@ -1,4 +1,4 @@
-"""A clock that moves when the test says so."""
+"""A clock that a test controls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ START = datetime(2026, 3, 12, 10, 30, tzinfo=UTC)
 
 
 class FakeClock:
-    """Time that stands still until it is moved; fulfils `kernel.clock.Clock`."""
+    """A clock that stands still until a test moves it; implements `kernel.clock.Clock`."""
 
     def __init__(self, start: datetime = START) -> None:
         """Stop the clock at an aware instant."""
@@ -17,15 +17,15 @@ class FakeClock:
         self._monotonic = 0.0
 
     def now(self) -> datetime:
-        """Return the instant that the test chose, in UTC."""
+        """Return the current instant in UTC."""
         return self._now
 
     def monotonic(self) -> float:
-        """Return the seconds that the test let pass."""
+        """Return the seconds that have passed."""
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, on both clocks.
+        """Advance both the wall clock and the monotonic clock.
 
         Raises:
             ValueError: `seconds` is negative; use `set` to move the wall clock back.
@@ -37,5 +37,5 @@ class FakeClock:
         self._monotonic += seconds
 
     def set(self, instant: datetime) -> None:
-        """Set the wall clock, forwards or back, as an operator would; no time passes."""
+        """Set the wall clock, forwards or back; the monotonic clock does not change."""
         self._now = instant.astimezone(UTC)

@@ -1,4 +1,4 @@
-r"""How a scripted server writes HTTP: counted replies, chunked streams, and both cut short.
+r"""Renders HTTP responses of test servers: counted, chunked, and either one cut short.
 
     Framing("x-request-id: req_1\r\n").stream([b"data: 1\\n\\n"])
         head | chunk | last chunk
@@ -27,17 +27,17 @@ RST_AFTER_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """Writes replies that all carry the header lines of one provider, each with its CRLF."""
+    """Renders responses with the header lines of one provider, each with its CRLF."""
 
     headers: str = ""
 
     def whole(self, status: int, body: bytes, content_type: str = JSON, extra: str = "") -> bytes:
-        """Return a counted reply; `extra` holds further header lines, each with its CRLF."""
+        """Return a counted response; `extra` holds further header lines, each with its CRLF."""
         counted = f"Content-Length: {len(body)}\r\n{extra}"
         return self._head(status, content_type, counted) + body
 
     def chunked_head(self, content_type: str) -> bytes:
-        """Return the head of a chunked reply with status 200."""
+        """Return the head of a chunked response with status 200."""
         return self._head(200, content_type, "Transfer-Encoding: chunked\r\n")
 
     def stream(self, events: Iterable[bytes], *, pause_seconds: float | None = None) -> Script:
@@ -50,12 +50,12 @@ class Framing:
         return (*steps, b"0\r\n\r\n")
 
     def cut(self, parts: list[bytes], kind: str, size: int, how: str) -> Script:
-        """Return a reply that ends after `size` bytes of its body.
+        """Return a response that ends after `size` bytes of its body.
 
         Args:
-            parts: The events of a stream, or the one part of a whole body.
+            parts: The events of a stream, or the one part of a complete body.
             kind: The content type.
-            size: How much of the body arrives.
+            size: The bytes of the body that are sent.
             how: `eof` ends a chunked body, `short` a counted one, `rst` resets the connection.
         """
         counted = how == "short" or (how == "rst" and kind == JSON)
@@ -69,7 +69,7 @@ class Framing:
         return (head + body[:left],)
 
     def _cut_chunked(self, parts: list[bytes], kind: str, left: int) -> Script:
-        """Return chunks up to the cut, which may lie inside of one."""
+        """Return chunks up to the cut, which may be within a chunk."""
         steps: list[Step] = [self.chunked_head(kind)]
         for part in parts:
             if left <= 0:

@@ -1,4 +1,4 @@
-"""Identifiers that can be foreseen."""
+"""Predictable identifiers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KEY_LENGTH = 43
 
 
 class SequentialIds:
-    """Numbered identifiers in the shape of real ones; fulfils `kernel.ids.IdSource`.
+    """Numbered identifiers in the format of real ones; implements `kernel.ids.IdSource`.
 
     Two sources with different prefixes never give the same identifier.
     """
@@ -35,5 +35,5 @@ class SequentialIds:
         return f"gen-{unix_seconds}-{self._prefix}{next(self._numbers):012x}"
 
     def key_material(self) -> str:
-        """Return the next number as long as real key material is, with nothing secret in it."""
+        """Return the next number at the length of real key material; it is not secret."""
         return f"{next(self._numbers)}-{self._prefix}".rjust(_KEY_LENGTH, "x")

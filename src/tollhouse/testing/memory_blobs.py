@@ -1,4 +1,4 @@
-"""A store of blobs in memory that fails when it is told to."""
+"""A blob store in memory with injectable failures."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 class MemoryBlobs:
-    """Fulfils `storage.blobs.port.Blobs`."""
+    """Implements `storage.blobs.port.Blobs`."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
         self.failures: dict[int, Exception] = {}
-        """Number of a put, counted from 0 -> what it raises."""
+        """The exception of each failing put, by its number from 0."""
         self.failing_deletion: Exception | None = None
         self.puts = 0
         self.has_put = asyncio.Event()
-        """A put has begun."""
+        """Set when a put begins."""
         self.may_put = asyncio.Event()
         self.may_put.set()
 
     async def put(self, key: str, data: bytes) -> None:
-        """Keep a blob; see `Blobs.put`."""
+        """Store a blob; see `Blobs.put`."""
         check_key(key)
         self.puts += 1
         self.has_put.set()
@@ -44,7 +44,7 @@ class MemoryBlobs:
         return self.blobs[key]
 
     async def stream(self, key: str) -> AsyncIterator[bytes]:
-        """Give a blob; see `Blobs.stream`."""
+        """Stream a blob; see `Blobs.stream`."""
         yield await self.get(key)
 
     async def list(self, prefix: str) -> Sequence[str]:
@@ -52,12 +52,12 @@ class MemoryBlobs:
         return sorted(key for key in self.blobs if key.startswith(f"{prefix}/"))
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """Forget blobs; see `Blobs.delete`."""
+        """Delete blobs; see `Blobs.delete`."""
         for key in keys:
             self.blobs.pop(key, None)
 
     async def delete_all(self, prefix: str) -> None:
-        """Forget all of a folder; see `Blobs.delete_all`."""
+        """Delete all blobs of a folder; see `Blobs.delete_all`."""
         if self.failing_deletion is not None:
             raise self.failing_deletion
         await self.delete(await self.list(prefix))

@@ -1,6 +1,6 @@
-"""What the stand-in for OpenAI does for each model name; `openai_upstream` lists the names.
+"""The chat behaviours of the OpenAI stub; `openai_upstream` lists the model names.
 
-A token is a word (a run of characters without white space), so a test can count on its fingers.
+A token is a word (a run of characters without white space), so that tests can count tokens.
 
 Source: OpenAI API reference, "Create chat completion".
 """
@@ -50,15 +50,21 @@ Behaviour = Callable[..., Script]
 """Takes the request and the options from the model's name."""
 
 
-# ------------------------------------------------------------------------- what the model says
+# ------------------------------------------------------------------------- output
 
 
 def _echo(request: CheckedChatRequest, **more: Any) -> ChatReply:  # noqa: ANN401 - fields of the reply
-    said = [m for m in request.messages if m.get("role") in {"user", "tool"}]
-    return _said(request, echoed_text(said[-1]) if said else "", **more)
+    messages = [m for m in request.messages if m.get("role") in {"user", "tool"}]
+    return _text_reply(request, echoed_text(messages[-1]) if messages else "", **more)
 
 
-def _said(request: CheckedChatRequest, text: str, *, thought: str = "", **more: Any) -> ChatReply:  # noqa: ANN401
+def _text_reply(
+    request: CheckedChatRequest,
+    text: str,
+    *,
+    thought: str = "",
+    **more: Any,  # noqa: ANN401 - fields of the reply
+) -> ChatReply:
     """Return a text within the limits of the request."""
     listed = pieces(before_stop_sequence(text, request.stops)[0])
     fields = request.fields
@@ -97,7 +103,7 @@ def _called_twice(request: CheckedChatRequest) -> ChatReply:
     results = list(takewhile(lambda m: m.get("role") == "tool", reversed(request.messages)))
     if results or not tools:
         text = " ".join(echoed_text(message) for message in reversed(results))
-        return _said(request, text) if results else _echo(request)
+        return _text_reply(request, text) if results else _echo(request)
     functions: list[JsonObject] = [tool["function"] for tool in tools[:2]]
     calls = tuple((each["name"], _arguments(each)) for each in functions)
     reason = "tool_calls"
@@ -139,14 +145,14 @@ def _reasoning_details(request: CheckedChatRequest) -> Script:
 
 
 def _refusal(request: CheckedChatRequest) -> Script:
-    return request.answer(_said(request, REFUSAL, refuses=True))
+    return request.answer(_text_reply(request, REFUSAL, refuses=True))
 
 
 def _json(request: CheckedChatRequest) -> Script:
     schema = request.schema()
     if schema is None:
         return _echoed(request)
-    return request.answer(_said(request, msgspec.json.encode(example(schema)).decode()))
+    return request.answer(_text_reply(request, msgspec.json.encode(example(schema)).decode()))
 
 
 def _huge_event(request: CheckedChatRequest, size: str = str(HUGE_BYTES)) -> Script:
@@ -225,7 +231,7 @@ def _cut(request: CheckedChatRequest, size: str, how: str) -> Script:
 
 
 def _edited(edit: Callable[[list[bytes]], Iterable[bytes]]) -> Behaviour:
-    """Return a behaviour that changes the events of an echo; a whole reply stays as it is."""
+    """Return a behaviour that edits the events of an echo; complete responses stay unchanged."""
 
     def behave(request: CheckedChatRequest) -> Script:
         if not request.streams:
@@ -278,7 +284,7 @@ def chat_completion(body: object) -> Script:
     """Return the script of `POST /v1/chat/completions`.
 
     Args:
-        body: The decoded JSON of the request; anything that is no valid request is refused.
+        body: The decoded JSON of the request; an invalid one gets an error.
     """
     try:
         request = CheckedChatRequest(body)
@@ -292,4 +298,4 @@ def chat_completion(body: object) -> Script:
     try:
         return behave(request, *options)
     except (TypeError, ValueError):
-        return (error(404, unknown),)  # options that the behaviour does not have
+        return (error(404, unknown),)  # the behaviour takes other options

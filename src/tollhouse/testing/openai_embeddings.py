@@ -1,4 +1,4 @@
-"""What the stand-in for OpenAI answers to an embeddings request.
+"""The embeddings route of the OpenAI stub.
 
 A vector has four numbers: the number of words, the input's index, and the same halved. A token is a
 word, as in its chats.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def embeddings(body: Any) -> Script:  # noqa: ANN401 - whatever JSON the peer sent
-    """Return the reply; `input` is a text or a list of texts, everything else is refused."""
+    """Return the response; `input` must be a string or a list of strings."""
     fields = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
     if not isinstance(fields.get("model"), str):
         return (error(400, "you must provide a model parameter"),)

@@ -1,7 +1,7 @@
-"""How the stand-in for OpenAI writes: HTTP framing, error bodies, completions and their chunks.
+"""Renders the chat responses of the OpenAI stub: framing, errors, completions and chunks.
 
 Written from OpenAI's published schema alone. It shares no code with the gateway's formats and
-adapters, so that the two can contradict each other.
+adapters, so that mistakes in one do not hide in the other.
 
 Source: OpenAI API reference, "The chat completion object", "The chat completion chunk object",
 "List models", and the guide "Error codes".
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 CREATED: Final = 1_767_225_600
-"""2026-01-01: replies do not depend on the clock."""
+"""2026-01-01: responses do not depend on the clock."""
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -82,12 +82,12 @@ def error_body(status: int, message: str | None = None, param: str | None = None
 def error(
     status: int, message: str | None = None, param: str | None = None, extra: str = ""
 ) -> bytes:
-    """Return a whole error reply; `extra` holds further header lines."""
+    """Return a complete error response; `extra` holds further header lines."""
     return whole(status, error_body(status, message, param), extra=extra)
 
 
 def unknown_url(method: str, path: str) -> bytes:
-    """Return the reply to a path that does not exist."""
+    """Return the response to an unknown path."""
     return whole(404, error_body(400, f"Invalid URL ({method} {path})"))
 
 
@@ -96,23 +96,23 @@ def unknown_url(method: str, path: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """What the model says, before it is put on the wire."""
+    """The content of a chat response, before it is rendered."""
 
     model: str
     pieces: tuple[str, ...]
     usage: JsonObject | None
     finish_reason: str = "stop"
     tool: str | None = None
-    """The name of the function that is called; the pieces are its arguments."""
+    """The name of the called function; the pieces are its arguments."""
     calls: tuple[tuple[str, str], ...] = ()
-    """Names and arguments of parallel calls, in place of a text."""
+    """Names and arguments of parallel calls, instead of text."""
     refuses: bool = False
     """Whether the pieces are a refusal."""
     thought: str = ""
     details: bool = False
-    """Whether the thought is told as OpenRouter tells it, signed; else as DeepSeek does."""
+    """Whether reasoning is sent as OpenRouter sends it, signed; else as DeepSeek does."""
     top_logprobs: int | None = None
-    """How many alternatives each token has; None tells no probabilities."""
+    """How many alternatives each token has; None for no log-probabilities."""
     choices: int = 1
 
     def completion(self) -> bytes:
@@ -125,7 +125,7 @@ class ChatReply:
         """Yield the events of the stream without the last one, `[DONE]`.
 
         With `include_usage` one more chunk carries the usage and no choices, and all others
-        carry `"usage": null`. Several choices take turns.
+        carry `"usage": null`. Choices are interleaved.
         """
         null = {"usage": None} if include_usage and self.usage is not None else {}
         turns = zip_longest(*(self._chunks(index) for index in range(self.choices)))
@@ -135,7 +135,7 @@ class ChatReply:
         if null:
             yield self._event({"choices": [], "usage": self.usage})
 
-    # ---------------------------------------------------------------------------------- whole
+    # ------------------------------------------------------------------------------- complete
 
     def _choice(self, index: int) -> JsonObject:
         said = self._pieces(index)
@@ -153,7 +153,7 @@ class ChatReply:
         return choice | {"finish_reason": self.finish_reason}
 
     def _pieces(self, index: int) -> tuple[str, ...]:
-        """Return what a choice says; the first one says just the text."""
+        """Return the text pieces of a choice; only the first has the plain text."""
         return (*self.pieces, f" #{index}") if index else self.pieces
 
     def _calls(self) -> list[tuple[str, str, str]]:
@@ -233,7 +233,7 @@ def _call_deltas(name: str, pieces: Iterable[str]) -> Iterator[JsonObject]:
 
 
 def _interleaved(calls: list[tuple[str, str, str]]) -> Iterator[JsonObject]:
-    """Yield the starts of all calls, then their arguments in turns."""
+    """Yield the starts of all calls, then their arguments interleaved."""
     yield {"role": "assistant", "content": None}
     for index, (call, name, _) in enumerate(calls):
         yield {"tool_calls": [{"index": index} | _call(call, name, "")]}
@@ -253,8 +253,8 @@ def _detail(**fields: str) -> JsonObject:
 
 
 def _logprob(word: str, alternatives: int) -> JsonObject:
-    said = {"token": word, "bytes": list(word.encode()), "logprob": -0.5}
-    return said | {"top_logprobs": [said] * alternatives}
+    token = {"token": word, "bytes": list(word.encode()), "logprob": -0.5}
+    return token | {"top_logprobs": [token] * alternatives}
 
 
 def usage_of(prompt: int, completion: int, *, cached: int = 0, reasoning: int = 0) -> JsonObject:
@@ -274,7 +274,7 @@ def usage_of(prompt: int, completion: int, *, cached: int = 0, reasoning: int = 
 
 
 def model_list(names: Iterable[str]) -> bytes:
-    """Return the reply of `GET /v1/models`."""
+    """Return the response of `GET /v1/models`."""
     entry = {"object": "model", "created": CREATED, "owned_by": "tollhouse"}
     data = [{"id": name} | entry for name in names]
     return whole(200, _dump({"object": "list", "data": data}))

@@ -1,4 +1,4 @@
-"""What the stand-in for OpenAI's chats accepts: as strict as OpenAI where an adapter errs.
+"""Validates requests to the stub of OpenAI's chat API: as strict as OpenAI where adapters go wrong.
 
 Source: OpenAI API reference, "Create chat completion".
 """
@@ -25,7 +25,7 @@ _MOST_CHOICES: Final = 128
 
 
 class RejectedChatRequest(Exception):
-    """The request is wrong; carries the reply."""
+    """The request is invalid; carries the response."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class CheckedChatRequest:
         self.top_logprobs = _top_logprobs(fields)
 
     def schema(self) -> JsonObject | None:
-        """Return the JSON schema that the reply has to follow."""
+        """Return the JSON schema that the response must match."""
         form: JsonObject = self.fields.get("response_format") or {}
         if form.get("type") == "json_object":
             return {"type": "object"}
@@ -62,11 +62,11 @@ class CheckedChatRequest:
         return described.get("schema")
 
     def events(self, reply: ChatReply) -> list[bytes]:
-        """Return all events of the streamed reply."""
+        """Return all events of a streamed response."""
         return [*reply.events(include_usage=self.include_usage), DONE]
 
     def answer(self, reply: ChatReply) -> Script:
-        """Return the reply as the request wants it, whole or streamed."""
+        """Return the response as the request wants it, complete or streamed."""
         if self.streams:
             return stream(self.events(reply))
         return (whole(200, reply.completion()),)
@@ -94,7 +94,7 @@ def _checked(at: int, value: object) -> JsonObject:
 
 
 def _check_details(at: int, message: JsonObject) -> None:
-    """Refuse a signed thought that is not what was signed."""
+    """Reject reasoning that does not match its signature."""
     details: list[JsonObject] = message.get("reasoning_details") or []
     thought = "".join(detail.get("text") or "" for detail in details)
     for detail in details:
@@ -106,9 +106,9 @@ def _check_details(at: int, message: JsonObject) -> None:
 
 
 def _check_calls(messages: list[JsonObject]) -> None:
-    """Refuse a call without its result behind it, and a result without its call before it.
+    """Reject a call without a result after it, and a result without a call before it.
 
-    A result that names no call and has none before it goes through: some servers take that.
+    A result without a call id and without open calls is accepted, as by some servers.
     """
     waiting: set[str] = set()
     for at, message in enumerate(messages):
@@ -146,7 +146,7 @@ def _check_answered(waiting: set[str], at: int) -> None:
 
 
 def echoed_text(message: JsonObject, path: str = "messages") -> str:
-    """Return the text of a message; images and files are acknowledged in it."""
+    """Return the text of a message, with acknowledgements of images and files."""
     content: str | list[JsonObject] | None = message.get("content")
     if content is None or isinstance(content, str):
         return content or ""

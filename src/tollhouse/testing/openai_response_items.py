@@ -1,4 +1,4 @@
-"""The input items that the stand-in for OpenAI's responses accepts, and what they say.
+"""Validates the input items of OpenAI's responses API, and renders their text for an echo.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create (`input`),
 https://platform.openai.com/docs/guides/reasoning (encrypted reasoning items).
@@ -29,7 +29,7 @@ _ITEMS: Final[dict[str, tuple[set[str], set[str]]]] = {
     "reasoning": ({"id", "summary"}, {"encrypted_content", "content", "status"}),
     "item_reference": ({"id"}, set()),
 }
-"""Type -> the fields that are required and those that may be absent."""
+"""The required and the optional fields by type."""
 _PREFIXES: Final = {
     "message": "msg",
     "function_call": "fc",
@@ -50,7 +50,7 @@ _MOST_ID_LENGTH: Final = 64
 
 
 class RejectedResponsesRequest(Exception):
-    """The request is wrong; carries OpenAI's code, sentence and field."""
+    """The request is invalid; carries OpenAI's code, message and parameter."""
 
     def __init__(
         self, code: str | None, message: str, param: str | None = None, status: int = 400
@@ -66,7 +66,7 @@ class RejectedResponsesRequest(Exception):
 
 
 def check_fields(path: str, given: JsonObject, required: set[str], optional: set[str]) -> None:
-    """Refuse an object that lacks a parameter or has one too many."""
+    """Reject an object with a missing or an unknown parameter."""
     prefix = f"{path}." if path else ""
     for name in sorted(required - given.keys()):
         at = f"{prefix}{name}"
@@ -79,7 +79,7 @@ def check_fields(path: str, given: JsonObject, required: set[str], optional: set
 
 
 def check_type(path: str, value: object, *kinds: type) -> None:
-    """Refuse a value of another type."""
+    """Reject a value of another type."""
     if isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds):
         return
     names = " or ".join(_TYPE_NAMES[kind] for kind in kinds)
@@ -99,7 +99,7 @@ _TYPE_NAMES: Final[dict[type, str]] = {
 
 
 def check_choice(path: str, value: object, known: set[str]) -> None:
-    """Refuse a value that is none of the known ones."""
+    """Reject an unknown value."""
     if not isinstance(value, str) or value not in known:
         supported = ", ".join(f"'{each}'" for each in sorted(known))
         message = f"Invalid value: '{value}'. Supported values are: {supported}."
@@ -107,7 +107,7 @@ def check_choice(path: str, value: object, known: set[str]) -> None:
 
 
 def check_input(value: object) -> list[JsonObject]:
-    """Return the items; a text is a message of the user."""
+    """Return the items; a string is one user message."""
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
     check_type("input", value, str, list)
@@ -192,7 +192,7 @@ def _check_reasoning(path: str, item: JsonObject) -> None:
 
 
 def _check_calls(items: list[JsonObject]) -> None:
-    """Refuse an output without its call before it, and a call without its output behind it."""
+    """Reject an output without a call before it, and a call without an output after it."""
     waiting: dict[str, str] = {}
     for item in items:
         kind: str = item["type"]
@@ -208,11 +208,11 @@ def _check_calls(items: list[JsonObject]) -> None:
         )
 
 
-# --------------------------------------------------------------------------------- what it says
+# --------------------------------------------------------------------------------- echoed text
 
 
 def echoed_text(item: JsonObject) -> str:
-    """Return what an echo makes of an item; thoughts and calls say nothing."""
+    """Return the text of an item in an echo; empty for reasoning and calls."""
     content = item.get("output" if item["type"].endswith("_output") else "content") or ""
     if item["type"] == "reasoning":
         return ""

@@ -1,9 +1,9 @@
-"""How the stand-in for OpenAI writes responses: the object, its items, its events.
+"""Renders the responses API of the OpenAI stub: the response object, its items and its events.
 
-    Response ── body() ──▶ one JSON object
-             ── events() ▶ created, in_progress, items (added, deltas, done), completed
+    ResponsesReply ── body() ──▶ one JSON object
+                   ── events() ▶ created, in_progress, items (added, deltas, done), completed
 
-The stream is made from the whole response, so both say the same. There is no `[DONE]`.
+The stream is made from the whole response, so both have the same content. There is no `[DONE]`.
 
 Source: https://platform.openai.com/docs/api-reference/responses/object,
 https://platform.openai.com/docs/api-reference/responses-streaming.
@@ -40,11 +40,11 @@ _ECHOED: Final[JsonObject] = {
     "user": None,
     "metadata": {},
 }
-"""What a response repeats of its request, with what stands there otherwise."""
+"""The request fields that a response repeats, with their defaults."""
 
 
 def error(code: str | None, message: str, param: str | None = None, status: int = 400) -> bytes:
-    """Return an error reply with a code of its own."""
+    """Return an error response with its own code."""
     fields = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
     return whole(status, msgspec.json.encode({"error": fields}))
 
@@ -53,36 +53,36 @@ def error(code: str | None, message: str, param: str | None = None, status: int 
 
 
 def message_item(part: JsonObject, status: str = "completed") -> JsonObject:
-    """Return a message of one part."""
+    """Return a message item with one part."""
     item = {"type": "message", "id": "msg_tollhouse", "status": status, "role": "assistant"}
     return item | {"content": [part]}
 
 
 def text_part(text: str) -> JsonObject:
-    """Return a text."""
+    """Return a text part."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def refusal_part(text: str) -> JsonObject:
-    """Return a refusal."""
+    """Return a refusal part."""
     return {"type": "refusal", "refusal": text}
 
 
 def function_call(number: int, name: str, arguments: JsonObject) -> JsonObject:
-    """Return a call of a function."""
+    """Return a function call item."""
     text = msgspec.json.encode(arguments).decode()
     ids = {"id": f"fc_{number}", "call_id": f"call_{number}"}
     return {"type": "function_call", **ids, "name": name, "arguments": text, "status": "completed"}
 
 
 def custom_tool_call(number: int, name: str, text: str) -> JsonObject:
-    """Return a call of a custom tool, whose input is any text."""
+    """Return a custom tool call item; its input is free text."""
     ids = {"id": f"ctc_{number}", "call_id": f"call_{number}"}
     return {"type": "custom_tool_call", **ids, "name": name, "input": text}
 
 
 def reasoning_item(thought: str, *, summarised: bool, encrypted: bool) -> JsonObject:
-    """Return a thought, as much of it as the request asked for."""
+    """Return a reasoning item, with as much of it as the request wants."""
     summary = [{"type": "summary_text", "text": thought}] if summarised else []
     item: JsonObject = {"type": "reasoning", "id": f"rs_{signed('', thought)[1:]}"}
     hidden = {"encrypted_content": token("enc", thought)} if encrypted else {}
@@ -105,14 +105,14 @@ def usage_of(fresh: int, output: int, *, cached: int = 0, reasoning: int = 0) ->
 
 @dataclass(frozen=True, slots=True)
 class ResponsesReply:
-    """What the model says, and how it ended."""
+    """The output of a response, and how it ended."""
 
     asked: JsonObject
     """The request's fields."""
     output: Sequence[JsonObject]
     usage: JsonObject
     incomplete: str | None = None
-    """The reason why it is not complete."""
+    """The reason why the response is incomplete."""
 
     def body(self) -> bytes:
         """Return the response object."""
@@ -173,7 +173,7 @@ class ResponsesReply:
 
 
 def _as_published(tool: JsonObject) -> JsonObject:
-    """Return a tool with what the request may leave out."""
+    """Return a tool with the defaults of its optional fields."""
     usual: JsonObject = {"parameters": {}, "strict": True} if tool["type"] == "function" else {}
     return usual | tool
 
@@ -186,7 +186,7 @@ def _event(fields: JsonObject) -> bytes:
 
 
 def _item(index: int, item: JsonObject) -> Iterator[JsonObject]:
-    """Yield the events of one item: added as good as empty, filled, done."""
+    """Yield the events of one item: added without content, its deltas, done."""
     at: JsonObject = {"output_index": index}
     started = {"status": "in_progress"} if "status" in item else {}
     empty = _EMPTY[item["type"]] | started

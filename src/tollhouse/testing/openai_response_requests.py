@@ -1,4 +1,4 @@
-"""What the stand-in for OpenAI's responses accepts: as strict as OpenAI where an adapter errs.
+"""Validates requests to the stub of OpenAI's responses API, as strictly as OpenAI.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create.
 """
@@ -81,7 +81,7 @@ class CheckedResponsesRequest:
         )
 
     def last_user_text(self) -> str:
-        """Return what the user said last, or what the tools returned since."""
+        """Return the last user text, or the tool results since."""
         results = [echoed_text(item) for item in self.items if item["type"].endswith("_output")]
         if self.has_results():
             return " ".join(results[-self._trailing_results() :])
@@ -89,11 +89,11 @@ class CheckedResponsesRequest:
         return echoed_text(users[-1]) if users else ""
 
     def has_results(self) -> bool:
-        """Return whether the last item answers the call of a tool."""
+        """Return whether the last item is a tool result."""
         return self._trailing_results() > 0
 
     def schema(self) -> JsonObject | None:
-        """Return the JSON schema that the reply has to follow."""
+        """Return the JSON schema that the response must match."""
         text: JsonObject = self.fields.get("text") or {}
         form: JsonObject = text.get("format") or {}
         return {"type": "object"} if form.get("type") == "json_object" else form.get("schema")
@@ -108,12 +108,12 @@ class CheckedResponsesRequest:
 
 
 def _without_nulls(fields: JsonObject) -> JsonObject:
-    """Return the fields that say something: null is as if it were absent."""
+    """Return the non-null fields; null means absent."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _check_stored(fields: JsonObject) -> None:
-    """Refuse what needs a store: this server keeps nothing."""
+    """Reject parameters that need stored responses."""
     if fields.get("store"):
         raise RejectedResponsesRequest(
             "unsupported_value", "Nothing is stored here: 'store' must be false.", "store"
@@ -211,7 +211,7 @@ def _check_tools(fields: JsonObject) -> list[JsonObject]:
 
 
 def _check_strict(path: str, name: str, tool: JsonObject, schema: JsonObject) -> None:
-    """Refuse a schema that OpenAI cannot follow to the letter, where it is asked to.
+    """Reject a strict schema that OpenAI does not support.
 
     Source: https://platform.openai.com/docs/guides/structured-outputs (supported schemas).
     """
@@ -228,7 +228,7 @@ def _check_strict(path: str, name: str, tool: JsonObject, schema: JsonObject) ->
 
 
 def _check_tool_choice(fields: JsonObject, tools: list[JsonObject]) -> str | None:
-    """Return the name of the tool that has to be called."""
+    """Return the name of the tool that must be called."""
     choice = fields.get("tool_choice", "auto")
     if isinstance(choice, str):
         check_choice("tool_choice", choice, {"auto", "none", "required"})

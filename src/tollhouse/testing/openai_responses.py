@@ -1,6 +1,6 @@
-"""What the stand-in for OpenAI's responses does for each model name; `openai_upstream` lists them.
+"""The responses route of the OpenAI stub and its behaviours; `openai_upstream` lists them.
 
-    POST /v1/responses    Request ─▶ behaviour of the model's name ─▶ Response ─▶ Script
+    POST /v1/responses    request ─▶ behaviour of the model name ─▶ ResponsesReply
 
 Source: https://platform.openai.com/docs/api-reference/responses/create.
 """
@@ -34,27 +34,27 @@ if TYPE_CHECKING:
 
 
 class ResponsesExchange(CheckedResponsesRequest):
-    """A request, and how OpenAI answers it."""
+    """A checked request and OpenAI's responses to it."""
 
     framing = FRAMING
 
     def echo(self) -> ResponsesReply:
-        """Return the last user text."""
+        """Return an echo of the last user text."""
         return self.text(self.last_user_text())
 
     def say(self, pieces: Sequence[str]) -> ResponsesReply:
-        """Return a text, whatever was asked."""
+        """Return a fixed text."""
         item = replies.message_item(replies.text_part("".join(pieces)))
         return ResponsesReply({"model": self.model}, [item], replies.usage_of(100, len(pieces)))
 
     def error(self, status: int, extra: str = "") -> bytes:
-        """Return an error reply."""
+        """Return an error response."""
         return error(status, extra=extra)
 
     def text(
         self, text: str, before: Sequence[JsonObject] = (), thought: int = 0
     ) -> ResponsesReply:
-        """Return a text within the limit of the request, behind a thought of so many words."""
+        """Return a text within the limit of the request, after reasoning of `thought` words."""
         said = pieces(text)
         limit: int = self.fields.get("max_output_tokens", len(said) + thought) - thought
         cut = len(said) > limit
@@ -70,7 +70,7 @@ class ResponsesExchange(CheckedResponsesRequest):
         thought: int = 0,
         **more: Any,  # noqa: ANN401 - fields of the reply
     ) -> ResponsesReply:
-        """Return items with the usage that they cost."""
+        """Return a response of items with its usage."""
         tokens = sum(_output_words(item) for item in output)
         usage = replies.usage_of(self.input_tokens(), tokens + thought, reasoning=thought)
         return ResponsesReply(self.fields, output, usage, **more)
@@ -94,7 +94,7 @@ def _output_words(item: JsonObject) -> int:
 
 
 def _called(count: int, kind: str = "function") -> Callable[[ResponsesExchange], Script]:
-    """Return a behaviour that calls the first tools, or the forced one; results are echoed."""
+    """Return a behaviour that calls the first tools, or the forced one, and echoes results."""
 
     def behave(exchange: ResponsesExchange) -> Script:
         tools = [tool for tool in exchange.tools if tool["type"] == kind]
@@ -105,9 +105,9 @@ def _called(count: int, kind: str = "function") -> Callable[[ResponsesExchange],
         called = (forced or tools)[: count if parallel else 1]
         calls = [_call(number, tool, exchange) for number, tool in enumerate(called, start=1)]
         thinks = exchange.reasoning.get("effort", "none") != "none"
-        thoughts = [_thought(exchange)] if thinks else []
+        reasoning = [_reasoning_item(exchange)] if thinks else []
         tokens = words(THOUGHT) if thinks else 0
-        return render_answer(exchange, exchange.response([*thoughts, *calls], thought=tokens))
+        return render_answer(exchange, exchange.response([*reasoning, *calls], thought=tokens))
 
     return behave
 
@@ -118,14 +118,14 @@ def _call(number: int, tool: JsonObject, exchange: ResponsesExchange) -> JsonObj
     return replies.function_call(number, tool["name"], arguments(tool.get("parameters") or {}))
 
 
-def _thought(exchange: ResponsesExchange) -> JsonObject:
+def _reasoning_item(exchange: ResponsesExchange) -> JsonObject:
     summary = exchange.reasoning.get("summary") or exchange.reasoning.get("generate_summary")
     encrypted = "reasoning.encrypted_content" in exchange.includes
     return replies.reasoning_item(THOUGHT, summarised=bool(summary), encrypted=encrypted)
 
 
 def _reasoning(exchange: ResponsesExchange) -> Script:
-    thought = _thought(exchange)
+    thought = _reasoning_item(exchange)
     reply = exchange.text(exchange.last_user_text(), [thought], thought=words(THOUGHT))
     return render_answer(exchange, reply)
 
@@ -181,7 +181,7 @@ def responses(body: object) -> Script:
     """Return the script of `POST /v1/responses`.
 
     Args:
-        body: The decoded JSON of the request; anything that is no valid request is refused.
+        body: The decoded JSON of the request; an invalid one gets an error.
     """
     try:
         exchange = ResponsesExchange(body)
@@ -196,4 +196,4 @@ def responses(body: object) -> Script:
     try:
         return behave(exchange, *options)
     except (TypeError, ValueError):
-        return unknown  # options that the behaviour does not have
+        return unknown  # the behaviour takes other options

@@ -1,4 +1,4 @@
-"""A stand-in for OpenAI and Anthropic: what they publish, and every way in which it goes wrong.
+"""A stub server for OpenAI and Anthropic: their published APIs, and every way in which they fail.
 
     $ python -m tollhouse.testing.openai_upstream --port 0
     {"port": 41223}
@@ -6,32 +6,32 @@
     POST /v1/chat/completions, /v1/responses, /v1/embeddings, GET /v1/models    as OpenAI
     POST /v1/messages, /v1/messages/count_tokens                                as Anthropic
 
-Each is whole and streamed, and refuses what its provider refuses. The model's name chooses what
-happens; (c), (r), (m) stand for chat, responses, messages, where a name is not for all:
+Responses are complete or streamed, and requests are validated as by the provider. The model name
+chooses the behaviour; (c), (r), (m) mark names of chat, responses or messages only:
 
     echo, *-2026          repeats the last user message; a token is a word; limits and stop
-                          sequences are honoured, attachments told as `[image/png 67 bytes]`
+                          sequences are honoured, attachments echoed as `[image/png 67 bytes]`
                           (large-2026 is such a name; chat honours n and logprobs too)
     fixed                 a precomputed reply of 1 KB, or 50 pieces in one write; for benchmarks
     no-usage, zero-usage  (c) echo without usage (asked for or not), or with zeros
     cached                echo; usage with tokens from a cache and of reasoning
                           (2048 prompt, 1920 cached, 300 completion, 256 reasoning)
-    tools                 calls the first tool of the request; echoes the result of a tool
-                          (r), (m): behind a thought, if the request asks for reasoning
+    tools                 calls the first tool of the request; echoes tool results
+                          (r), (m): after reasoning, if the request enables it
     two-tools             calls the first two, arguments from their schemas; echoes the results
     custom                (r) calls the first custom tool with the user's text
-    reasoning             (c) `reasoning_content`; (r) a reasoning item as far as asked for
+    reasoning             (c) `reasoning_content`; (r) a reasoning item as requested
     reasoning-details     (c) as OpenRouter: `reasoning` and signed `reasoning_details`
-    thinking, redacted    (m) a signed thought, and a hidden one, if the request lets it think
+    thinking, redacted    (m) a thinking block, and a redacted one, if thinking is enabled
     refusal               refuses to answer
-    json                  what the request's JSON schema asks for: its required properties
+    json                  a value of the request's JSON schema: its required properties
     stop-reason:<reason>  (m) echo that ended for that reason
     content-filter        (r) echo that is incomplete for that reason
     huge-event[:<n>]      one event with n bytes of text, 1 MiB by default
     slow-head:<s>         echo after s seconds
-    slow-chunks:<ms>      50 pieces with so long a pause after each; 0 is one write for each piece
+    slow-chunks:<ms>      50 pieces with a pause after each; 0 is one write for each piece
     drip:<ms>             echo, one byte of the body in each chunk (streamed always)
-    headers:<code>             an error that repeats the headers of the request
+    headers:<code>             an error that quotes the headers of the request
     status:<code>[:retry=<s>]  an error in the provider's shape, with Retry-After
     overloaded            (m) 529
     garbage               200, but not JSON
@@ -49,7 +49,7 @@ happens; (c), (r), (m) stand for chat, responses, messages, where a name is not 
     ping                  (m) a ping after every event
     comments, crlf        SSE comments between the events; CRLF line ends
 
-`GET /_seen` tells what arrived (`Seen`), `POST /_reset` forgets it. In a test on the running loop:
+`GET /_seen` returns `RequestStats`, `POST /_reset` resets them. In a test on the running loop:
 
     async with start_openai_upstream() as openai:
         ... openai.base_url, openai.seen.requests ...
@@ -109,14 +109,14 @@ def _answer(request: ReceivedRequest) -> Script:
 
 
 def _asked_for_headers(body: object) -> int | None:
-    """Return the status of an error that repeats the headers; None where none is asked for."""
+    """Return the status of an error that quotes the headers; None if none is requested."""
     model = cast("dict[str, object]", body).get("model") if isinstance(body, dict) else None
     asked, _, status = model.partition(":") if isinstance(model, str) else ("", "", "")
     return int(status) if asked == "headers" else None
 
 
 def _decoded(body: bytes) -> object:
-    """Return the JSON; None is no valid request to any route."""
+    """Decode the JSON; None for an invalid body."""
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError:
@@ -125,7 +125,7 @@ def _decoded(body: bytes) -> object:
 
 @dataclass(frozen=True, slots=True)
 class OpenAIUpstream:
-    """A running stand-in."""
+    """A running stub server."""
 
     port: int
     scheme: str
@@ -133,12 +133,12 @@ class OpenAIUpstream:
 
     @property
     def url(self) -> str:
-        """The root, for `/_seen`; what a client of Anthropic takes as its base URL."""
+        """The root URL: the base URL of Anthropic clients, and of `/_seen`."""
         return f"{self.scheme}://127.0.0.1:{self.port}"
 
     @property
     def base_url(self) -> str:
-        """What a client of OpenAI takes as its base URL: the root with `/v1`."""
+        """The base URL of OpenAI clients: the root with `/v1`."""
         return f"{self.url}/v1"
 
 

@@ -1,14 +1,14 @@
-r"""An HTTP server below HTTP: it says byte for byte what a test wants, and ends where it wants.
+r"""A TCP server that plays scripted HTTP bytes, and ends connections at any point.
 
     async with RawServer(ssl_context=None) as server:
         server.behave = say(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n", b"half", End.RST)
         ... the client calls server.url ...
-        assert server.peers[-1].gone_at is not None
+        assert server.peers[-1].closed_at is not None
 
-`behave` is asked for each request when its head has arrived, so a test may change it while
-connections rest in the client's pool. `greet` is asked when a connection is accepted.
+`behave` is called for each request when its head has arrived, so a test may change it while
+connections are idle in the client's pool. `greet` is called when a connection is accepted.
 
-What cannot be said over a connection: `refusing_port()` and `deaf_port()`.
+For failures before a connection: `refusing_port()` and `unresponsive_port()`.
 """
 
 from __future__ import annotations
@@ -31,29 +31,28 @@ _HEAD_END: Final = b"\r\n\r\n"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 _FILLERS: Final = 4
 MAX_KEPT_BYTES: Final = 65_536
-"""Bytes of each connection that are kept as they arrived."""
+"""Received bytes that are kept of each connection."""
 
 
 class Peer(asyncio.Protocol):
-    """One connection, seen from the server."""
+    """The server side of one connection."""
 
     def __init__(self, server: RawServer) -> None:
-        """Belong to a server."""
         self._server = server
         self._buffer = bytearray()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport
         self.requests = 0
-        """Heads that arrived."""
+        """Request heads received."""
         self.head = b""
         """The last request's head, with the empty line at its end."""
         self.received = 0
-        """Bytes that arrived, after TLS."""
+        """Bytes received, after TLS."""
         self.arrived = bytearray()
-        """The first of them, up to `KEPT`."""
+        """The first received bytes, up to `MAX_KEPT_BYTES`."""
         self.closed_at: float | None = None
-        """When (`time.monotonic`) the client closed, or we did."""
+        """When (`time.monotonic`) the client or the server closed the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve."""
@@ -62,14 +61,14 @@ class Peer(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
-        """Keep what arrived."""
+        """Buffer received data."""
         self.received += len(data)
         self.arrived += data[: MAX_KEPT_BYTES - len(self.arrived)]
         self._buffer += data
         self._news.set()
 
     def eof_received(self) -> None:
-        """Note that the client closed."""
+        """Record that the client closed."""
         self._leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -120,13 +119,13 @@ class Peer(asyncio.Protocol):
         return body
 
     async def wait_closed(self) -> float:
-        """Wait until the client has closed; return when it did."""
+        """Wait until the client has closed; return when it did (`time.monotonic`)."""
         while self.closed_at is None:
             await self._more()
         return self.closed_at
 
     async def play(self, *script: Step) -> None:
-        """Write, pause and end as the script says."""
+        """Play a script: write, pause and end the connection."""
         for step in script:
             if isinstance(step, bytes):
                 self.transport.write(step)
@@ -170,25 +169,24 @@ def interrupt(*script: Step) -> Behaviour:
 
 
 def reply(body: bytes, status: str = "200 OK", fields: bytes = b"") -> bytes:
-    """Return a counted reply; `fields` holds further header lines, each with its CRLF."""
+    """Return a counted response; `fields` holds further header lines, each with its CRLF."""
     head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n".encode()
     return head + fields + b"\r\n" + body
 
 
 async def echo(peer: Peer) -> None:
-    """Behave well: reply with the body of the request."""
+    """Respond with the body of the request."""
     await peer.play(reply(await peer.body()))
 
 
 async def _nothing(_peer: Peer) -> None:
-    """Greet nobody."""
+    """Do nothing when a connection is accepted."""
 
 
 class RawServer:
     """Listens on 127.0.0.1, plain or with TLS."""
 
     def __init__(self, *, ssl_context: ssl.SSLContext | None = None) -> None:
-        """Configure the server, which behaves well until it is told otherwise."""
         self._ssl_context = ssl_context
         self.behave: Behaviour = echo
         self.greet: Behaviour = _nothing
@@ -211,18 +209,18 @@ class RawServer:
 
     @property
     def url(self) -> str:
-        """The root of the server; a certificate has to be one for 127.0.0.1."""
+        """The root URL; a certificate must be valid for 127.0.0.1."""
         scheme = "http" if self._ssl_context is None else "https"
         return f"{scheme}://127.0.0.1:{self.port}/"
 
     @property
     def requests(self) -> int:
-        """How many requests arrived, over all connections."""
+        """Requests received over all connections."""
         return sum(peer.requests for peer in self.peers)
 
     @property
     def open_peers(self) -> list[Peer]:
-        """The connections that nobody has closed."""
+        """The connections that are still open."""
         return [peer for peer in self.peers if peer.closed_at is None]
 
 

@@ -1,6 +1,6 @@
-"""What every stand-in can do beside its dialect: be slow, break off, fail, say a fixed text.
+"""Behaviours that every stub has: slow, cut, failing and fixed responses.
 
-The names and what they do are those of `openai_upstream`.
+`openai_upstream` describes them by name.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class StubReply(Protocol):
-    """What the model says, in its dialect."""
+    """A response in a provider's dialect."""
 
     def body(self) -> bytes:
-        """Return the whole reply."""
+        """Return the complete response."""
         ...
 
     def events(self) -> list[bytes]:
@@ -30,26 +30,26 @@ class StubReply(Protocol):
 
 
 class StubExchange(Protocol):
-    """A request that passed its dialect's checks, and how that dialect answers."""
+    """A checked request and the responses of its dialect."""
 
     framing: Framing
     streams: bool
 
     def echo(self) -> StubReply:
-        """Return the last user text."""
+        """Return an echo of the last user text."""
         ...
 
     def say(self, pieces: Sequence[str]) -> StubReply:
-        """Return a text, whatever was asked."""
+        """Return a fixed text."""
         ...
 
     def error(self, status: int, extra: str = "") -> bytes:
-        """Return an error reply; `extra` holds further header lines."""
+        """Return an error response; `extra` holds further header lines."""
         ...
 
 
 def render_answer(exchange: StubExchange, reply: StubReply) -> Script:
-    """Return a reply as the request wants it, whole or streamed."""
+    """Return a response as the request wants it, complete or streamed."""
     if exchange.streams:
         return exchange.framing.stream(reply.events())
     return (exchange.framing.whole(200, reply.body()),)
@@ -121,7 +121,7 @@ def _cut(exchange: StubExchange, size: str, how: str) -> Script:
 
 
 def edited(edit: Callable[[list[bytes]], Iterable[bytes]]) -> Callable[[StubExchange], Script]:
-    """Return a behaviour that changes the events of an echo; a whole reply stays as it is."""
+    """Return a behaviour that edits the events of an echo; complete responses stay unchanged."""
 
     def behave(exchange: StubExchange) -> Script:
         if not exchange.streams:
@@ -155,7 +155,7 @@ FAULTS: Final[dict[str, Callable[..., Script]]] = {
 def behaviour_of(
     model: str, behaviours: dict[str, Callable[..., Script]]
 ) -> tuple[Callable[..., Script], list[str]] | None:
-    """Return what a model's name stands for and its options; `*-2026` is an echo."""
+    """Return the behaviour and the options of a model name; `*-2026` is an echo."""
     name, *options = model.split(":")
     if name in behaviours:
         return behaviours[name], options

@@ -1,7 +1,7 @@
-"""What a stand-in's model says, in any dialect: words, values made from a schema, seals.
+"""Output of the stubs in every dialect: words, schema examples and signatures.
 
-A token is a word (a run of characters without white space), so a test can count on its fingers.
-A seal is what a provider puts on hidden reasoning to know it again; ours is checked by its hash.
+A token is a word (a run of characters without white space), so that tests can count tokens.
+A signature stands for a provider's signature of reasoning; it is derived from a hash.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DATA_URL: Final = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 
 
 def pieces(text: str) -> list[str]:
-    """Return the text in pieces of one word each, white space kept."""
+    """Split a text into pieces of one word each, white space kept."""
     return _PIECE.findall(text)
 
 
@@ -54,13 +54,13 @@ def before_stop_sequence(text: str, stops: Iterable[str]) -> tuple[str, str | No
 
 
 class Attachment(str):
-    """How an echo acknowledges an image or a file, e.g. `[image/png 67 bytes]`."""
+    """The text that acknowledges an image or a file in an echo, e.g. `[image/png 67 bytes]`."""
 
     __slots__ = ()
 
 
 def join_parts(parts: Iterable[str]) -> str:
-    """Return the text of several parts: texts side by side, attachments set apart by spaces."""
+    """Join parts: text without separator, attachments separated by spaces."""
     listed = list(parts)
     if not any(isinstance(part, Attachment) for part in listed):
         return "".join(listed)
@@ -68,10 +68,10 @@ def join_parts(parts: Iterable[str]) -> str:
 
 
 def attachment_from_base64(kind: str, media_type: str, data: str) -> Attachment:
-    """Return the acknowledgement of data in base64; an image's type says that it is one.
+    """Return the acknowledgement of base64 data.
 
     Raises:
-        ValueError: It is no base64.
+        ValueError: The data is not base64.
     """
     try:
         size = len(b64decode(data, validate=True))
@@ -82,36 +82,36 @@ def attachment_from_base64(kind: str, media_type: str, data: str) -> Attachment:
 
 
 def attachment_from_url(kind: str, url: str) -> Attachment:
-    """Return the acknowledgement of a URL; a data URL is its data.
+    """Return the acknowledgement of a URL; of a data URL, that of its data.
 
     Raises:
-        ValueError: A data URL's data is no base64.
+        ValueError: The data of a data URL is not base64.
     """
     if packed := _DATA_URL.fullmatch(url):
         return attachment_from_base64(kind, packed[1], packed[2])
     return Attachment(f"[{kind} {url}]")
 
 
-# -------------------------------------------------------------------------------------- seals
+# -------------------------------------------------------------------------------------- signatures
 
 
 def signed(kind: str, text: str) -> str:
-    """Return the seal of a text, e.g. `sig-5891b5b5`."""
+    """Return the signature of a text, e.g. `sig-5891b5b5`."""
     return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def token(kind: str, text: str) -> str:
-    """Return an opaque token that proves itself: the hash of a text and the seal of that hash."""
+    """Return a self-validating token: the hash of a text and the signature of that hash."""
     content = signed("", text).removeprefix("-")
     return f"{kind}-{content}-{signed('', content).removeprefix('-')}"
 
 
 def is_token(kind: str, value: object) -> bool:
-    """Return whether `token` made this."""
-    if not isinstance(value, str) or value.count("-") != 2:  # noqa: PLR2004 - kind, hash, seal
+    """Return whether a value is a valid token."""
+    if not isinstance(value, str) or value.count("-") != 2:  # noqa: PLR2004 - kind, hash, signature
         return False
-    name, content, seal = value.split("-")
-    return name == kind and seal == signed("", content).removeprefix("-")
+    name, content, signature = value.split("-")
+    return name == kind and signature == signed("", content).removeprefix("-")
 
 
 # ------------------------------------------------------------------------------------ schemas
@@ -120,7 +120,7 @@ def is_token(kind: str, value: object) -> bool:
 def example(schema: JsonObject, name: str = "value", root: JsonObject | None = None) -> object:
     """Return a value that a JSON schema allows: its required properties, or all if none is.
 
-    A text is the name of its property.
+    A string has the name of its property as its value.
 
     Source: JSON Schema 2020-12, Core, sections 8.2.3 and 10; Validation, section 6.
     """

@@ -1,8 +1,8 @@
-"""The server under every stand-in of a provider: reads requests, plays scripts, keeps books.
+"""The server of every provider stub: parses requests, plays scripts and keeps statistics.
 
-    client ── request ──▶ Answer ──▶ Script ── bytes, pauses, ends ──▶ client
+    client ── request ──▶ RequestHandler ──▶ Script ── bytes, pauses, ends ──▶ client
 
-`GET /_seen` tells what arrived (`Seen`), `POST /_reset` forgets it; all else is the `Answer`'s.
+`GET /_seen` returns `RequestStats`, `POST /_reset` resets them; other requests go to the handler.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _PLAIN: Final = Framing()
 
 @dataclass(slots=True)
 class RequestStats:
-    """What the server got since the start or the last reset. `/_` requests do not count."""
+    """Requests since the start or the last reset; `/_` requests do not count."""
 
     requests: int = 0
-    """Requests whose head arrived."""
+    """Requests whose head was received."""
     connections: int = 0
     """Connections that carried at least one of them."""
     open: int = 0
-    """Requests that are not answered to the end yet."""
+    """Requests whose response is not finished."""
     cancelled: list[float] = field(default_factory=list[float])
     """When (`time.monotonic`) the peer closed each request that was still open."""
     method: str = ""
@@ -48,18 +48,18 @@ class RequestStats:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     """Of the last request, names in lower case."""
     raw_body: bytes = b""
-    """Of the last request that arrived whole."""
+    """Of the last completely received request."""
 
     @property
     def body(self) -> Any:  # noqa: ANN401 - whatever JSON the peer sent
-        """The last body, decoded; None where it is no JSON."""
+        """The last body, decoded; None if it is not JSON."""
         try:
             return msgspec.json.decode(self.raw_body)
         except msgspec.DecodeError:
             return None
 
     def reset(self) -> None:
-        """Forget everything but the requests that are still open."""
+        """Reset everything but the count of open requests."""
         self.requests = self.connections = 0
         self.cancelled.clear()
         self.method = self.path = ""
@@ -67,7 +67,7 @@ class RequestStats:
         self.raw_body = b""
 
     def as_json(self) -> bytes:
-        """Return the reply of `GET /_seen`; `monotonic` is the server's clock now."""
+        """Return the response of `GET /_seen`; `monotonic` is the server's clock now."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "raw_body"}
         text = self.raw_body.decode(errors="replace")
         more = {"body": self.body, "raw_body": text, "monotonic": time.monotonic()}
@@ -75,7 +75,7 @@ class RequestStats:
 
 
 class ReceivedRequest:
-    """A request that is arriving: the head is here, the body may still come."""
+    """A request whose head was received; its body may be incomplete."""
 
     __slots__ = ("body", "chunked", "headers", "keep_alive", "left", "method", "path", "quiet")
 
@@ -115,11 +115,11 @@ class ReceivedRequest:
 
 
 RequestHandler = Callable[[ReceivedRequest], Script]
-"""What is written to a request that arrived whole."""
+"""Returns the response to a completely received request."""
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: reads a request, plays the script of its reply, reads the next."""
+    """One connection: reads a request, plays the script of its response, reads the next."""
 
     def __init__(
         self, seen: RequestStats, live: set[asyncio.Transport], answer: RequestHandler
@@ -136,12 +136,12 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Register the connection."""
         self._transport = cast("asyncio.Transport", transport)
         self._live.add(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note a request that was cancelled."""
+        """Record a cancelled request."""
         del exc
         self._live.discard(self._transport)
         if self._timer is not None:
@@ -152,12 +152,12 @@ class _Connection(asyncio.Protocol):
         self._request = None
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived."""
+        """Buffer received data."""
         self._buffer += data
         self._advance()
 
     def _advance(self) -> None:
-        """Read requests and answer them, until something has to be waited for."""
+        """Read and answer requests until more data or a pause is needed."""
         while not self._playing and not self._transport.is_closing():
             if self._request is None and not self._take_head():
                 return
@@ -202,7 +202,7 @@ class _Connection(asyncio.Protocol):
         return (_PLAIN.whole(200, self._seen.as_json()),)
 
     def _play(self) -> None:
-        """Write the script up to its next pause, or to its end."""
+        """Play the script up to its next pause or its end."""
         self._timer = None
         written: list[bytes] = []
         for at, step in enumerate(self._script):
@@ -221,7 +221,7 @@ class _Connection(asyncio.Protocol):
         self._end()
 
     def _end(self) -> None:
-        """Be done with the request; the next one may have arrived already."""
+        """Finish the request; the next one may have arrived already."""
         request, self._request = self._request, None
         self._playing = False
         if request is None:
@@ -249,12 +249,12 @@ async def serve(
     """Serve on the running loop and on 127.0.0.1; every connection is closed at the end.
 
     Args:
-        answer: What is said to each request.
+        answer: Handles each request.
         port: The TCP port; 0 takes a free one.
         ssl_context: Serves TLS with it.
 
     Yields:
-        The port, and the books.
+        The port and the statistics.
     """
     seen = RequestStats()
     live: set[asyncio.Transport] = set()

@@ -30,12 +30,12 @@ class CommandResult:
     err: str
 
     def json(self) -> Any:
-        """Return its output, which has to be one JSON value; it has to have worked."""
+        """Assert exit code 0 and return the output, one JSON value."""
         assert self.code == 0, self
         return json.loads(self.out)
 
     def error_line(self, code: int) -> str:
-        """Return its one line of complaint; it has to have ended with this code."""
+        """Assert the exit code and return the one line on stderr."""
         assert self.code == code, self
         assert self.out == "", self
         assert len(self.err.splitlines()) == 1, self

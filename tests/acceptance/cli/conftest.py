@@ -22,14 +22,14 @@ def runner() -> Iterator[CommandRunner]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server that no test may stop; its first account is nobody's alone."""
+    """A server that no test may stop, with a first account that tests share."""
     with start_server(tmp_path_factory.mktemp("server")) as server:
         yield server
 
 
 @pytest.fixture
 def gateway() -> Iterator[FakeChatGateway]:
-    """A stand-in of a server, for conversations with its intern `ada`."""
+    """A fake gateway with an intern `ada` to chat with."""
     with run_fake_chat_gateway() as gateway:
         yield gateway
 
@@ -44,5 +44,5 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bootstrapped(template: Path, tmp_path: Path) -> Path:
-    """A data folder with its first account, that nobody serves: `tmp_path/data`."""
+    """A data folder with its first account and no running server: `tmp_path/data`."""
     return shutil.copytree(template, tmp_path / "data")

@@ -1,10 +1,10 @@
-"""A stand-in for a gateway's batches: it answers what a test wants, and as slowly or as badly.
+"""A fake of a gateway's batch routes, whose responses a test plans.
 
-    with start_batches() as batches:
+    with run_batch_server() as batches:
         batches.answer("GET", "/batches/batch_1", batch("in_progress"), batch("completed"))
-        batches.asked                       what came until now
+        batches.asked                       the requests so far
 
-The answers to one request come in turn; the last one is given again and again.
+The responses to a request are sent in turn; the last one is repeated.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def batch(status: str, completed: int = 0, failed: int = 0, **more: Any) -> dict
 
 
 def result(number: int, text: str = "Grüße") -> dict[str, Any]:
-    """Return a result that is an answer."""
+    """Return a result with a reply."""
     body = {"object": "chat.completion", "choices": [{"message": {"content": text}}]}
     response = {"status_code": 200, "request_id": f"gen-batch-{number}", "body": body}
     return {"id": f"r{number}", "custom_id": f"c{number}", "response": response, "error": None}
@@ -57,22 +57,22 @@ def result(number: int, text: str = "Grüße") -> dict[str, Any]:
 
 @dataclass
 class PlannedAnswer:
-    """What is answered."""
+    """A response that a test has planned."""
 
     content: Any = None
     """JSON; or bytes, piece by piece."""
     status: int = 200
     breaks_off: bool = False
-    """Whether the connection ends before the answer does."""
+    """Whether the connection breaks off before the end of the response."""
     unread: bool = False
-    """Whether it is given before the request's body is read; only its beginning is then."""
+    """Whether to respond after reading only the beginning of the request's body."""
     after: threading.Event | None = None
-    """What is waited for before."""
+    """The response waits for this event."""
 
 
 @dataclass
 class ReceivedRequest:
-    """A request that came."""
+    """A request that was received."""
 
     method: str
     path: str
@@ -85,7 +85,7 @@ class ReceivedRequest:
 
 @dataclass
 class FakeBatchServer:
-    """The running stand-in."""
+    """The running server."""
 
     origin: str
     asked: list[ReceivedRequest] = field(default_factory=list)
@@ -95,17 +95,17 @@ class FakeBatchServer:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a command needs to find it."""
+        """The environment with which a command reaches the server."""
         return {"TOLLHOUSE_BASE_URL": self.origin, "TOLLHOUSE_API_KEY": "sk-th-v1-somebody"}
 
     def answer(self, method: str, path: str, *answers: Any) -> None:
-        """Say what is answered to a request; JSON alone is a 200."""
+        """Plan the responses to a request; plain JSON is a 200."""
         self._answers[method, f"/v1{path}"] = [
             each if isinstance(each, PlannedAnswer) else PlannedAnswer(each) for each in answers
         ]
 
     def next_answer(self, method: str, path: str) -> PlannedAnswer:
-        """Return what is answered now."""
+        """Return the next planned response."""
         left = self._answers[method, path.partition("?")[0]]
         if not left:
             return PlannedAnswer({"error": {"code": 404, "message": "No such batch."}}, 404)
@@ -113,7 +113,7 @@ class FakeBatchServer:
 
 
 def large_results(count: int, text: str) -> Callable[[], Iterable[bytes]]:
-    """Return a batch with so many results, which nobody ever holds."""
+    """Return a batch with so many results, generated while they are sent."""
 
     def pieces() -> Iterable[bytes]:
         head = batch("completed", count, results=[])
@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         return ReceivedRequest(self.command, self.path, headers, size, digest.hexdigest(), kept)
 
     def _throw_away(self) -> None:
-        """Let the client read the answer before the connection is closed to it."""
+        """Read the rest of the request, so that the client can read the response."""
         left = _THROWN_AWAY
         while left > 0 and (piece := self.rfile.read1(_PIECE)):
             left -= len(piece)
@@ -198,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def run_batch_server() -> Generator[FakeBatchServer]:
-    """Run a stand-in until the end of the block."""
+    """Run the server until the end of the block."""
     with _Server() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

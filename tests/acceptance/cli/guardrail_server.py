@@ -1,4 +1,4 @@
-"""A guardrail on loopback, whose verdict hangs on the path that it is asked under."""
+"""A guardrail on loopback that gives a verdict by the path of the request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLOW: Final = "slow"
 
 
 class GuardrailServer:
-    """A running guardrail, and what it was asked."""
+    """A running guardrail, and the requests that it received."""
 
     def __init__(self, origin: str) -> None:
         self.origin = origin

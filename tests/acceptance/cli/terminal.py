@@ -1,4 +1,4 @@
-"""`tollhouse` on a terminal of its own: what it shows, and what is typed."""
+"""`tollhouse` on a pseudo-terminal: its output, and the keys to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 60
 
 
 class Terminal:
-    """A command on a terminal of its own."""
+    """A command on a pseudo-terminal."""
 
     def __init__(
         self, args: tuple[str, ...], env: dict[str, str], program: str | Path = TOLLHOUSE
@@ -44,21 +44,21 @@ class Terminal:
         self.text = ""
 
     def read_until(self, text: str) -> None:
-        """Read what it prints until this has come."""
+        """Read the output until it contains a text."""
         deadline = time.monotonic() + SECONDS
         while text not in self.text:
             assert self._read(deadline), f"no {text!r} in {self.text!r}"
 
     def type(self, text: str) -> None:
-        """Press keys."""
+        """Type a text."""
         os.write(self._master, text.encode())
 
     def press(self, keys: bytes) -> None:
-        """Press keys that are no text."""
+        """Send control characters."""
         os.write(self._master, keys)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give it another size."""
+        """Change the size of the terminal."""
         termios.tcsetwinsize(self._master, (rows, columns))
 
     @property
@@ -71,7 +71,7 @@ class Terminal:
         return self._process.pid
 
     def has_ended(self, seconds: float) -> bool:
-        """Tell whether it ends within a time."""
+        """Tell whether the command ends within a time."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -79,7 +79,7 @@ class Terminal:
         return True
 
     def end(self) -> int:
-        """Read all that it prints and return its exit code."""
+        """Read the output to its end and return the exit code."""
         deadline = time.monotonic() + SECONDS
         while self._read(deadline):
             pass

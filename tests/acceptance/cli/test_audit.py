@@ -1,4 +1,4 @@
-"""`tollhouse audit`: a record that was written by imports, and what was then done to it."""
+"""`tollhouse audit` on a record of five rows, intact and tampered with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = 5
 
 @dataclass
 class Record:
-    """A data folder with a record of five rows, that nobody serves."""
+    """A data folder with a record of five rows and no running server."""
 
     folder: Path
     runner: CommandRunner
@@ -33,7 +33,7 @@ class Record:
         return self.run("verify", *args, "--json").json()
 
     def fault(self, *args: str) -> tuple[int, str]:
-        """Return the row at which a verification finds something, and what."""
+        """Return the row and the reason of the fault that a verification finds."""
         done = self.run("verify", *args, "--json")
         assert (done.code, done.err) == (1, ""), done
         found = json.loads(done.out)
@@ -70,24 +70,24 @@ def record(written: Path, tmp_path: Path, runner: CommandRunner) -> Record:
     return Record(shutil.copytree(written, tmp_path / "data"), runner)
 
 
-def test_a_record_holds(record: Record) -> None:
+def test_an_intact_record_verifies(record: Record) -> None:
     found = record.verified()
     assert (found["ok"], found["rows"]) == (True, ROWS)
     assert found["head"].startswith(f"{ROWS}:")
     assert record.run("verify").out == f"rows\t{ROWS}\nhead\t{found['head']}\n"
 
 
-def test_a_record_without_rows_holds(record: Record) -> None:
+def test_an_empty_record_verifies(record: Record) -> None:
     assert record.verified("--installation") == {"ok": True, "rows": 0, "head": f"0:{'0' * 64}"}
 
 
-def test_the_record_of_the_installation_is_another(record: Record) -> None:
+def test_the_record_of_the_installation_is_verified_separately(record: Record) -> None:
     record.runner.run("vault", "rotate-kek", "--data-dir", record.folder, "--json").json()
     assert record.verified("--installation")["rows"] == 1
     assert record.verified()["rows"] == ROWS
 
 
-def test_an_export_holds_without_a_server(record: Record) -> None:
+def test_an_export_verifies_without_a_server(record: Record) -> None:
     file = record.exported()
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [row["seq"] for row in rows] == [1, 2, 3, 4, 5]
@@ -148,7 +148,7 @@ def test_a_noted_head_shows_that_the_end_was_cut_off_with_the_head(record: Recor
     assert record.fault("--head", noted)[0] == ROWS
 
 
-def test_a_noted_head_is_another_rows(record: Record) -> None:
+def test_a_noted_head_that_belongs_to_another_row_is_found(record: Record) -> None:
     digits = record.verified()["head"].partition(":")[2]
     row, reason = record.fault("--head", f"2:{digits}")
     assert (row, "--head" in reason) == (2, True)
@@ -159,7 +159,7 @@ def test_an_earlier_head_is_enough(record: Record) -> None:
     assert record.verified("--head", f"2:{second['hash']}")["rows"] == ROWS
 
 
-def test_what_is_no_head_is_refused(record: Record) -> None:
+def test_an_invalid_head_is_refused(record: Record) -> None:
     assert "is no SEQ:HASH" in record.run("verify", "--head", "5").error_line(2)
 
 
@@ -192,9 +192,9 @@ def test_a_cut_export_shows_with_a_noted_head_alone(record: Record) -> None:
     assert record.fault(str(file), "--head", noted)[0] == ROWS
 
 
-def test_a_file_is_of_no_account(record: Record) -> None:
+def test_a_file_takes_no_account_option(record: Record) -> None:
     assert "leave them out" in record.run("verify", "a.jsonl", "--installation").error_line(2)
 
 
-def test_a_file_that_is_not_there(record: Record) -> None:
+def test_a_missing_file_is_named(record: Record) -> None:
     assert record.run("verify", "gone.jsonl").error_line(2).startswith("gone.jsonl cannot be read")

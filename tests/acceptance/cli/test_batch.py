@@ -24,7 +24,7 @@ HELLO = ENDPOINTS["chat/completions"]
 
 
 class BatchCommands:
-    """The commands, with a key of one account."""
+    """Runs `tollhouse batch` with the key of one account."""
 
     def __init__(self, runner: CommandRunner, server: ServerProcess, key: str) -> None:
         self._runner = runner
@@ -88,7 +88,9 @@ def test_a_whole_batch_is_taken(batches: BatchCommands, tmp_path: Path) -> None:
     assert batches.run("submit", file, "--watch").code == 0
 
 
-def test_some_failed_and_all_failed(batches: BatchCommands, written: Any) -> None:
+def test_a_batch_with_failures_has_an_exit_code_of_its_own(
+    batches: BatchCommands, written: Any
+) -> None:
     model = ("--model", "simulated/echo", "--watch", "--json")
     done = batches.run("submit", written(HELLO, {"messages": 7}), *model)
     assert done.code == 3, done
@@ -118,7 +120,7 @@ def test_repeating_with_the_same_key_makes_no_second_batch(
     assert len(batches.run("list", "--json").json()) == 1
 
 
-def test_lists(batches: BatchCommands, written: Any) -> None:
+def test_batches_are_listed(batches: BatchCommands, written: Any) -> None:
     file = written(HELLO)
     model = ("--model", "simulated/echo", "--watch", "--json")
     made = [json.loads(batches.run("submit", file, *model).out)["id"] for _ in range(3)]
@@ -153,7 +155,7 @@ def test_a_batch_that_runs_is_cancelled_and_then_deleted(
     assert "deleted" in batches.run("show", name).error_line(1)
 
 
-def test_a_wrong_model_or_key_is_the_servers_word(
+def test_a_wrong_model_or_key_shows_the_servers_error(
     batches: BatchCommands, runner: CommandRunner, server: ServerProcess, written: Any
 ) -> None:
     refused = batches.run("submit", written(HELLO), "--model", "acme/none").error_line(1)
@@ -163,7 +165,7 @@ def test_a_wrong_model_or_key_is_the_servers_word(
     assert "`tollhouse keys create NAME`" in refused
 
 
-def test_no_credits_no_batch(
+def test_a_batch_without_credits_is_refused(
     runner: CommandRunner, server: ServerProcess, accounts: Accounts, written: Any
 ) -> None:
     poor = BatchCommands(runner, server, accounts.create().key)

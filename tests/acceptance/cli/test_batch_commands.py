@@ -1,4 +1,4 @@
-"""`tollhouse batch` against a stand-in that speaks the contract; `test_batch` has the real one."""
+"""`tollhouse batch` against a fake server; `test_batch` uses the real one."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_the_server_answers_is_the_json(
     assert json.loads(batches.asked[0].body)["endpoint"] == "/v1/responses"
 
 
-def test_mistakes_are_told_and_nothing_is_sent(
+def test_mistakes_are_reported_and_nothing_is_sent(
     run: Any, batches: FakeBatchServer, tmp_path: Path
 ) -> None:
     file = tmp_path / "in.jsonl"
@@ -98,7 +98,7 @@ def test_mistakes_are_told_and_nothing_is_sent(
     assert batches.asked == []
 
 
-def test_a_refusal_is_the_servers_word(run: Any, batches: FakeBatchServer, lines: Path) -> None:
+def test_a_refusal_shows_the_servers_error(run: Any, batches: FakeBatchServer, lines: Path) -> None:
     refusal = {"error": {"code": 422, "message": "Too many."}}
     batches.answer("POST", "/batches", PlannedAnswer(refusal, 422))
     assert run("submit", lines, "--model", "m").error_line(1) == "Too many."
@@ -141,7 +141,9 @@ def test_a_watched_batch_says_how_it_ended(run: Any, batches: FakeBatchServer, l
         (batch("cancelled", 1, 9, results=[]), 4),
     ],
 )
-def test_exit_codes(run: Any, batches: FakeBatchServer, end: dict[str, Any], code: int) -> None:
+def test_the_status_of_a_batch_is_the_exit_code(
+    run: Any, batches: FakeBatchServer, end: dict[str, Any], code: int
+) -> None:
     batches.answer("GET", HERE, end)
     assert run("show", ID, "--watch").code == code
     assert run("show", ID).code == 0
@@ -204,7 +206,9 @@ def test_a_file_is_replaced_only_when_that_is_said(
     assert "cannot be written" in nowhere.error_line(1)
 
 
-def test_half_of_the_results_is_no_file(run: Any, batches: FakeBatchServer, tmp_path: Path) -> None:
+def test_partial_results_are_not_written_to_the_file(
+    run: Any, batches: FakeBatchServer, tmp_path: Path
+) -> None:
     half = json.dumps(batch("completed", 10, results=RESULTS))[:-40].encode()
     batches.answer(
         "GET",
@@ -219,9 +223,7 @@ def test_half_of_the_results_is_no_file(run: Any, batches: FakeBatchServer, tmp_
         assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_batch_that_runs_there_are_the_results_so_far(
-    run: Any, batches: FakeBatchServer
-) -> None:
+def test_a_running_batch_gives_the_results_so_far(run: Any, batches: FakeBatchServer) -> None:
     lines = "".join(f"{json.dumps(each)}\n" for each in RESULTS).encode()
     batches.answer("GET", HERE, batch("in_progress"))
     batches.answer("GET", f"{HERE}/results", PlannedAnswer(lambda: [lines[:50], lines[50:]]))
@@ -230,7 +232,7 @@ def test_of_a_batch_that_runs_there_are_the_results_so_far(
 
 
 @pytest.mark.parametrize("half", [b'{"id": ', b'{"id": 1}\n{"id"', b"<html>\n"])
-def test_half_of_the_results_so_far_is_no_file(
+def test_partial_results_so_far_are_not_written_to_the_file(
     run: Any, batches: FakeBatchServer, tmp_path: Path, half: bytes
 ) -> None:
     batches.answer("GET", HERE, batch("in_progress"))

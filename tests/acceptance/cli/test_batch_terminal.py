@@ -151,7 +151,7 @@ sys.exit(done.returncode)
 
 
 def memory_of(batches: FakeBatchServer, stdin: Path, *args: str | Path) -> int:
-    """Run a command and return its largest size in memory; a small process is its parent."""
+    """Run a command below a small process and return its peak memory."""
     done = subprocess.run(
         [sys.executable, "-c", _MEASURED, stdin, TOLLHOUSE, "batch", *args],
         env=clean_environment(batches.env),

@@ -26,7 +26,7 @@ def test_json_is_the_only_thing_on_stdout_and_the_keys_work(tmp_path: Path) -> N
             assert reply.json()["data"]["workspace_id"] == made["workspace_id"]
 
 
-def test_a_second_time_it_refuses_and_changes_nothing(
+def test_a_second_bootstrap_is_refused_and_changes_nothing(
     bootstrapped: Path, runner: CommandRunner
 ) -> None:
     before = runner.run("keys", "list", "--data-dir", bootstrapped).out
@@ -49,7 +49,9 @@ def test_new_keys_are_for_the_account_that_is_there(
     assert credits_ == {"total_credits": 1000.0, "total_usage": 0.0, "balance": 1000.0}
 
 
-def test_people_get_lines_and_settings_count(tmp_path: Path, runner: CommandRunner) -> None:
+def test_bootstrap_prints_lines_and_heeds_the_settings(
+    tmp_path: Path, runner: CommandRunner
+) -> None:
     env = {
         "TOLLHOUSE_DATA_DIR": str(tmp_path / "from-environment"),
         "TOLLHOUSE_ACCOUNTING__INITIAL_GRANT": "2.5",
@@ -64,14 +66,14 @@ def test_people_get_lines_and_settings_count(tmp_path: Path, runner: CommandRunn
     assert shown.json()["balance"] == 2.5
 
 
-def test_while_a_server_holds_the_folder_it_refuses(
+def test_bootstrap_is_refused_while_a_server_uses_the_folder(
     server: ServerProcess, runner: CommandRunner
 ) -> None:
     done = runner.run("bootstrap", "--data-dir", server.data_dir, "--json", "--new-keys")
     assert server.origin in done.error_line(2)
 
 
-def test_a_database_that_is_none_is_refused(tmp_path: Path, runner: CommandRunner) -> None:
+def test_an_invalid_database_is_refused(tmp_path: Path, runner: CommandRunner) -> None:
     (tmp_path / "tollhouse.db").write_text("not a database")
     assert "tollhouse.db" in runner.run("bootstrap", "--data-dir", tmp_path).error_line(2)
     assert (tmp_path / "tollhouse.db").read_text() == "not a database"

@@ -1,4 +1,4 @@
-"""What holds for every command: exit codes, one line on stderr, keys that are never shown."""
+"""Rules of every command: exit codes, one line on stderr, keys that are never shown."""
 
 import signal
 import socket
@@ -20,11 +20,11 @@ WRONG_KEY = "sk-th-v1-not-a-key-of-anybody"
 
 
 @pytest.mark.parametrize("args", [["version"], ["--version"]])
-def test_the_version(args: list[str]) -> None:
+def test_the_version_is_printed(args: list[str]) -> None:
     assert tollhouse(*args).out == f"tollhouse {__version__}\n"
 
 
-def test_the_version_in_json() -> None:
+def test_the_version_is_printed_as_json() -> None:
     assert tollhouse("version", "--json").json() == {"version": __version__}
 
 
@@ -73,12 +73,12 @@ def test_an_api_key_may_look_at_itself_and_manage_nothing(
     assert "No such generation." in runner.run("generation", "show", "gen-1", env=env).error_line(1)
 
 
-def test_what_is_about_a_key_needs_one(server: ServerProcess, runner: CommandRunner) -> None:
+def test_a_command_about_a_key_needs_one(server: ServerProcess, runner: CommandRunner) -> None:
     refused = runner.run("key", "show", "--data-dir", server.data_dir).error_line(1)
     assert "Set TOLLHOUSE_API_KEY" in refused
 
 
-def test_what_is_about_a_key_finds_the_server_of_a_data_folder(
+def test_a_command_about_a_key_finds_the_server_of_a_data_folder(
     server: ServerProcess, runner: CommandRunner, bootstrapped: Path
 ) -> None:
     env = {"TOLLHOUSE_API_KEY": server.api_key, "HTTP_PROXY": "http://127.0.0.1:1"}
@@ -88,7 +88,7 @@ def test_what_is_about_a_key_finds_the_server_of_a_data_folder(
     assert "no server runs on the data folder" in refused
 
 
-def test_nobody_at_the_address_is_one_line(runner: CommandRunner) -> None:
+def test_an_unreachable_server_is_one_line(runner: CommandRunner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     refused = runner.run("models", "list", "--base-url", f"http://127.0.0.1:{port}").error_line(1)
@@ -107,7 +107,7 @@ def test_an_unknown_variable_is_refused(tmp_path: Path, runner: CommandRunner) -
     assert "TOLLHOUSE_DATA_DIR" in refused
 
 
-def test_a_reader_that_has_enough_gets_no_complaint(server: ServerProcess) -> None:
+def test_a_closed_pipe_is_no_error(server: ServerProcess) -> None:
     command = f"'{TOLLHOUSE}' config env | head -n 1; '{TOLLHOUSE}' --help | true"
     done = subprocess.run(
         ["sh", "-c", command],

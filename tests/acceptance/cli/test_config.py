@@ -32,7 +32,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_check_says_what_was_found(config: Path, runner: CommandRunner) -> None:
+def test_config_check_says_what_was_found(config: Path, runner: CommandRunner) -> None:
     args = ("config", "check", "--config", config)
     env = {"ACME_KEY": "sk-acme"}
     found = runner.run(*args, "--json", env=env).json()
@@ -43,7 +43,7 @@ def test_check_says_what_was_found(config: Path, runner: CommandRunner) -> None:
     assert "the configuration is ok" in runner.run(*args, env=env).out
 
 
-def test_check_says_all_that_is_wrong(config: Path, runner: CommandRunner) -> None:
+def test_config_check_lists_all_problems(config: Path, runner: CommandRunner) -> None:
     config.write_text(CONFIG + "servr: {}\n")
     done = runner.run("config", "check", "--config", config)
     assert (done.code, done.out) == (2, "")
@@ -54,7 +54,7 @@ def test_check_says_all_that_is_wrong(config: Path, runner: CommandRunner) -> No
     assert "the nearest is 'server'" in in_json.out
 
 
-def test_check_finds_a_model_without_a_price(config: Path, runner: CommandRunner) -> None:
+def test_config_check_finds_a_model_without_a_price(config: Path, runner: CommandRunner) -> None:
     config.write_text(CONFIG.split(", pricing", maxsplit=1)[0] + "}\n")
     refused = runner.run("config", "check", "--config", config, env={"ACME_KEY": "k"}).error_line(2)
     assert "acme/large" in refused
@@ -109,13 +109,15 @@ def test_a_live_check_says_which_key_is_refused_and_where_it_stands(
     assert '"ok": false' in runner.run(*args, "--json", env={"ACME_KEY": "sk-wrong"}).out
 
 
-def test_check_makes_nothing(tmp_path: Path, runner: CommandRunner) -> None:
+def test_config_check_creates_no_file(tmp_path: Path, runner: CommandRunner) -> None:
     runner.run("config", "check", "--data-dir", tmp_path / "data", "--json").json()
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("json", [[], ["--json"]])
-def test_show_masks_every_secret(config: Path, runner: CommandRunner, json: list[str]) -> None:
+def test_config_show_masks_every_secret(
+    config: Path, runner: CommandRunner, json: list[str]
+) -> None:
     args = ("config", "show", "--config", config, *json)
     done = runner.run(*args, env={"ACME_KEY": "sk-acme"})
     assert done.code == 0, done
@@ -124,13 +126,13 @@ def test_show_masks_every_secret(config: Path, runner: CommandRunner, json: list
     assert not any(secret in done.out for secret in SECRETS)
 
 
-def test_env_lists_the_names(runner: CommandRunner) -> None:
+def test_config_env_lists_the_variables(runner: CommandRunner) -> None:
     names = [each["name"] for each in runner.run("config", "env", "--json").json()]
     assert {"TOLLHOUSE_SERVER__PORT", "TOLLHOUSE_BASE_URL", "TOLLHOUSE_DATA_DIR"} <= set(names)
     assert "TOLLHOUSE_SERVER__PORT\t" in runner.run("config", "env").out
 
 
-def test_migrate_makes_the_schema_and_says_whether_it_had_to(
+def test_migrate_creates_the_schema_and_says_whether_it_had_to(
     tmp_path: Path, runner: CommandRunner
 ) -> None:
     folder = tmp_path / "data"

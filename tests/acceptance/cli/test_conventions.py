@@ -1,4 +1,4 @@
-"""What people try first on any command line."""
+"""Conventions that people expect of any command line."""
 
 import json
 import shutil
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Path:
-    """A data folder that nobody serves, for all tests of this file."""
+    """A data folder without a running server, shared by the tests of this file."""
     return shutil.copytree(template, tmp_path_factory.mktemp("habits") / "data")
 
 
 @pytest.mark.parametrize("command", [[], ["keys"], ["keys", "create"], ["serve"]])
-def test_h_is_help(runner: CommandRunner, command: list[str]) -> None:
+def test_h_is_short_for_help(runner: CommandRunner, command: list[str]) -> None:
     done = runner.run(*command, "-h")
     assert (done.code, "Usage: tollhouse" in done.out) == (0, True)
 
@@ -35,7 +35,9 @@ def test_the_help_of_keys_set_says_what_it_changes(runner: CommandRunner) -> Non
 @pytest.mark.parametrize(
     "args", [["--json", "keys", "list"], ["keys", "--json", "list"], ["keys", "list", "--json"]]
 )
-def test_json_may_stand_anywhere(runner: CommandRunner, folder: Path, args: list[str]) -> None:
+def test_the_json_option_may_come_at_any_position(
+    runner: CommandRunner, folder: Path, args: list[str]
+) -> None:
     assert len(runner.run(*args, "--data-dir", folder).json()) >= 2
 
 
@@ -103,7 +105,7 @@ def test_the_log_of_a_server_is_shown(runner: CommandRunner, server: "ServerProc
     assert recovered.keys() >= {"batches_seconds", "interns_seconds"}
 
 
-def test_the_status_of_no_server_is_told_without_starting_one(
+def test_the_status_without_a_server_is_shown_without_starting_one(
     runner: CommandRunner, tmp_path: Path
 ) -> None:
     done = runner.run("status", "--data-dir", tmp_path)

@@ -76,7 +76,9 @@ def key(
 MESSAGES = [{"role": "user", "content": PROMPT}]
 
 
-def test_a_request_that_it_allows_is_answered(key: KeyWithPolicy, guard: GuardrailServer) -> None:
+def test_a_request_that_a_guardrail_allows_is_answered(
+    key: KeyWithPolicy, guard: GuardrailServer
+) -> None:
     assert key.set_policy("guardrails: [allow]")["guardrails"] == ["allow"]
     reply = key.ask(messages=MESSAGES)
     assert reply.status_code == 200
@@ -88,7 +90,7 @@ def test_a_request_that_it_allows_is_answered(key: KeyWithPolicy, guard: Guardra
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_request_that_it_refuses_is_a_403_with_what_it_found(
+def test_a_request_that_a_guardrail_refuses_is_a_403_with_its_findings(
     key: KeyWithPolicy, *, stream: bool
 ) -> None:
     key.set_policy("guardrails: [allow, refuse, refuse-silently]")

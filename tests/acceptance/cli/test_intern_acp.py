@@ -1,6 +1,6 @@
-"""`tollhouse intern acp`, held by the client of the protocol's own library.
+"""`tollhouse intern acp`, driven by a client of the protocol's own library.
 
-The gateway is a stand-in; the client is what an editor has, in the words of the protocol.
+The gateway is a fake; the client is what an editor has, in the words of the protocol.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.fake_chat_gateway import FakeChatGateway
 
 
-async def test_it_says_who_it_is_and_what_it_can(gateway: FakeChatGateway) -> None:
+async def test_the_agent_reports_its_name_and_capabilities(gateway: FakeChatGateway) -> None:
     async with editor_over_command(gateway.environment) as editor:
         told = editor.initialized
     assert told.protocol_version == PROTOCOL_VERSION
@@ -89,7 +89,7 @@ async def test_cancel_hangs_up_which_stops_the_run(gateway: FakeChatGateway) -> 
         assert (await editor.prompt("again")).stop_reason == "end_turn"
 
 
-async def test_an_editor_that_goes_stops_the_run(gateway: FakeChatGateway) -> None:
+async def test_an_editor_that_disconnects_stops_the_run(gateway: FakeChatGateway) -> None:
     gateway.script(stream("Working", Hang))
     async with editor_over_command(gateway.environment) as editor:
         await editor.new_session()
@@ -101,7 +101,9 @@ async def test_an_editor_that_goes_stops_the_run(gateway: FakeChatGateway) -> No
         turn.cancel()
 
 
-async def test_an_editor_that_goes_at_a_question_stops_the_run(gateway: FakeChatGateway) -> None:
+async def test_an_editor_that_disconnects_at_a_question_stops_the_run(
+    gateway: FakeChatGateway,
+) -> None:
     gateway.script(stream(ask=permission()), stream("Going on", Hang))
     async with editor_over_command(gateway.environment) as editor:
         await editor.new_session()
@@ -159,7 +161,9 @@ def test_standard_output_carries_the_protocol_and_nothing_else(gateway: FakeChat
 
 
 @pytest.mark.parametrize("redirection", [">out", "</dev/null", "<&-", "<out"])
-def test_only_pipes_will_do(gateway: FakeChatGateway, tmp_path: Path, redirection: str) -> None:
+def test_only_pipes_are_accepted_as_standard_streams(
+    gateway: FakeChatGateway, tmp_path: Path, redirection: str
+) -> None:
     (tmp_path / "out").touch()
     done = subprocess.run(
         ["sh", "-c", f"exec {TOLLHOUSE} intern acp ada {redirection}"],

@@ -1,4 +1,4 @@
-"""`tollhouse intern chat` against a stand-in of the gateway: one prompt, as scripts send it."""
+"""`tollhouse intern chat` against a fake gateway: one prompt, as scripts send it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def chat(gateway: FakeChatGateway, runner: CommandRunner) -> Chat:
-    """Run it with a prompt, so that nothing is read from standard input but answers."""
+    """Run the command with a prompt; only answers are read from standard input."""
 
     def run(*args: str) -> CommandResult:
         return runner.run("intern", "chat", "ada", *args, env=gateway.environment)
@@ -47,7 +47,7 @@ def chat(gateway: FakeChatGateway, runner: CommandRunner) -> Chat:
 
 
 def piped(gateway: FakeChatGateway, given: str | bytes, *args: str) -> CommandResult:
-    """Run it with something on standard input."""
+    """Run the command with a text on standard input."""
     text = given.encode() if isinstance(given, str) else given
     environment = clean_environment(gateway.environment)
     done = run_forked("intern", "chat", "ada", *args, env=environment, given=text)
@@ -139,7 +139,7 @@ def test_yes_allows_each_thing_once_and_declines_forms(
     assert gateway.received_answers == ["allow_once", "cancel", '{"action": "decline"}']
 
 
-def test_json_has_a_line_for_whatever_happens(gateway: FakeChatGateway, chat: Chat) -> None:
+def test_json_has_a_line_for_each_event(gateway: FakeChatGateway, chat: Chat) -> None:
     gateway.script(stream(reasoning("hm"), "Hi"))
     done = chat("x", "--json", "--session", "s")
     assert done.err == ""
@@ -204,7 +204,7 @@ def test_a_busy_intern_is_said_to_be_busy(gateway: FakeChatGateway, chat: Chat) 
     assert complaint == "It is at work. `--wait` waits until it is free."
 
 
-def test_wait_comes_again_when_the_server_says(gateway: FakeChatGateway, chat: Chat) -> None:
+def test_wait_retries_after_the_servers_delay(gateway: FakeChatGateway, chat: Chat) -> None:
     busy = refusal(409, "busy", retry_after=0)
     gateway.script(busy, refusal(429, "rate_limited", retry_after=0), stream("Now."))
     assert chat("x", "--wait").out == "Now.\n"
@@ -241,7 +241,7 @@ def test_wait_never_sends_a_prompt_again_that_was_taken(
         *("no-utf-8", "nothing", "cut"),
     ],
 )
-def test_what_goes_wrong_is_one_clear_line(
+def test_each_failure_is_one_clear_line(
     gateway: FakeChatGateway, chat: Chat, reply: Any, expected: str
 ) -> None:
     gateway.script(reply)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CTRL_C = b"\x03"
 CTRL_D = b"\x04"
 MARK_PASTES = "\x1b[?2004h"
-"""Asks a terminal to mark what is pasted: none does it unasked."""
+"""Asks a terminal for bracketed paste."""
 DIM = "\x1b[2m"
 PLAIN = "\x1b[22m"
 
@@ -68,7 +68,7 @@ def test_a_conversation_goes_on_in_one_session(
     assert second["messages"] == [{"role": "user", "content": "bye"}]
 
 
-def test_what_it_thinks_is_dimmed_and_has_its_own_lines(
+def test_reasoning_is_dimmed_and_has_its_own_lines(
     gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
     gateway.script(stream("So ", reasoning("shell: ls"), "two files."))
@@ -233,7 +233,7 @@ def test_ctrl_c_stops_a_turn_and_the_conversation_goes_on(
     leave(terminal)
 
 
-def test_after_a_stop_it_waits_until_the_server_has_noticed(
+def test_after_a_stop_the_prompt_waits_until_the_server_has_noticed(
     gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
     gateway.script(stream("Working", Hang), refusal(409, "busy", retry_after=0), stream("Again."))
@@ -261,7 +261,7 @@ def test_ctrl_c_at_a_question_stops_the_run(
     leave(terminal)
 
 
-def test_ctrl_c_where_nothing_runs_leaves(
+def test_ctrl_c_at_an_idle_prompt_leaves(
     gateway: FakeChatGateway, chat: Callable[..., Terminal]
 ) -> None:
     gateway.script(stream("Working", Hang))
@@ -324,7 +324,9 @@ def test_a_line_that_ends_with_a_backslash_goes_on(
     assert prompts(gateway) == ["one\ntwo"]
 
 
-def test_commands_are_not_sent(gateway: FakeChatGateway, chat: Callable[..., Terminal]) -> None:
+def test_slash_commands_are_not_sent(
+    gateway: FakeChatGateway, chat: Callable[..., Terminal]
+) -> None:
     gateway.script(stream("Hello."), stream("Bye."))
     terminal = chat("--session", "notes")
     ask(terminal, "/help")

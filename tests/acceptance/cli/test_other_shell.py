@@ -1,4 +1,4 @@
-"""Commands in a shell that lacks what the server's own shell had."""
+"""Commands in a shell without the variables that the server's shell had."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def test_the_folder_that_a_broken_file_names_is_found(
     assert runner.run("accounts", "list", "--config", path, "--json").json()
 
 
-def test_where_no_server_runs_the_mistake_is_told(
+def test_without_a_server_the_mistake_is_reported(
     broken: Path, template: Path, runner: CommandRunner
 ) -> None:
     done = runner.run("accounts", "list", "--data-dir", template, "--config", broken)

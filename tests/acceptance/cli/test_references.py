@@ -1,4 +1,4 @@
-"""What people call things is found, also where an installation has several accounts."""
+"""Resources are found by name, also where an installation has several accounts."""
 
 import shutil
 from dataclasses import dataclass

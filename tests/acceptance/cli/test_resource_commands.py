@@ -1,4 +1,4 @@
-"""Every noun, on every way to its server: none runs, through its control socket, and remotely."""
+"""Every resource command: without a server, through its control socket, and remotely."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ NOTHING = "00000000-0000-4000-8000-000000000000"
 
 @dataclass
 class CliTarget:
-    """One way from the command line to a server."""
+    """How commands reach the data: without a server, through the control socket, or remotely."""
 
     name: str
     runner: CommandRunner
@@ -36,7 +36,7 @@ class CliTarget:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Path:
-    """A data folder that nobody serves, for all tests of this file."""
+    """A data folder without a running server, shared by the tests of this file."""
     return shutil.copytree(template, tmp_path_factory.mktemp("unserved") / "data")
 
 
@@ -68,7 +68,7 @@ def test_accounts(target: CliTarget) -> None:
     assert target.json("accounts", "show", made["id"]) == changed
 
 
-def test_how_an_account_pays(target: CliTarget) -> None:
+def test_an_accounts_type_is_set_and_shown(target: CliTarget) -> None:
     plain = target.json("accounts", "create", "Plain")
     assert (plain["type"], plain["free_limits_exempt"]) == ("prepaid", False)
     made = target.json("accounts", "create", "Big", "--type", "invoice", "--free-limits-exempt")
@@ -101,7 +101,7 @@ def test_workspaces(target: CliTarget, account: str) -> None:
     assert refused == "No such workspace: 'lab'; `tollhouse workspaces list` shows them."
 
 
-def test_the_default_workspace_goes_only_when_that_is_said(target: CliTarget) -> None:
+def test_the_default_workspace_is_deleted_only_when_confirmed(target: CliTarget) -> None:
     other = target.json("accounts", "create", "Short-lived")["id"]
     refused = target.run("workspaces", "delete", "default", "--account", other).error_line(1)
     assert "default workspace" in refused
@@ -267,7 +267,7 @@ def test_the_ledger(target: CliTarget, folder: Path) -> None:
 
 
 def tampered(target: CliTarget, folder: Path, account: str) -> None:
-    """Change a total behind the program's back, and back."""
+    """Change a total in the database during the block."""
     change = "UPDATE account_totals SET granted_nano = granted_nano + ? WHERE account_id = ?"
     with closing(sqlite3.connect(folder / "tollhouse.db")) as connection, connection:
         connection.execute(change, (5, account))
@@ -287,7 +287,7 @@ def tampered(target: CliTarget, folder: Path, account: str) -> None:
     ["0", "-0", "NaN", "Infinity", "-Infinity", "1e400", "0.0000000001", "9" * 30, "ten", "--5"],
 )
 @pytest.mark.parametrize("verb", ["add", "grant", "refund", "adjust"])
-def test_what_is_no_amount_is_refused(
+def test_an_invalid_amount_is_refused(
     runner: CommandRunner, folder: Path, verb: str, amount: str
 ) -> None:
     note = ("--note", "n")
@@ -312,7 +312,7 @@ def test_where_there_are_several_accounts_one_has_to_be_named(
         assert "Add --account NAME" in done.error_line(1)
 
 
-def test_what_is_not_there_is_one_line(target: CliTarget, account: str) -> None:
+def test_an_unknown_resource_is_one_line(target: CliTarget, account: str) -> None:
     of = ("--account", account)
     for args in [
         ("accounts", "show", NOTHING),
@@ -325,7 +325,7 @@ def test_what_is_not_there_is_one_line(target: CliTarget, account: str) -> None:
         assert target.run(*args).error_line(1).startswith("No such ")
 
 
-def test_what_makes_no_sense_is_refused_before_anything_is_changed(
+def test_contradictory_options_are_refused_before_anything_changes(
     target: CliTarget, account: str
 ) -> None:
     of = ("--account", account)

@@ -1,4 +1,4 @@
-"""`tollhouse serve`: what it says when it starts, and when it cannot."""
+"""`tollhouse serve`: its output when it starts, and when it cannot."""
 
 import json
 import os
@@ -164,7 +164,7 @@ models:
 
 
 def serve(*args: str | Path) -> CommandResult:
-    """Try to start a server that is expected to refuse."""
+    """Try to start a server that is expected to fail."""
     return tollhouse("serve", *args)
 
 

@@ -30,7 +30,7 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 
 @dataclass
 class VaultCommands:
-    """A server with vaults, and commands that show it a key."""
+    """Runs `tollhouse vault` against a server with a key."""
 
     server: ServerProcess
     runner: CommandRunner
@@ -115,7 +115,7 @@ def test_what_is_shown_of_a_secret_is_not_its_value(vaults: VaultCommands) -> No
     ]
 
 
-def test_a_value_is_no_argument(vaults: VaultCommands) -> None:
+def test_a_value_is_not_accepted_as_an_argument(vaults: VaultCommands) -> None:
     done = vaults.run("set", "no_arg", VALUE, "--host", "a.example")
     assert (done.code, done.out) == (2, "")
     assert "A value is none" in done.err
@@ -141,7 +141,7 @@ def test_a_host_that_anybody_may_use_is_warned_about(vaults: VaultCommands) -> N
     assert done.err.startswith("warning: me.github.io: anybody can put content there")
 
 
-def test_what_is_no_name_is_refused(vaults: VaultCommands) -> None:
+def test_an_invalid_name_is_refused(vaults: VaultCommands) -> None:
     done = vaults.run("set", "No-Name", "--host", "a.example", "--value-file", vaults.value())
     assert done.error_line(1).startswith("name: must have 1 to 255 characters")
 
@@ -221,7 +221,7 @@ def test_why_says_what_a_host_receives(vaults: VaultCommands) -> None:
     ]
 
 
-def test_an_intern_that_is_none_is_said_to_be_none(vaults: VaultCommands) -> None:
+def test_an_unknown_intern_is_reported(vaults: VaultCommands) -> None:
     assert vaults.run("effective", NOBODY).error_line(1) == "No such intern in this workspace."
 
 

@@ -36,7 +36,7 @@ FORCED = "time"
 CALLING = {"tool", "two tools", "forced tool", "thought and call"}
 THINKING = {"reasoning", "hidden reasoning", "thought and call"}
 GOES_ON = CALLING | THINKING
-"""Where a second request sends back what the first one got."""
+"""Features with a second request, which sends the first reply back."""
 MODELS = {
     "tool": "tools",
     "two tools": "two-tools",

@@ -1,4 +1,4 @@
-"""What the scripts that check kept replies have in common. `tests.reply_tee` says who keeps them.
+"""What the scripts that check recorded replies share. `tests.reply_tee` says who keeps them.
 
 Environment: FILES, a JSON list of files; a line is {"path", "streams", "body"}. A stream that its
 client left ends anywhere: its whole events count. A line without an end is no line.
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 MOST = 20
-"""Faults that are told of."""
+"""Most faults that are reported."""
 
 
 class Parser(NamedTuple):
-    """How a library reads a reply: what it refuses raises an error."""
+    """How a library parses a reply: what it refuses raises an error."""
 
     whole: Callable[[str], object]
     event: Callable[[str], object]
@@ -39,7 +39,7 @@ def check_replies(parsers: Mapping[str, Parser]) -> None:
 
 
 def _faults(reply: dict, parser: Parser) -> Iterator[tuple[str, str]]:
-    """Find what is wrong, and where: a fault that several replies have is told of once."""
+    """Return the faults and their places; a fault of several replies is reported once."""
     parse = parser.event if reply["streams"] else parser.whole
     for text in _events(reply["body"]) if reply["streams"] else [reply["body"]]:
         try:

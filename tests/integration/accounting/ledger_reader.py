@@ -1,4 +1,4 @@
-"""What the books say, and what they would have to say."""
+"""The stored totals of the ledger, and the expected ones."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -25,14 +25,14 @@ from tollhouse.testing.builders import Tenant, generation_record
 
 
 def charge_writer(database: Database) -> ChargeWriter:
-    """Make the writer that goes with a database."""
+    """Make the charge writer for a database."""
     if database.dialect == "postgresql":
         return PostgresqlChargeWriter(database.url)
     return SqliteChargeWriter(Path(str(database.url.database)), database.write_lock)
 
 
 def record_for(tenant: Tenant, number: int = 1, **fields: Any) -> GenerationRecord:
-    """Return the record of a tenant's reply; `number` makes its id."""
+    """Return the record of a tenant's reply; its id contains the number."""
     facts: dict[str, Any] = {
         "id": f"gen-1773311400-{number:020x}",
         "account_id": tenant.account.id,
@@ -43,8 +43,8 @@ def record_for(tenant: Tenant, number: int = 1, **fields: Any) -> GenerationReco
 
 
 @dataclass
-class ExpectedTotals:
-    """Everything that is derived from postings and generations."""
+class LedgerTotals:
+    """All totals that are derived from postings and generations."""
 
     accounts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Account to purchased, granted and used."""
@@ -62,7 +62,7 @@ class ExpectedTotals:
 
 
 class LedgerReader:
-    """Reads what is booked."""
+    """Reads postings, generations and totals."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -84,9 +84,9 @@ class LedgerReader:
             balances[row.destination] += row.amount_nano
         return dict(balances)
 
-    async def totals(self) -> ExpectedTotals:
+    async def totals(self) -> LedgerTotals:
         """Return the totals that are stored."""
-        return ExpectedTotals(
+        return LedgerTotals(
             accounts={
                 row.account_id: (row.purchased_nano, row.granted_nano, row.used_nano)
                 for row in await self.rows(account_totals)
@@ -105,9 +105,9 @@ class LedgerReader:
             },
         )
 
-    async def totals_of_rows(self) -> ExpectedTotals:
+    async def totals_of_rows(self) -> LedgerTotals:
         """Return the totals that the stored postings and generations add up to."""
-        found = ExpectedTotals()
+        found = LedgerTotals()
         for row in await self.rows(postings):
             place = ("purchase", "grant", "usage").index(row.kind)
             sums = list(found.accounts.get(row.account_id, (0, 0, 0)))
@@ -123,12 +123,12 @@ class LedgerReader:
         return found
 
 
-def expected_totals(records: Iterable[GenerationRecord]) -> ExpectedTotals:
+def expected_totals(records: Iterable[GenerationRecord]) -> LedgerTotals:
     """Return the totals of generations, each id counted once: a model without a database."""
     first: dict[str, GenerationRecord] = {}
     for record in records:
         first.setdefault(record.id, record)
-    found = ExpectedTotals()
+    found = LedgerTotals()
     for record in first.values():
         cost = record.charge.cost_nano
         if cost:

@@ -1,4 +1,4 @@
-"""The control plane in this process, behind a stand-in for the front that only authenticates."""
+"""The control plane in this process, behind a fake gate that only authenticates."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -32,7 +32,7 @@ from tollhouse.testing.ids import SequentialIds
 
 LOCAL = "local"
 GUARDRAILS = ("privacy", "injection")
-"""Those that policies may name."""
+"""The guardrails that policies may name."""
 INTERN_ID = "77777777-0000-4000-8000-000000000007"
 
 Client = httpx2.AsyncClient
@@ -89,7 +89,7 @@ def accounting(clock: FakeClock, ids: SequentialIds, stale: list[str]) -> Accoun
 
 
 class LateBound:
-    """Whatever the test at hand calls by a name: its database, its clock, its services."""
+    """Forwards to an object that each test sets: its database, its clock, its services."""
 
     def __init__(self) -> None:
         self.is_: Any = None
@@ -100,7 +100,7 @@ class LateBound:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """A control plane that is used test after test: its routes take longer to make than a test."""
+    """One control plane for all tests: its routes take longer to build than a test."""
 
     app: FastAPI
     parts: dict[str, LateBound]
@@ -183,7 +183,7 @@ def message(reply: httpx2.Response, status: int) -> str:
 
 
 async def _nothing_pends() -> None:
-    """Stand for the settler: these tests book charges themselves."""
+    """Stands in for the settler: these tests book charges themselves."""
 
 
 async def add_account(
@@ -226,7 +226,7 @@ async def acme(
 async def other(
     database: Database, identity: IdentityService, connect: Callable[[str], Client]
 ) -> Acme:
-    """A second account, which has nothing to do with the first."""
+    """A second account, unrelated to the first."""
     return await add_account(database, identity, connect, "Other")
 
 

@@ -1,4 +1,4 @@
-"""What tests of batches do to a database, in their own words."""
+"""A tenant's batches in a database, and the services that change them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ESTIMATE = 10 * NANO_PER_CREDIT
 
 
 class BatchFixture:
-    """A tenant and all that changes its batches."""
+    """A tenant and the services that change its batches."""
 
     def __init__(
         self, database: Database, tenant: Tenant, clock: FakeClock, ids: SequentialIds
@@ -109,7 +109,7 @@ class BatchFixture:
         return leased
 
     def answered_result(self, leased: Leased, number: int, cost_nano: int = 1_000) -> Outcome:
-        """Return the outcome of an item that was answered."""
+        """Return the result of an item that succeeded."""
         record = generation_record(
             id=outcomes.generation_id(leased.batch, number),
             account_id=self.tenant.account.id,
@@ -121,7 +121,7 @@ class BatchFixture:
         return Outcome(number, b'{"custom_id":"c-%d"}' % number, record)
 
     def failed_result(self, number: int, *, run: bool = False) -> Outcome:
-        """Return the outcome of an item that failed."""
+        """Return the result of an item that failed."""
         error = ItemError("invalid_request_error", "It is wrong.")
         record = generation_record(
             id=f"failed-{number}",
@@ -132,14 +132,14 @@ class BatchFixture:
         return Outcome(number, b'{"custom_id":"c-%d"}' % number, record if run else None, error)
 
     async def finish(self, leased: Leased, cost_nano: int = 1_000) -> Batch | None:
-        """Answer what is left of a chunk."""
+        """Complete the rest of a chunk."""
         chunk = leased.lease.chunk
         numbers = set(range(chunk.first, chunk.first + chunk.lines)) - leased.lease.done
         results = [self.answered_result(leased, number, cost_nano) for number in sorted(numbers)]
         return await self.books.commit(leased, results, 1, finished=True)
 
     async def answer_all(self, cost_nano: int = 1_000) -> None:
-        """Answer everything that is ready."""
+        """Complete every chunk that is ready."""
         while (leased := await self.books.lease()) is not None:
             await self.finish(leased, cost_nano)
 
@@ -165,13 +165,13 @@ class BatchFixture:
             return await self.accounting.credits(read, self.tenant.account.id)
 
     async def reserved_nano(self) -> int:
-        """Return what is reserved of the key."""
+        """Return the nano-credits that batches reserve of the key."""
         async with self.database.reading() as read:
             standing = await self.accounting.key_standing(read, self.tenant.key.hash)
         return standing.reserved_nano
 
     def with_rules(self, **rules: Any) -> None:
-        """Change the operator's numbers for what is built from now on."""
+        """Change the rules for services that are built from now on."""
         self.rules = replace(self.rules, **rules)
         self.context = replace(self.context, rules=self.rules)
         self.sweeper = Sweeper(self.context, self.books)

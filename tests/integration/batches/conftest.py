@@ -1,4 +1,4 @@
-"""The slice of batches on a real database, with blobs in memory."""
+"""The services of batches on a real database, with blobs in memory."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tollhouse.testing.ids import SequentialIds
 
 @pytest.fixture
 async def batches(database: Database, clock: FakeClock, ids: SequentialIds) -> BatchFixture:
-    """An account with 1,000 credits, and all that changes its batches."""
+    """An account with 1,000 credits, and the services that change its batches."""
     tenant = await add_tenant(database, clock=clock, ids=ids)
     batches = BatchFixture(database, tenant, clock, ids)
     await batches.grant(1_000)

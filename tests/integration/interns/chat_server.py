@@ -1,4 +1,4 @@
-"""A server on a port, in this process, with an intern whose daemon is made up."""
+"""A chat server on a port, in this process, with an intern whose daemon is a fake."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 PROMPT = {"stream": True, "messages": [{"role": "user", "content": "Hello"}]}
 CHATS_PER_MINUTE = 50
-"""That an account may begin in a minute."""
+"""Chats that an account may begin in a minute."""
 
 
 class LateBound:
-    """Whatever the test at hand calls by a name."""
+    """Forwards to an object that each test sets."""
 
     def __init__(self) -> None:
         self.target: Any = None
@@ -51,7 +51,7 @@ class LateBound:
 
 @cache
 def control_plane() -> tuple[FastAPI, LateBound, LateBound, LateBound]:
-    """Return a control plane for test after test: its routes take longer to make than a test."""
+    """Return one control plane for all tests: its routes take longer to build than a test."""
     service, chats, database = LateBound(), LateBound(), LateBound()
     anything: Any = (service, chats, database)
     return control_app(endpoints.router(*anything)), *anything
@@ -59,7 +59,7 @@ def control_plane() -> tuple[FastAPI, LateBound, LateBound, LateBound]:
 
 @dataclass
 class ChatServer:
-    """Talks to one intern."""
+    """A running server, and a client of one intern."""
 
     machine: Machine
     intern: Intern
@@ -76,11 +76,11 @@ class ChatServer:
         return f"/v1/interns/{self.intern.id}/chat/completions"
 
     async def send(self, body: Any = None, **more: Any) -> httpx2.Response:
-        """Send a prompt, or whatever the body is; wait for the end of the answer."""
+        """Send a prompt, or another body, and wait for the end of the response."""
         return await self.http.post(self.path, json={**PROMPT, **(body or {}), **more})
 
     async def stream(self, body: Any = None, **more: Any) -> ParsedChat:
-        """Send a prompt, and return what the stream tells."""
+        """Send a prompt, check the stream and return its content."""
         reply = await self.send(body, **more)
         assert reply.status_code == 200, reply.text
         assert reply.headers["content-type"].startswith("text/event-stream")
@@ -90,7 +90,7 @@ class ChatServer:
         return await self.stream(answer(session, interaction, content))
 
     async def open(self, body: Any = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Send a prompt on a connection of its own, which a test may break."""
+        """Send a prompt on a connection of its own, which the test may break."""
         host, port = self.origin.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(self.request(body))
@@ -109,7 +109,7 @@ class ChatServer:
         return "".join(f"{line}\r\n" for line in (*lines, "")).encode() + sent
 
     def chat_count(self, outcome: str) -> float:
-        """Return how many chats ended so."""
+        """Return how many chats have ended with an outcome."""
         labels = {"outcome": outcome}
         found = self.metrics.registry.get_sample_value("tollhouse_intern_chats_total", labels)
         return found or 0.0
@@ -135,7 +135,7 @@ def answer(session: str, interaction: str, content: str) -> dict[str, Any]:
 async def serve_chat(
     machine: Machine, paces: Paces, chats: int = CHATS_PER_MINUTE
 ) -> AsyncIterator[ChatServer]:
-    """Serve interns of a machine, and run one; every stream of a chat has to be legal."""
+    """Serve the interns of a machine, run one, and check every chat stream at the end."""
     interns = machine.interns
     metrics, server_settings = Metrics(), ServerSettings()
     chat = ChatService(

@@ -1,8 +1,8 @@
-"""A daemon whose answers to prompts are scripts, polite and not.
+"""A fake daemon whose responses to prompts are scripts, valid and invalid ones.
 
     daemon.answers = [[*stream(("text", {"text": "Hello"}), ENDED)]]
 
-An answer is a list of steps: bytes are written, a number is a pause in seconds, CUT ends the
+An answer is a list of steps: bytes are written, a number is a pause in seconds, DISCONNECT ends the
 connection, HOLD waits until the other side has left. What is asked is kept in `asked`.
 """
 
@@ -46,7 +46,7 @@ ANSWERED: Final = (
     "answered",
     {"interaction": "ask-1", "outcome": "allow_once", "model": "c/d"},
 )
-"""Of a run that goes on with another model than it began with."""
+"""The answer to a question, after which the run continues with another model."""
 ELICITATION: Final = (
     "question",
     {
@@ -65,7 +65,7 @@ ELICITATION: Final = (
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """A request that a daemon got."""
+    """A request that the daemon received."""
 
     path: str
     session: str
@@ -83,13 +83,13 @@ def chunk(data: bytes) -> bytes:
 
 
 def stream(*events: tuple[str, dict[str, Any]], first: int = 1) -> list[Step]:
-    """Return the answer that is a stream of events, with its end."""
+    """Return the steps of a complete stream of events."""
     sent = [chunk(event(kind, data, first + place)) for place, (kind, data) in enumerate(events)]
     return [STREAM, *sent, chunk(b"")]
 
 
 def json_response(status: int, body: Any, *headers: str) -> list[Step]:
-    """Return an answer in JSON."""
+    """Return the steps of a JSON response."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = (
         f"HTTP/1.1 {status} Something",
@@ -102,7 +102,7 @@ def json_response(status: int, body: Any, *headers: str) -> list[Step]:
 
 
 def error_response(status: int, reason: str | None, **more: Any) -> list[Step]:
-    """Return a refusal of the sessions' protocol."""
+    """Return the steps of an error of the sessions' protocol."""
     error = {"code": status, "message": "No.", **({"reason": reason} if reason else {}), **more}
     return json_response(status, {"error": error})
 
@@ -111,15 +111,15 @@ STEERED: Final = json_response(202, {"status": "steered", "run": "run-1"})
 
 
 class FakeDaemon:
-    """Answers in turn; the last answer again and again."""
+    """Plays the scripted responses in turn, and repeats the last one."""
 
     def __init__(self) -> None:
         self.answers: list[Sequence[Step]] = [stream(STARTED, ("text", {"text": "Hi"}), ENDED)]
         self.asked: list[ReceivedRequest] = []
         self.token_hashes: list[tuple[str, str]] = []
-        """Of each request: what it was to be, and what it was."""
+        """The expected and the received hash of each request's token."""
         self.left = asyncio.Event()
-        """Set once the other side has left while an answer was held."""
+        """Set once the client has left while a response was held."""
         self.on_asked: Callable[[], None] = lambda: None
         self._numbers = count()
 
@@ -130,7 +130,7 @@ class FakeDaemon:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Read the rest of a request, and play the next answer."""
+        """Read the rest of a request, and play the next response."""
         lines = head.decode().split("\r\n")
         fields = {
             name.lower(): value for name, _, value in (each.partition(": ") for each in lines)
@@ -146,7 +146,7 @@ class FakeDaemon:
         await self._play(steps, reader, writer)
 
     def script(self, *answers: Sequence[Step]) -> None:
-        """Answer so from now on."""
+        """Set the responses from now on."""
         self.answers = list(answers)
         self._numbers = count()
 

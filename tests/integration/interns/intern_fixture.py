@@ -1,4 +1,4 @@
-"""Interns on a real database, as their callers see them; nobody runs any."""
+"""The service of interns on a real database, without a reconciler."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LEASE = timedelta(seconds=30)
 
 
 class StubReconciler:
-    """Takes what is asked for, and does nothing of it."""
+    """Stands in for the reconciler, and runs no intern."""
 
     def __init__(self) -> None:
         self.reachable = True
@@ -57,7 +57,7 @@ class StubReconciler:
 
 
 class InternFixture:
-    """A tenant in the programme, and its interns."""
+    """A tenant in the programme, and the services of its interns."""
 
     def __init__(
         self, database: Database, tenant: Tenant, clock: FakeClock, ids: SequentialIds, logs: Path
@@ -100,7 +100,7 @@ class InternFixture:
             )
 
     async def set_state(self, intern: Intern, state: State) -> Intern:
-        """Put an intern into a state, however it might have come there."""
+        """Set the state of an intern in the database."""
         async with self.database.writing() as write:
             await write.execute(
                 interns.update()
@@ -119,7 +119,7 @@ class InternFixture:
             return await repository.get(read, intern_id)
 
     async def until(self, intern: Intern, is_there: Callable[[Intern], bool]) -> Intern:
-        """Wait until an intern is where it should be; a test that waits in vain fails and ends."""
+        """Wait until an intern meets a condition; fail at the deadline."""
         found = None
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -144,8 +144,8 @@ class InternFixture:
 async def make_intern_fixture(
     database: Database, clock: FakeClock, ids: SequentialIds, folder: Path
 ) -> InternFixture:
-    """Return an agency whose account is in the programme."""
+    """Return the services with an account in the programme."""
     tenant = await add_tenant(database, clock=clock, ids=ids)
     fixture = InternFixture(database, tenant, clock, ids, folder / "logs")
-    await fixture.vault.enable_programme()
+    await fixture.vault.set_switches(intern_programme=True)
     return fixture

@@ -1,4 +1,4 @@
-"""What tests of walks look at: the processes that this one has started for them."""
+"""The processes of workspace jobs that this process has started."""
 
 import os
 from contextlib import suppress
@@ -8,11 +8,11 @@ from tests.waiting import until
 from tollhouse.interns.runtimes.filesize import below
 
 _MARKER = b'"memory_bytes"'
-"""In the words that a walk is started with, whatever program it is."""
+"""Part of every job's command line."""
 
 
 def running_jobs() -> list[int]:
-    """Return the walks that run, of this process alone."""
+    """Return the ids of this process's running jobs."""
     return [each for each in below(os.getpid()) if _MARKER in command(each)]
 
 
@@ -23,7 +23,7 @@ def command(process: int) -> bytes:
 
 
 async def wait_for_jobs(count: int = 1) -> list[int]:
-    """Wait until so many walks run."""
+    """Wait until so many jobs run."""
     return await until(
         lambda: found if len(found := running_jobs()) >= count else None, pause=0.002
     )

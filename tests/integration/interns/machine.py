@@ -1,8 +1,7 @@
-"""A machine that runs interns: real database, real doors and files; sandboxes that are made up.
+"""A machine that runs interns: real database, port forwarder and files; fake sandboxes.
 
-A made-up sandbox answers as a daemon does, and ends when it is told to; what its agent says to
-prompts is a script (`made_up_daemon`). `kill` is what `kill -9`
-does to a server: everything of it is gone, nothing was tidied.
+A fake sandbox answers as a daemon does, and ends on request; the replies to prompts are scripted
+(`fake_daemon`). `kill` does what `kill -9` does to a server: nothing is tidied up.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ TIMEOUTS = Paces(boot_seconds=5, suspend_seconds=5, destroy_seconds=5, stop_seco
 
 
 class FakeSandbox:
-    """Answers on the socket that it was given."""
+    """Answers on its socket as a daemon does."""
 
     limits_enforced: frozenset[str] = frozenset()
     disk_full = False
@@ -98,19 +97,19 @@ class FakeSandbox:
 
 
 class FakeRuntime:
-    """Starts made-up sandboxes."""
+    """Starts fake sandboxes."""
 
-    name = "made_up"
+    name = "fake"
 
     def __init__(self) -> None:
         self.missing: str | None = None
         self.broken: str | None = None
         self.healthy = True
         self.daemon = FakeDaemon()
-        """What prompts and answers are sent to, whichever intern they are for."""
+        """Receives the prompts and answers for all interns."""
         self.started: list[FakeSandbox] = []
         self.held: asyncio.Event | None = None
-        """Where it is set, a start waits for it."""
+        """A start waits for this event, where it is set."""
 
     def problem(self) -> str | None:
         return self.missing
@@ -139,7 +138,7 @@ class FakeRuntime:
 
 
 class FakeEgress:
-    """Remembers which ways out there are."""
+    """Records the open egress sessions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -206,7 +205,7 @@ class Machine:
         self.reconciler.start()
 
     async def stop(self) -> None:
-        """Stop it; fails rather than wait for ever, since no timer runs for a test that is over."""
+        """Stop the server; fails at a deadline, since the test's own timeout is over by then."""
         async with asyncio.timeout(WAIT_SECONDS):
             await self.reconciler.stop(0.1)
             await self.port_forwarder.stop()
@@ -249,13 +248,13 @@ class Machine:
         return await self.interns.until(intern, is_there)
 
     async def until_gone(self, intern: Intern) -> None:
-        """Wait until an intern is not there any more, but not for ever."""
+        """Wait until an intern is deleted; fail at the deadline."""
         async with asyncio.timeout(WAIT_SECONDS):
             while await self.interns.find(intern.id) is not None:
                 await asyncio.sleep(0.005)
 
     def workspace_names(self) -> list[str]:
-        """Return the names of all workspaces, those that were put aside or retired too."""
+        """Return the names of all workspaces, also of those put aside or retired."""
         return [path.name for path in self.folder.glob("files/*")]
 
     async def until_status(self, intern: Intern, status: Status) -> Intern:
@@ -270,11 +269,11 @@ class Machine:
         return await self.until_status(intern, Status.RUNNING)
 
     async def active_key_hashes(self) -> list[str]:
-        """Return the hashes of those keys of interns that let somebody in."""
+        """Return the hashes of the interns' keys that still authenticate."""
         return [each.hash for each in await self.stored_keys() if each.secret_hash is not None]
 
     async def stored_keys(self) -> list[ApiKey]:
-        """Return all keys of interns, as a manager sees them."""
+        """Return all keys of interns, disabled ones too."""
         interns = self.interns
         account = interns.caller.account_id
         wanted = KeyFilter(account, None, include_disabled=True, unexpired_at=None)
@@ -283,7 +282,7 @@ class Machine:
         return [each for each in page.items if each.kind is KeyKind.INTERN]
 
     async def accepts_key(self, text: Secret) -> bool:
-        """Tell whether a key's text lets anybody in."""
+        """Tell whether a key authenticates."""
         try:
             await self.interns.vault.authenticator.authenticate(text.reveal())
         except Unauthenticated:
@@ -299,7 +298,7 @@ class Machine:
 
 @asynccontextmanager
 async def running_machine(interns: InternFixture, folder: Path) -> AsyncGenerator[Machine]:
-    """A server that runs an agency's interns; the workspace has a default model."""
+    """Run a server with interns in a workspace that has a default model."""
     await interns.set_default_model("simulated/agent")
     machine = Machine(interns, folder)
     await machine.start()

@@ -1,4 +1,4 @@
-"""Stores of blobs: a local folder, and S3 as the stand-in or `TOLLHOUSE_TEST_S3_URL` speaks it.
+"""Blob stores: a local folder, and S3 (the fake, or that of `TOLLHOUSE_TEST_S3_URL`).
 
 That URL is `http://<access key id>:<secret>@<host>:<port>/<bucket>`; each test has a prefix of its
 own in the bucket, and empties it.
@@ -34,14 +34,14 @@ def real_place(url: str) -> S3Place:
 
 @pytest.fixture
 async def s3() -> AsyncIterator[FakeS3]:
-    """A stand-in of the store."""
+    """A fake S3."""
     async with run_fake_s3() as store:
         yield store
 
 
 @pytest.fixture
 def s3_blobs(s3: FakeS3) -> S3Blobs:
-    """Blobs in the stand-in."""
+    """Blobs in the fake S3."""
     return S3Blobs(place_at(s3.endpoint), RandomIds())
 
 

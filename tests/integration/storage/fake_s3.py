@@ -1,4 +1,4 @@
-"""A store that speaks as much S3 as the blobs need, in this process, with faults on demand.
+"""A fake S3 in this process, with the requests that the blob store uses, and faults on demand.
 
 It keeps what S3 promises of these calls: `If-None-Match: *` is decided in one step, a range may end
 past the blob's end but not begin there, a list comes in pages, deleting what is missing succeeds.
@@ -33,7 +33,7 @@ Fault = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 
 class FakeS3:
-    """A running store."""
+    """A running server."""
 
     def __init__(self) -> None:
         self.endpoint = ""
@@ -42,7 +42,7 @@ class FakeS3:
         self.page = 1000
         """Keys in one page of a list."""
         self.faults: deque[Fault] = deque()
-        """What becomes of the next requests, one each; nothing special when it is empty."""
+        """The faults of the next requests, one each."""
         self.ignores_conditions = False
         """Overwrite whatever the condition says, as older stores do."""
 
@@ -167,7 +167,7 @@ async def truncate_body(request: web.Request, answer: Handler) -> web.StreamResp
 
 @asynccontextmanager
 async def run_fake_s3() -> AsyncGenerator[FakeS3]:
-    """Run a store until the end of the block."""
+    """Run the server until the end of the block."""
     store = FakeS3()
     app = web.Application(client_max_size=_LARGEST_BODY)
     app.router.add_route("*", "/{path:.*}", store.handle)

@@ -1,4 +1,4 @@
-"""What earlier releases had."""
+"""The migrations of earlier releases."""
 
 import shutil
 from pathlib import Path

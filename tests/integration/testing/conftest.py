@@ -1,4 +1,4 @@
-"""The stand-in for OpenAI on the running loop, and a client that knows sockets alone."""
+"""The OpenAI stub on the running loop, and a client on plain sockets."""
 
 import asyncio
 import json
@@ -14,14 +14,14 @@ from tollhouse.testing.openai_upstream import OpenAIUpstream, start_openai_upstr
 
 @dataclass
 class Answer:
-    """What came back, down to the bytes."""
+    """A response, as received."""
 
     status: int
     headers: dict[str, str]
     body: bytes
-    """Without the chunks' framing."""
+    """The body without chunk framing."""
     ended: bool
-    """Whether the framing says that the body is complete."""
+    """Whether the framing ended, so that the body is complete."""
 
     @property
     def json(self) -> Any:
@@ -29,7 +29,7 @@ class Answer:
 
     @property
     def events(self) -> list[Any]:
-        """The decoded events, `[DONE]` as it is; comments are left out."""
+        """The decoded events, `[DONE]` unchanged; comments are left out."""
         lines = self.body.decode().replace("\r\n", "\n").split("\n")
         data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
         return [item if item == "[DONE]" else json.loads(item) for item in data]

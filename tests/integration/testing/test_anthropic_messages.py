@@ -1,4 +1,4 @@
-"""The stand-in for Anthropic refuses what Anthropic refuses, and fails as it is told."""
+"""The Anthropic stub validates requests as Anthropic does, and fails on request."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ def text(said: str, **more: Any) -> dict[str, Any]:
 
 
 class Anthropic:
-    """Asks the stand-in on one connection."""
+    """Sends requests to the stub on one connection."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -88,16 +88,16 @@ async def test_any_dated_model_is_an_echo_and_names_itself(anthropic: Anthropic)
     assert (answer.json["model"], answer.json["type"]) == ("claude-large-2026", "message")
 
 
-async def test_a_prefill_is_gone_on_from(anthropic: Anthropic) -> None:
+async def test_a_prefill_is_continued(anthropic: Anthropic) -> None:
     messages = [USER, {"role": "assistant", "content": "The answer is"}]
     assert await anthropic.said(messages=messages) == "[after: The answer is] one two three"
 
 
-async def test_neighbours_of_one_role_are_one_message(anthropic: Anthropic) -> None:
+async def test_consecutive_messages_of_one_role_are_merged(anthropic: Anthropic) -> None:
     assert await anthropic.said(messages=[user(text("one ")), user(text("two"))]) == "one two"
 
 
-async def test_a_failed_tool_is_told_apart(anthropic: Anthropic) -> None:
+async def test_a_failed_tool_result_is_marked(anthropic: Anthropic) -> None:
     messages = [USER, assistant(CALL), user(RESULT | {"is_error": True})]
     assert await anthropic.said(messages=messages) == "[error] sunny"
 
@@ -123,7 +123,9 @@ async def test_a_request_needs_a_version(anthropic: Anthropic, version: str) -> 
 
 
 @pytest.mark.parametrize("name", ["temperature", "top_p", "top_k"])
-async def test_the_latest_version_knows_no_sampling(anthropic: Anthropic, name: str) -> None:
+async def test_the_latest_version_rejects_sampling_parameters(
+    anthropic: Anthropic, name: str
+) -> None:
     latest = HEADERS | {"anthropic-version": "2026-10-21"}
     assert (await anthropic.ask(**{name: 1})).status == 200
     refusal = await anthropic.refusal(headers=latest, **{name: 1})
@@ -168,7 +170,7 @@ async def test_beta_fields_need_a_beta_header(anthropic: Anthropic) -> None:
         ({"tools": [TOOL], "tool_choice": "auto"}, "tool_choice: Input should be a valid dict"),
     ],
 )
-async def test_a_wrong_field_is_refused(
+async def test_an_invalid_field_is_rejected(
     anthropic: Anthropic, fields: dict[str, Any], message: str
 ) -> None:
     assert (await anthropic.refusal(**fields)).startswith(message)
@@ -198,7 +200,7 @@ async def test_a_wrong_field_is_refused(
         ),
     ],
 )
-async def test_a_wrong_message_is_refused(
+async def test_an_invalid_message_is_rejected(
     anthropic: Anthropic, messages: list[Any], message: str
 ) -> None:
     assert (await anthropic.refusal(messages=messages)).startswith(message)
@@ -217,13 +219,13 @@ async def test_a_wrong_message_is_refused(
         ([USER, assistant(CALL | {"id": "a.b"})], "messages.1.content.0.tool_use.id: String"),
     ],
 )
-async def test_calls_and_results_belong_together(
+async def test_calls_and_results_must_match(
     anthropic: Anthropic, messages: list[Any], message: str
 ) -> None:
     assert (await anthropic.refusal(messages=messages)).startswith(message)
 
 
-async def test_at_most_four_places_are_marked_for_the_cache(anthropic: Anthropic) -> None:
+async def test_at_most_four_cache_breakpoints_are_allowed(anthropic: Anthropic) -> None:
     marked = [text("hi", cache_control={"type": "ephemeral"}) for _ in range(5)]
     assert (await anthropic.ask(messages=[user(*marked[:4])])).status == 200
     refusal = await anthropic.refusal(messages=[user(*marked)])
@@ -247,19 +249,19 @@ async def test_at_most_four_places_are_marked_for_the_cache(anthropic: Anthropic
     ],
     ids=["small", "large", "none", "temperature", "top_k", "forced", "prefill", "lost thought"],
 )
-async def test_what_does_not_go_with_thinking_is_refused(
+async def test_parameters_that_conflict_with_thinking_are_rejected(
     anthropic: Anthropic, fields: dict[str, Any]
 ) -> None:
     assert await anthropic.refusal(**fields)
 
 
-async def test_adaptive_thinking_needs_no_thought_of_the_past(anthropic: Anthropic) -> None:
+async def test_adaptive_thinking_needs_no_earlier_thinking_blocks(anthropic: Anthropic) -> None:
     messages = [USER, assistant(CALL), user(RESULT)]
     answer = await anthropic.ask(thinking={"type": "adaptive"}, messages=messages)
     assert answer.status == 200
 
 
-async def test_a_thought_comes_only_if_it_is_asked_for(anthropic: Anthropic) -> None:
+async def test_thinking_is_sent_only_if_requested(anthropic: Anthropic) -> None:
     kinds = [block["type"] for block in (await anthropic.ask("redacted")).json["content"]]
     assert kinds == ["text"]
     answer = await anthropic.ask("redacted", thinking=THINKING)
@@ -267,7 +269,7 @@ async def test_a_thought_comes_only_if_it_is_asked_for(anthropic: Anthropic) -> 
     assert kinds == ["thinking", "redacted_thinking", "text"]
 
 
-async def test_an_omitted_thought_is_its_signature_alone(anthropic: Anthropic) -> None:
+async def test_omitted_thinking_is_its_signature_alone(anthropic: Anthropic) -> None:
     answer = await anthropic.ask("thinking", thinking={"type": "adaptive", "display": "omitted"})
     thought = answer.json["content"][0]
     assert thought["thinking"] == ""
@@ -282,7 +284,9 @@ async def test_an_omitted_thought_is_its_signature_alone(anthropic: Anthropic) -
         {"type": "redacted_thinking", "data": "redacted-00000000-00000000"},
     ],
 )
-async def test_a_foreign_thought_is_refused(anthropic: Anthropic, block: dict[str, Any]) -> None:
+async def test_reasoning_with_an_invalid_signature_is_rejected(
+    anthropic: Anthropic, block: dict[str, Any]
+) -> None:
     refusal = await anthropic.refusal(messages=[USER, assistant(block, text("hi")), USER])
     assert refusal.startswith("messages.1.content.0: Invalid `")
 
@@ -297,7 +301,7 @@ async def test_a_forced_tool_is_called(anthropic: Anthropic) -> None:
     assert [block["name"] for block in answer.json["content"]] == ["time"]
 
 
-async def test_parallel_calls_can_be_switched_off(anthropic: Anthropic) -> None:
+async def test_parallel_calls_can_be_disabled(anthropic: Anthropic) -> None:
     tools = [TOOL, TOOL | {"name": "time"}]
     choice = {"type": "auto", "disable_parallel_tool_use": True}
     answer = await anthropic.ask("two-tools", tools=tools, tool_choice=choice)
@@ -313,13 +317,13 @@ async def test_a_stream_ends_with_a_stop(anthropic: Anthropic) -> None:
     assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
 
 
-async def test_no_stop_ends_cleanly_before_the_stop(anthropic: Anthropic) -> None:
+async def test_no_stop_ends_before_message_stop(anthropic: Anthropic) -> None:
     answer = await anthropic.ask("no-stop", stream=True)
     assert answer.ended
     assert answer.events[-1]["type"] == "message_delta"
 
 
-async def test_an_error_may_come_in_the_middle(anthropic: Anthropic) -> None:
+async def test_an_error_may_end_a_stream(anthropic: Anthropic) -> None:
     events = (await anthropic.ask("error-in-stream", stream=True)).events
     assert events[-2]["type"] == "content_block_delta"
     assert events[-1]["error"] == {"type": "overloaded_error", "message": "Overloaded"}
@@ -327,7 +331,7 @@ async def test_an_error_may_come_in_the_middle(anthropic: Anthropic) -> None:
 
 
 @pytest.mark.parametrize("model", ["drip:0", "slow-chunks:0", "comments", "ping"])
-async def test_a_stream_may_look_different_and_say_the_same(
+async def test_pings_comments_and_crlf_do_not_change_a_stream(
     anthropic: Anthropic, model: str
 ) -> None:
     said = "tollhouse-benchmark " * 50 if model == "slow-chunks:0" else "one two three"
@@ -338,7 +342,7 @@ async def test_a_stream_may_look_different_and_say_the_same(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("how", ["eof", "short"])
-async def test_cut_ends_after_so_many_bytes(
+async def test_cut_ends_after_the_given_number_of_bytes(
     anthropic: Anthropic, how: str, *, stream: bool
 ) -> None:
     answer = await anthropic.ask(f"cut:100:{how}", stream=stream)
@@ -351,7 +355,7 @@ async def test_fixed_is_a_kilobyte_and_fifty_deltas(anthropic: Anthropic) -> Non
     assert sum(event["type"] == "content_block_delta" for event in events) == 50
 
 
-async def test_errors_are_in_anthropic_s_shape(anthropic: Anthropic) -> None:
+async def test_errors_have_anthropics_schema(anthropic: Anthropic) -> None:
     busy = await anthropic.ask("status:429:retry=7")
     assert (busy.status, busy.headers["retry-after"]) == (429, "7")
     assert busy.json["error"]["type"] == "rate_limit_error"
@@ -360,7 +364,7 @@ async def test_errors_are_in_anthropic_s_shape(anthropic: Anthropic) -> None:
     assert (unknown.status, unknown.json["error"]["type"]) == (404, "not_found_error")
 
 
-async def test_what_is_no_json_is_refused(caller: Caller) -> None:
+async def test_invalid_json_is_rejected(caller: Caller) -> None:
     caller.send_to("/v1/messages", b"{", HEADERS)
     assert (await caller.answer()).status == 400
 

@@ -1,4 +1,4 @@
-"""The stand-in for OpenAI's chats: thoughts, choices, probabilities, and what it refuses."""
+"""The stub of OpenAI's chat API: reasoning, choices, log-probabilities and validation."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ async def test_a_stop_sequence_ends_the_reply(caller: Caller) -> None:
     assert answer.json["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_a_thought_is_counted_and_comes_before_the_text(caller: Caller) -> None:
+async def test_reasoning_is_counted_and_precedes_the_text(caller: Caller) -> None:
     answer = (await caller.ask("reasoning")).json
     assert answer["choices"][0]["message"]["reasoning_content"] == "Let me think about it."
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 5
@@ -50,7 +50,7 @@ async def test_a_thought_is_counted_and_comes_before_the_text(caller: Caller) ->
     assert "content" in said[6]
 
 
-async def test_a_signed_thought_is_known_again(caller: Caller) -> None:
+async def test_signed_reasoning_is_verified(caller: Caller) -> None:
     message = (await caller.ask("reasoning-details")).json["choices"][0]["message"]
     back = {"role": "assistant", "content": "hi", "reasoning_details": message["reasoning_details"]}
     assert (await caller.ask("echo", messages=[USER, back, USER])).status == 200
@@ -58,7 +58,7 @@ async def test_a_signed_thought_is_known_again(caller: Caller) -> None:
     assert (await caller.ask("echo", messages=[USER, back, USER])).status == 400
 
 
-async def test_a_streamed_thought_is_signed_at_its_end(caller: Caller) -> None:
+async def test_streamed_reasoning_is_signed_at_its_end(caller: Caller) -> None:
     said = deltas((await caller.stream("reasoning-details")).events)
     details = [delta["reasoning_details"][0] for delta in said if "reasoning_details" in delta]
     whole = (await caller.ask("reasoning-details")).json["choices"][0]["message"]
@@ -66,18 +66,18 @@ async def test_a_streamed_thought_is_signed_at_its_end(caller: Caller) -> None:
     assert "".join(detail.get("text", "") for detail in details) == whole["reasoning"]
 
 
-async def test_a_refusal_is_no_content(caller: Caller) -> None:
+async def test_a_refusal_is_not_content(caller: Caller) -> None:
     message = (await caller.ask("refusal")).json["choices"][0]["message"]
     assert (message["content"], message["refusal"]) == (None, "I cannot help with that.")
 
 
-async def test_choices_take_turns(caller: Caller) -> None:
+async def test_choices_are_interleaved(caller: Caller) -> None:
     events = (await caller.stream("echo", "one", n=2)).events[:-1]
     indexes = [choice["index"] for event in events for choice in event["choices"]]
     assert indexes == [0, 1, 0, 1, 0, 1, 1]
 
 
-async def test_probabilities_come_with_each_word(caller: Caller) -> None:
+async def test_log_probabilities_are_sent_with_each_word(caller: Caller) -> None:
     events = (await caller.stream("echo", "one two", logprobs=True, top_logprobs=2)).events[:-1]
     told = [event["choices"][0]["logprobs"] for event in events]
     tokens = [each["content"][0]["token"] for each in told if each]
@@ -85,7 +85,7 @@ async def test_probabilities_come_with_each_word(caller: Caller) -> None:
     assert len(told[1]["content"][0]["top_logprobs"]) == 2
 
 
-async def test_parallel_calls_start_together_and_are_told_in_turns(caller: Caller) -> None:
+async def test_parallel_calls_start_together_and_are_interleaved(caller: Caller) -> None:
     said = deltas((await caller.stream("two-tools", tools=TOOLS)).events)
     calls = [delta["tool_calls"][0] for delta in said if "tool_calls" in delta]
     assert [call["index"] for call in calls[:5]] == [0, 1, 0, 1, 0]
@@ -94,7 +94,7 @@ async def test_parallel_calls_start_together_and_are_told_in_turns(caller: Calle
     assert json.loads(arguments) == {"city": "city"}
 
 
-async def test_parallel_results_come_back_together(caller: Caller) -> None:
+async def test_parallel_results_are_echoed_together(caller: Caller) -> None:
     messages = [USER, called("x", "y"), result("x", "sun"), result("y", "rain")]
     answer = await caller.ask("two-tools", tools=TOOLS, messages=messages)
     assert answer.json["choices"][0]["message"]["content"] == "sun rain"
@@ -122,16 +122,16 @@ async def test_json_follows_the_schema(caller: Caller) -> None:
         [{"role": "user", "content": [{"type": "image_url", "image_url": "https://a.example"}]}],
     ],
 )
-async def test_wrong_messages_are_refused(caller: Caller, messages: list[Any]) -> None:
+async def test_invalid_messages_are_rejected(caller: Caller, messages: list[Any]) -> None:
     answer = await caller.ask("echo", messages=messages)
     assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
 
 
 @pytest.mark.parametrize("fields", [{"n": 0.5}, {"n": 129}, {"top_logprobs": 2}])
-async def test_wrong_options_are_refused(caller: Caller, fields: dict[str, Any]) -> None:
+async def test_invalid_options_are_rejected(caller: Caller, fields: dict[str, Any]) -> None:
     assert (await caller.ask("echo", **fields)).status == 400
 
 
-async def test_a_developer_may_speak(caller: Caller) -> None:
+async def test_developer_messages_are_accepted(caller: Caller) -> None:
     messages = [{"role": "developer", "content": "be kind"}, USER]
     assert (await caller.ask("echo", messages=messages)).json["usage"]["prompt_tokens"] == 5

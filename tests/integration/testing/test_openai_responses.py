@@ -1,4 +1,4 @@
-"""The stand-in for OpenAI's responses refuses what OpenAI refuses, and fails as it is told."""
+"""The stub of OpenAI's responses API validates requests as OpenAI does, and fails on request."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ INCLUDE = ["reasoning.encrypted_content"]
 
 
 class Responses:
-    """Asks the stand-in on one connection."""
+    """Sends requests to the stub on one connection."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -54,7 +54,7 @@ def responses(caller: Caller) -> Responses:
 # ------------------------------------------------------------------------------------------ echo
 
 
-async def test_a_response_repeats_the_user_and_counts_words(responses: Responses) -> None:
+async def test_a_response_echoes_the_user_and_counts_words(responses: Responses) -> None:
     answer = (await responses.ask(instructions="be kind")).json
     assert answer["output"][0]["content"][0]["text"] == "one two three"
     assert (answer["status"], answer["instructions"]) == ("completed", "be kind")
@@ -135,7 +135,7 @@ async def test_a_limit_leaves_the_response_incomplete(responses: Responses) -> N
         ({"tool_choice": {"type": "function", "name": "weather"}}, None, "tool_choice"),
     ],
 )
-async def test_a_wrong_parameter_is_refused(
+async def test_an_invalid_parameter_is_rejected(
     responses: Responses, fields: dict[str, Any], code: str | None, param: str
 ) -> None:
     refusal = await responses.refusal(**fields)
@@ -169,7 +169,9 @@ async def test_a_wrong_parameter_is_refused(
         ([CALL, CUSTOM_OUTPUT], "input"),
     ],
 )
-async def test_a_wrong_item_is_refused(responses: Responses, items: list[Any], param: str) -> None:
+async def test_an_invalid_item_is_rejected(
+    responses: Responses, items: list[Any], param: str
+) -> None:
     assert (await responses.refusal(input=items))["param"] == param
 
 
@@ -181,7 +183,7 @@ async def test_nothing_is_stored(responses: Responses) -> None:
 # ---------------------------------------------------------------------------------------- thoughts
 
 
-async def test_a_thought_is_sealed_only_if_it_is_asked_for(responses: Responses) -> None:
+async def test_reasoning_is_encrypted_only_if_requested(responses: Responses) -> None:
     bare = (await responses.ask("reasoning")).json["output"][0]
     assert (bare["summary"], "encrypted_content" in bare) == ([], False)
     told = (await responses.ask("reasoning", reasoning=SUMMARY, include=INCLUDE)).json["output"][0]
@@ -190,13 +192,15 @@ async def test_a_thought_is_sealed_only_if_it_is_asked_for(responses: Responses)
 
 
 @pytest.mark.parametrize("sealed", [None, "enc-00000000-00000000", "gAAAA"])
-async def test_a_foreign_thought_is_refused(responses: Responses, sealed: str | None) -> None:
+async def test_reasoning_with_an_invalid_signature_is_rejected(
+    responses: Responses, sealed: str | None
+) -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": sealed}
     refusal = await responses.refusal(input=[thought, USER])
     assert refusal["code"] == "invalid_encrypted_content"
 
 
-async def test_a_call_comes_behind_a_thought_if_the_model_reasons(responses: Responses) -> None:
+async def test_a_call_follows_reasoning_if_reasoning_is_enabled(responses: Responses) -> None:
     answer = await responses.ask("tools", tools=[TOOL], reasoning={"effort": "low"})
     assert [item["type"] for item in answer.json["output"]] == ["reasoning", "function_call"]
 
@@ -205,7 +209,7 @@ async def test_a_call_comes_behind_a_thought_if_the_model_reasons(responses: Res
 
 
 @pytest.mark.parametrize(("parallel", "count"), [(True, 2), (False, 1)])
-async def test_parallel_calls_can_be_switched_off(
+async def test_parallel_calls_can_be_disabled(
     responses: Responses, count: int, *, parallel: bool
 ) -> None:
     tools = [TOOL, TOOL | {"name": "time"}]
@@ -213,14 +217,14 @@ async def test_parallel_calls_can_be_switched_off(
     assert len(answer.json["output"]) == count
 
 
-async def test_the_result_of_a_tool_is_told(responses: Responses) -> None:
+async def test_the_result_of_a_tool_is_echoed(responses: Responses) -> None:
     assert await responses.said(model="tools", tools=[TOOL], input=[USER, CALL, OUTPUT]) == "sunny"
 
 
 # --------------------------------------------------------------------------------------- failures
 
 
-async def test_a_stream_ends_with_the_whole_response_and_no_done(responses: Responses) -> None:
+async def test_a_stream_ends_with_the_complete_response_and_no_done(responses: Responses) -> None:
     answer = await responses.ask(stream=True)
     assert answer.events[-1]["type"] == "response.completed"
     assert answer.events[-1]["response"] == (await responses.ask()).json
@@ -230,19 +234,21 @@ async def test_no_done_ends_cleanly_before_the_terminal_event(responses: Respons
     assert (await responses.types("no-done"))[-1] == "response.output_item.done"
 
 
-async def test_a_stream_may_fail_in_the_middle(responses: Responses) -> None:
+async def test_a_stream_may_fail_after_some_events(responses: Responses) -> None:
     types = await responses.types("error-in-stream")
     assert types[-2:] == ["response.output_text.delta", "response.failed"]
     assert (await responses.ask("error-in-stream")).status == 500
 
 
-async def test_a_failed_response_is_numbered_on(responses: Responses) -> None:
+async def test_sequence_numbers_continue_to_a_failed_response(responses: Responses) -> None:
     events = (await responses.ask("error-in-stream", stream=True)).events
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_cut_ends_after_so_many_bytes(responses: Responses, *, stream: bool) -> None:
+async def test_cut_ends_after_the_given_number_of_bytes(
+    responses: Responses, *, stream: bool
+) -> None:
     answer = await responses.ask("cut:100:eof", stream=stream)
     assert (len(answer.body), answer.ended) == (100, False)
 
@@ -252,7 +258,7 @@ async def test_fixed_is_a_kilobyte_and_fifty_deltas(responses: Responses) -> Non
     assert (await responses.types("fixed")).count("response.output_text.delta") == 50
 
 
-async def test_errors_are_in_openai_s_shape(responses: Responses) -> None:
+async def test_errors_have_openais_schema(responses: Responses) -> None:
     busy = await responses.ask("status:429:retry=7")
     assert (busy.status, busy.headers["retry-after"]) == (429, "7")
     assert (await responses.ask("garbage")).body == b"this is not JSON"

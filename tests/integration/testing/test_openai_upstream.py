@@ -1,4 +1,4 @@
-"""The stand-in for OpenAI is itself held to OpenAI's published schema."""
+"""The OpenAI stub conforms to OpenAI's published schema."""
 
 import json
 import time
@@ -114,12 +114,12 @@ async def test_include_usage_adds_a_chunk_without_choices_and_null_to_all_others
     assert last["usage"]["total_tokens"] == 6
 
 
-async def test_include_usage_false_is_as_if_it_were_not_there(caller: Caller) -> None:
+async def test_include_usage_false_is_the_default(caller: Caller) -> None:
     answer = await caller.stream("echo", stream_options={"include_usage": False})
     assert b"usage" not in answer.body
 
 
-async def test_stream_options_without_stream_are_refused(caller: Caller) -> None:
+async def test_stream_options_without_stream_are_rejected(caller: Caller) -> None:
     answer = await caller.ask("echo", stream_options=USAGE)
     assert answer.status == 400
     assert answer.json["error"]["param"] == "stream_options"
@@ -134,19 +134,19 @@ async def test_fixed_is_a_kilobyte_and_fifty_pieces(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("model", ["comments", "crlf", "drip:0", "slow-chunks:0"])
-async def test_a_stream_may_look_different_and_say_the_same(caller: Caller, model: str) -> None:
+async def test_pings_comments_and_crlf_do_not_change_a_stream(caller: Caller, model: str) -> None:
     said = "tollhouse-benchmark " * 50 if model == "slow-chunks:0" else "one two three"
     answer = await caller.stream(model)
     assert (answer.text, answer.events[-1], answer.ended) == (said, "[DONE]", True)
 
 
-async def test_slow_chunks_come_one_by_one(caller: Caller) -> None:
+async def test_slow_chunks_are_sent_one_by_one(caller: Caller) -> None:
     begun = time.monotonic()
     assert (await caller.stream("slow-chunks:4")).ended
     assert time.monotonic() - begun > 50 * 0.004 * 0.9
 
 
-async def test_a_slow_head_comes_after_its_time(caller: Caller) -> None:
+async def test_a_slow_head_is_sent_after_its_delay(caller: Caller) -> None:
     begun = time.monotonic()
     assert (await caller.ask("slow-head:0.1")).status == 200
     assert time.monotonic() - begun >= 0.09
@@ -156,7 +156,7 @@ async def test_a_slow_head_comes_after_its_time(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_no_usage_has_none_even_if_asked(caller: Caller, *, stream: bool) -> None:
+async def test_no_usage_sends_none_even_if_requested(caller: Caller, *, stream: bool) -> None:
     options = {"stream": True, "stream_options": USAGE} if stream else {}
     assert b'"usage"' not in (await caller.ask("no-usage", **options)).body
 
@@ -231,7 +231,7 @@ async def test_status_may_have_retry_after(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt-none", "", "slow-head", "slow-head:x", "cut:1", "echo:1"])
-async def test_an_unknown_model_does_not_exist(caller: Caller, model: str) -> None:
+async def test_an_unknown_model_is_not_found(caller: Caller, model: str) -> None:
     answer = await caller.ask(model)
     assert (answer.status, answer.json["error"]["code"]) == (404, "model_not_found")
 
@@ -249,7 +249,7 @@ async def test_an_unknown_model_does_not_exist(caller: Caller, model: str) -> No
         b'{"model":1,"messages":[{}]}',
     ],
 )
-async def test_a_wrong_request_is_refused_and_the_connection_goes_on(
+async def test_an_invalid_request_is_rejected_and_the_connection_kept(
     caller: Caller, body: bytes
 ) -> None:
     caller.send_body(body)
@@ -258,7 +258,7 @@ async def test_a_wrong_request_is_refused_and_the_connection_goes_on(
     assert (await caller.ask("echo")).status == 200
 
 
-async def test_an_unknown_path_does_not_exist(caller: Caller) -> None:
+async def test_an_unknown_path_is_not_found(caller: Caller) -> None:
     caller.get("/v2/models")
     answer = await caller.answer()
     assert answer.status == 404

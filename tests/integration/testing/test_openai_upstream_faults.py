@@ -1,4 +1,4 @@
-"""The stand-in for OpenAI fails as it is told, keeps its books, and speaks HTTP."""
+"""The OpenAI stub fails on request, keeps request statistics, and conforms to HTTP."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tollhouse.testing.openai_upstream import OpenAIUpstream, start_openai_upstr
 # -------------------------------------------------------------------------------------- failures
 
 
-async def test_garbage_is_no_json_with_200(caller: Caller) -> None:
+async def test_garbage_is_invalid_json_with_200(caller: Caller) -> None:
     answer = await caller.ask("garbage")
     assert (answer.status, answer.body) == (200, b"this is not JSON")
 
@@ -61,7 +61,7 @@ async def test_a_huge_event_is_one_event(caller: Caller) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("size", [0, 1, 100, 250])
 @pytest.mark.parametrize("how", ["eof", "short"])
-async def test_cut_ends_after_so_many_bytes(
+async def test_cut_ends_after_the_given_number_of_bytes(
     caller: Caller, how: str, size: int, *, stream: bool
 ) -> None:
     answer = await caller.ask(f"cut:{size}:{how}", stream=stream)
@@ -136,7 +136,7 @@ async def test_a_connection_closed_after_its_reply_is_not_seen_as_cancelled(
     assert openai.seen.cancelled == []
 
 
-async def test_what_was_seen_can_be_asked_for_and_forgotten(caller: Caller) -> None:
+async def test_request_statistics_can_be_read_and_reset(caller: Caller) -> None:
     await caller.ask("echo")
     caller.get("/_seen")
     seen = (await caller.answer()).json
@@ -192,7 +192,7 @@ async def test_connection_close_is_honoured(caller: Caller) -> None:
     assert await caller.is_at_end()
 
 
-async def test_what_is_no_http_is_refused(caller: Caller) -> None:
+async def test_invalid_http_is_rejected(caller: Caller) -> None:
     caller.writer.write(b"garbage\r\n\r\n")
     assert (await caller.answer()).status == 400
     assert await caller.is_at_end()
@@ -220,8 +220,8 @@ async def test_a_server_that_ends_closes_its_connections() -> None:
     writer.close()
 
 
-def test_every_model_stands_in_the_documentation() -> None:
-    import tollhouse.testing.openai_upstream as module  # noqa: PLC0415 - for its docstring alone
+def test_every_model_is_documented() -> None:
+    import tollhouse.testing.openai_upstream as module  # noqa: PLC0415 - for its docstring only
 
     documented = str(module.__doc__)
     assert [name for name in BEHAVIOURS if name not in documented] == []

@@ -1,4 +1,4 @@
-"""What all stand-ins share: words, values made from schemas, seals, and the list of models."""
+"""What all stubs share: words, schema examples, signatures and the list of models."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from tollhouse.testing.stub_text import (
 
 @given(st.text().filter(str.strip))
 @settings(max_examples=50)
-def test_the_pieces_of_a_text_are_the_text(text: str) -> None:
+def test_the_pieces_of_a_text_join_to_the_text(text: str) -> None:
     assert "".join(pieces(text)) == text
 
 
@@ -49,12 +49,12 @@ def test_a_schema_has_an_example(schema: dict[str, Any], value: object) -> None:
     assert example(schema) == value
 
 
-def test_a_reference_that_leads_nowhere_has_no_example() -> None:
+def test_a_dangling_reference_has_no_example() -> None:
     with pytest.raises(ValueError, match="nowhere"):
         example({"$ref": "#/$defs/n"})
 
 
-def test_a_token_is_known_and_an_altered_one_is_not() -> None:
+def test_an_altered_token_is_invalid() -> None:
     made = token("enc", "a thought")
     assert is_token("enc", made)
     assert not is_token("redacted", made)
@@ -63,7 +63,7 @@ def test_a_token_is_known_and_an_altered_one_is_not() -> None:
 
 
 @pytest.mark.parametrize("module", [openai_behaviours, openai_responses, anthropic_messages])
-def test_every_model_stands_in_the_documentation(module: Any) -> None:
+def test_every_model_is_documented(module: Any) -> None:
     documented = str(tollhouse.testing.openai_upstream.__doc__)
     named = {name for name in module.BEHAVIOURS if name in documented or name.endswith("-2026")}
     assert named == set(module.BEHAVIOURS)

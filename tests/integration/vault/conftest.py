@@ -13,5 +13,5 @@ from tollhouse.testing.ids import SequentialIds
 async def vault(database: Database, clock: FakeClock, ids: SequentialIds) -> VaultFixture:
     """A tenant whose account is in the programme."""
     vault = VaultFixture(database, await add_tenant(database, clock=clock, ids=ids), clock, ids)
-    await vault.enable_programme()
+    await vault.set_switches(intern_programme=True)
     return vault

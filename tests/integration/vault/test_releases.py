@@ -173,7 +173,7 @@ async def test_nothing_is_released_outside_the_programme(
     vault: VaultFixture, releases: Releases
 ) -> None:
     await vault.put("token")
-    await vault.enable_programme(intern_programme=False)
+    await vault.set_switches(intern_programme=False)
     with pytest.raises(NotFound):
         await released(releases, recipient(vault), "token")
     assert await entries(vault) == []

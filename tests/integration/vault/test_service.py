@@ -209,7 +209,7 @@ async def test_an_import_with_a_name_twice_is_refused(vault: VaultFixture) -> No
 
 
 async def test_outside_the_programme_everything_is_unknown(vault: VaultFixture) -> None:
-    await vault.enable_programme(intern_programme=False)
+    await vault.set_switches(intern_programme=False)
     for writes in (False, True):
         with pytest.raises(NotFound):
             await vault.service.admit(vault.caller, None, writes=writes)
@@ -229,7 +229,7 @@ async def test_a_workspace_can_be_left_out_of_its_accounts_programme(vault: Vaul
 
 async def test_with_writes_off_reads_go_on(vault: VaultFixture) -> None:
     await vault.put("token")
-    await vault.enable_programme(vault_writes=False)
+    await vault.set_switches(vault_writes=False)
     await vault.service.admit(vault.caller, None, writes=False)
     with pytest.raises(WritesDisabled):
         await vault.service.admit(vault.caller, None, writes=True)
@@ -241,7 +241,7 @@ async def test_writes_that_are_switched_off_meanwhile_are_refused_in_the_transac
 ) -> None:
     intern = await vault.intern()
     await vault.put("token")
-    await vault.enable_programme(vault_writes=False)
+    await vault.set_switches(vault_writes=False)
     with pytest.raises(WritesDisabled):
         await vault.put("token", "other")
     with pytest.raises(WritesDisabled):
@@ -372,7 +372,7 @@ async def test_a_programme_that_is_left_meanwhile_is_looked_at_in_the_transactio
     vault: VaultFixture,
 ) -> None:
     await vault.put("token")
-    await vault.enable_programme(intern_programme=False)
+    await vault.set_switches(intern_programme=False)
     with pytest.raises(NotFound):
         await vault.put("token", "other")
     with pytest.raises(NotFound):

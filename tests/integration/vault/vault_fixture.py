@@ -1,4 +1,4 @@
-"""The vault on a real database, as its callers see it."""
+"""The vault's services on a real database."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ALL = Window(0, 100)
 
 @dataclass(frozen=True, slots=True)
 class Intern:
-    """An intern as the vault knows it."""
+    """A subject of the vault."""
 
     id: str
     vault_id: str
@@ -73,7 +73,7 @@ class VaultFixture:
         self.caller: Subject = subject_of(tenant.key)
 
     def restart_with(self, keys: KeyEncryption) -> None:
-        """Begin anew with some keys, nothing remembered."""
+        """Build the services anew with some keys and empty caches."""
         self.keys = keys
         self.context = Context(
             self.database,
@@ -90,15 +90,13 @@ class VaultFixture:
             self.database, self.service, self.clock, max_age_seconds=None
         )
 
-    async def enable_programme(self, **switches: bool) -> None:
-        """Switch things on or off for the account."""
+    async def set_switches(self, **switches: bool) -> None:
+        """Set `intern_programme` or `vault_writes` of the account."""
         async with self.database.writing() as write:
-            await self.identity.change_account(
-                write, OPERATOR, self.tenant.account.id, **(switches or {"intern_programme": True})
-            )
+            await self.identity.change_account(write, OPERATOR, self.tenant.account.id, **switches)
 
     async def workspace(self, slug: str) -> Subject:
-        """Make a workspace; return a caller in it."""
+        """Create a workspace; return a subject in it."""
         async with self.database.writing() as write:
             made = await self.identity.create_workspace(
                 write, self.tenant.account.id, {"name": slug, "slug": slug}, None

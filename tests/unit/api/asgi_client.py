@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Answer:
-    """What came back so far."""
+    """The response so far."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class Client:
     scope: dict[str, Any] = field(default_factory=dict)
 
     def leave(self) -> None:
-        """Hang up, as the server tells the route of it."""
+        """Disconnect, as the server reports it to the route."""
         self.left.set()
         if (gone := self.scope.get(ON_GONE)) is not None:
             gone()

@@ -1,4 +1,4 @@
-"""A driver on books and a provider that the test leads; time stands still."""
+"""A request driver with a fake chunk store and a fake provider; time stands still."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ITEMS = 10
 Behaviour = Callable[[str], Answer]
-"""What a provider answers to what it was asked, in the item's own words."""
+"""From an item's text to the provider's answer."""
 
 
 def echo(text: str) -> Answer:
@@ -46,7 +46,7 @@ def lines(count: int = ITEMS) -> list[bytes]:
 
 
 class FakeChunkStore:
-    """Keeps what was committed."""
+    """Records what was committed."""
 
     def __init__(self, items: Sequence[bytes]) -> None:
         self.batch: Batch = batch(status=Status.IN_PROGRESS, total=len(items))
@@ -118,7 +118,7 @@ class FakeChunkStore:
 
 
 class FakeProvider:
-    """Answers at once, or when the test lets it."""
+    """Answers at once, or when the test allows it."""
 
     def __init__(self, behaviour: Behaviour = echo) -> None:
         self.behaviour = behaviour
@@ -154,7 +154,7 @@ class FakeSubjects:
 
 @dataclass
 class DriverFixture:
-    """Everything around a driver."""
+    """A driver with its dependencies."""
 
     clock: FakeClock = field(default_factory=FakeClock)
     provider: FakeProvider = field(default_factory=FakeProvider)
@@ -188,7 +188,7 @@ class DriverFixture:
     def start(
         self, *done: int, attempts: int = 1, crashes: Mapping[int, int] = {}
     ) -> asyncio.Task[None]:
-        """Begin to work on the chunk."""
+        """Start work on the chunk."""
         leased = self.leased(*done, attempts=attempts, crashes=crashes)
         return asyncio.create_task(self.fanout.run(leased))
 
@@ -207,7 +207,7 @@ class DriverFixture:
         await asyncio.wait_for(task, 30)
 
     async def resume(self) -> None:
-        """Take the chunk up again, once that may be done."""
+        """Resume the chunk at the time for which it was handed back."""
         if self.chunks.handed_back is not None:
             self.clock.set(max(self.clock.now(), self.chunks.handed_back))
         await self.run(ticking=True)
@@ -217,5 +217,5 @@ class DriverFixture:
         return self.lanes.of("", self.chunks.batch.model)
 
     def generation_id(self, number: int) -> str:
-        """Return what the reply to an item is called."""
+        """Return the id of an item's generation."""
         return outcomes.generation_id(self.chunks.batch, number)

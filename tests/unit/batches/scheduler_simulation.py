@@ -1,9 +1,9 @@
-"""The engine and its driver on books in memory and providers that the test leads, in virtual time.
+"""The batch engine and its driver with chunks in memory and fake providers, in virtual time.
 
-house = House({"acme": ["acme/large"]})
-one = house.submit("account", "acme/large", items=10)
-house.behave = lambda asked: ...
-await house.run(seconds=3600)
+simulation = SchedulerSimulation({"acme": ["acme/large"]})
+one = simulation.submit("account", "acme/large", items=10)
+simulation.behave = lambda request: ...
+await simulation.run(seconds=3600)
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Chunk:
 
 @dataclass
 class Submitted:
-    """A batch, and what became of its items."""
+    """A batch, and the results of its items."""
 
     batch: Batch
     results: dict[int, Outcome] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Submitted:
 
 
 class SchedulerSimulation:
-    """Everything around the engine; fulfils the driver's ports and stands in for its books."""
+    """The engine's dependencies; implements the driver's ports and the chunk store."""
 
     def __init__(
         self, providers: Mapping[str, Sequence[str]], *, latency: float = 1.0, places: int = 64
@@ -120,7 +120,7 @@ class SchedulerSimulation:
         self._driver = Fanout(self._tools)
 
     def restart(self) -> None:
-        """Begin a new process: what the former one knew is lost, but for the books."""
+        """Start a new process: only what was stored survives."""
         self._driver = Fanout(self._tools)
 
     def submit(self, account: str, model: str, items: int) -> Submitted:
@@ -218,7 +218,7 @@ class SchedulerSimulation:
     # The rest
 
     async def sweep(self) -> None:
-        """Look after nothing: no time is over."""
+        """Do nothing: no deadline passes."""
 
     async def owner(self, batch: Batch) -> Subject:
         return replace(SUBJECT, account_id=batch.account_id)

@@ -1,4 +1,4 @@
-"""An event loop whose time passes only while everybody waits, and then at once."""
+"""An event loop in virtual time: waiting takes none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Selector(selectors.SelectSelector):
-    """Waits for nothing: it moves the time instead."""
+    """Advances the virtual time instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class _Selector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Runs hours in no time; what it runs may use no threads."""
+    """Runs hours of virtual time at once; its code may use no threads."""
 
     def __init__(self) -> None:
         self._waits = _Selector()

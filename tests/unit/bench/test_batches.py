@@ -119,7 +119,7 @@ async def test_the_upstream_counts_items_and_answers_each_with_another_text() ->
     assert json.loads(again) == {"count": 0, "first_ns": 0}
 
 
-async def test_a_load_that_is_told_to_stop_ends_with_what_runs() -> None:
+async def test_a_stopped_load_ends_with_its_running_requests() -> None:
     plan = Plan(b"", lambda _: None, left=10, finished=asyncio.get_running_loop().create_future())
     assert plan.finished is not None
     plan.take()
@@ -164,24 +164,24 @@ def rows_of(text: str, name: str) -> list[str]:
     return next(line for line in text.splitlines() if line.startswith(name))[len(name) :].split()
 
 
-def test_ingest_is_told_with_median_times_and_the_most_memory() -> None:
+def test_ingest_is_reported_with_median_times_and_peak_memory() -> None:
     text = report.ingest_table(measured())
     cells = ["1.00", "0.25", "0.75", "60", "15", "45", "2.50"]
     assert rows_of(text, "50000 items, requests last") == cells
     assert rows_of(text, "1000 items, requests first")[0] == "0.40"
 
 
-def test_a_run_is_told_beside_the_bare_loop() -> None:
+def test_a_run_is_reported_beside_the_bare_loop() -> None:
     cells = ["240", "200", "1.20", "50.0", "1000", "10000", "0.100"]
     assert rows_of(report.run_table(measured()), "50000 items") == cells
 
 
-def test_results_are_told_with_the_memory_of_everything() -> None:
+def test_results_are_reported_with_peak_memory() -> None:
     cells = ["200", "0.50", "100", "90", "310"]
     assert rows_of(report.read_table(measured()), "50000 items") == cells
 
 
-def test_live_requests_are_told_by_what_happens_meanwhile() -> None:
+def test_live_requests_are_reported_by_concurrent_activity() -> None:
     text = report.live_table(measured(), DOSE)
     assert "50/s" in text
     assert rows_of(text, "during ingest") == ["2.0", "12.5", "30.0", "200"]
@@ -207,7 +207,7 @@ def test_aims_are_those_of_the_largest_batches() -> None:
     }
 
 
-def test_everything_is_told() -> None:
+def test_the_report_has_every_table() -> None:
     text = report.text(measured(), DOSE)
     for title in ("ingest", "from the 202 to the end", "results", "live requests", "aim"):
         assert any(line.startswith(title) for line in text.splitlines())

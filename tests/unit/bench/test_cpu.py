@@ -99,13 +99,13 @@ def test_a_thread_that_ended_in_between_leaves_the_ticks() -> None:
     assert between.system_share == pytest.approx(0.25)
 
 
-def test_nothing_used_has_no_share() -> None:
+def test_no_cpu_time_has_no_share() -> None:
     reading = CpuReading(Ticks(1.0, 1.0), {1: 7})
     assert cpu_time(reading, reading).system_share == 0.0
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux' /proc")
-def test_our_own_work_is_seen() -> None:
+def test_the_cpu_time_of_this_process_is_measured() -> None:
     before, began = read(os.getpid()), time.process_time()
     while time.process_time() - began < 0.1:
         pass

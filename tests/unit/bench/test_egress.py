@@ -71,13 +71,13 @@ def test_a_request_is_one_that_the_proxy_takes(sent: bytes) -> None:
     assert names_in(list(asked.headers)) == ["token"]
 
 
-def test_who_goes_straight_to_the_host_shows_the_value_itself() -> None:
+def test_a_direct_request_has_the_value_itself() -> None:
     assert SHOWN in request(STRAIGHT_WAY, BOUND, secret=True)
     assert PLACEHOLDER in request(THROUGH, BOUND, secret=True)
     assert b"Authorization" not in request(THROUGH, BOUND, secret=False)
 
 
-def test_no_host_is_new_twice() -> None:
+def test_every_new_host_is_different() -> None:
     assert len({fresh(number) for number in range(500)}) == 500
 
 
@@ -115,7 +115,7 @@ async def answered(data: bytes) -> int:
     return await Client(reader, writer).answer()
 
 
-def test_requests_are_told_by_process() -> None:
+def test_requests_are_reported_by_process() -> None:
     text = report.request_table(measured())
     cells = ["250", "240", "260", "80", "50", "2000", "0.50", "1.50"]
     assert row_of(text, "with one secret, 1 at once") == cells
@@ -129,12 +129,12 @@ def test_ratios_are_over_the_bare_loop_and_over_ours() -> None:
     assert row_of(text, "mitmproxy, with one secret, 32 at once, over ours")[0] == "5.21"
 
 
-def test_bodies_are_told_with_their_speed_and_memory() -> None:
+def test_bodies_are_reported_with_their_speed_and_memory() -> None:
     cells = ["0.20", "0.20", "0.20", "0.10", "0.50", "128", "80", "3.0"]
     assert row_of(report.body_table(measured(), DOSE), "up, unread") == cells
 
 
-def test_who_has_no_mitmproxy_is_told_how_to_get_it() -> None:
+def test_without_mitmproxy_the_report_says_how_to_install_it() -> None:
     text = report.text(measured(None), DOSE)
     assert mitmproxy.MISSING in text
     assert "after its requests" not in text

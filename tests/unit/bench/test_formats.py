@@ -117,7 +117,7 @@ def test_a_stream_that_lacks_an_event_is_found(name: str) -> None:
 
 
 @every_format
-def test_a_stream_that_says_something_twice_is_found(name: str) -> None:
+def test_a_stream_with_repeated_content_is_found(name: str) -> None:
     for event in (PIECES[0], PIECES[-1]):
         events = stream(name).split(b"\n\n")
         at = next(number for number, said in enumerate(events) if event.encode() in said)
@@ -153,7 +153,7 @@ def test_only_the_right_cost_is_accepted(name: str, cost: float) -> None:
         ("responses", b'"status":"completed"', b'"status":"incomplete"'),
     ],
 )
-def test_another_finish_is_found(name: str, right: bytes, wrong: bytes) -> None:
+def test_a_wrong_finish_reason_is_found(name: str, right: bytes, wrong: bytes) -> None:
     assert right in whole(name)
     with pytest.raises(Truncated):
         FORMATS[name].check_whole(whole(name).replace(right, wrong), priced=False)

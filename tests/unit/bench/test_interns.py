@@ -90,7 +90,7 @@ def row_of(text: str, name: str) -> list[str]:
     return next(line for line in text.splitlines() if line.startswith(name))[len(name) :].split()
 
 
-def test_a_boot_is_told_step_by_step_from_the_request_to_the_sight_of_it() -> None:
+def test_a_boot_is_reported_step_by_step() -> None:
     found = boot(BEGAN, BEGAN + timedelta(milliseconds=700), log(10, 60, 260, 300, 690))
     assert found.seconds == pytest.approx(0.7)
     assert found.steps == pytest.approx(
@@ -179,7 +179,7 @@ def test_files_are_made_safe_and_removed(tmp_path: Path) -> None:
     assert list((tmp_path / "files").iterdir()) == []
 
 
-def test_steps_are_told_with_their_share() -> None:
+def test_steps_are_reported_with_their_share() -> None:
     text = report.step_table(measured())
     assert row_of(text, "Waiting") == ["1400", "100", "700", "100", "500", "100", "900", "100"]
     assert row_of(text, "Preparing") == ["0", "0"] * 4
@@ -199,7 +199,7 @@ def test_suspensions_are_beside_the_same_files_alone() -> None:
     assert row_of(text, "such files flushed alone") == ["0.30"] * 3
 
 
-def test_memory_is_told_for_each_number_of_interns() -> None:
+def test_memory_is_reported_for_each_number_of_interns() -> None:
     text = report.memory_table(measured())
     assert row_of(text, "sandbox, each (PSS)") == ["-", "38.0", "30.0", "-"]
     assert row_of(text, "server (RSS)") == ["100.0", "104.0", "109.0", "0.50"]
@@ -207,7 +207,7 @@ def test_memory_is_told_for_each_number_of_interns() -> None:
     assert row_of(text, "daemon without a sandbox (PSS)") == ["35.0", "-", "-", "-"]
 
 
-def test_idle_time_is_told_for_a_second() -> None:
+def test_idle_cpu_time_is_reported_per_second() -> None:
     text = report.idle_table(measured())
     assert row_of(text, "0 interns") == ["0.00", "0.00", "2.00", "0.00"]
     assert row_of(text, "10 interns") == ["10.00", "1.00", "5.00", "0.10"]
@@ -243,7 +243,7 @@ def test_the_section_of_interns_has_a_place_of_its_own() -> None:
     assert results.interns_document(measured(), DOSE)["aims"]
 
 
-def test_a_chat_is_told_beside_the_same_one_with_the_daemon_alone() -> None:
+def test_a_chat_is_reported_beside_the_same_one_with_the_daemon_alone() -> None:
     text = report.chat_table(measured())
     assert row_of(text, "delay, 5 ms apart") == ["300", "300", "300", "3.00"]
     assert row_of(text, "delay of the first") == ["8000", "8000", "8000", "8.00"]
@@ -251,7 +251,7 @@ def test_a_chat_is_told_beside_the_same_one_with_the_daemon_alone() -> None:
     assert row_of(text, "the same, times the daemon's") == ["2.00", "2.00", "2.00", "-"]
 
 
-def test_an_agents_first_run_is_told_beside_the_next_one_and_with_its_memory() -> None:
+def test_an_agents_first_run_is_reported_beside_the_next_one_with_its_memory() -> None:
     text = report.first_run_table(measured())
     assert row_of(text, "first text of the first run, s") == ["1.30", "1.20", "1.40"]
     assert row_of(text, "CPU time of the sandbox for it, s") == ["1.00", "0.90", "1.10"]
@@ -264,7 +264,7 @@ def test_an_agents_first_run_is_told_beside_the_next_one_and_with_its_memory() -
     assert found["memory of an idle intern whose agent has ended"] == "met"
 
 
-def test_an_end_that_nobody_waited_for_is_not_told() -> None:
+def test_an_agents_end_that_was_not_awaited_is_not_reported() -> None:
     figures = measured()
     figures.agent_ended = None
     assert "once it has ended" not in report.first_run_table(figures)

@@ -31,7 +31,7 @@ def work() -> Iterator[Path]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_endurance_samples_memory_under_polite_and_rude_traffic(work: Path) -> None:
+def test_endurance_samples_memory_under_mixed_traffic(work: Path) -> None:
     done = endure(work, 2, sample_seconds=3.0)
     assert len(done.samples) == 2
     assert done.booked >= done.requests > 400

@@ -58,7 +58,7 @@ def test_the_tokens_have_to_be_the_upstreams() -> None:
             check_usage(given, made, None, priced=False)
 
 
-def test_percentiles() -> None:
+def test_a_percentile_is_the_value_that_so_many_do_not_exceed() -> None:
     values = [float(value) for value in range(100, 0, -1)]
     assert percentile(values, 50) == 51.0
     assert percentile(values, 99) == 100.0

@@ -1,4 +1,4 @@
-"""What a client may rely on in a chat stream, checked without any code of the gateway."""
+"""Checks what clients rely on in a chat stream, without any code of the gateway."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FINISH_REASONS = {None, "stop", "length", "tool_calls", "content_filter", "error
 
 @dataclass(frozen=True)
 class CheckedStream:
-    """A stream that was legal."""
+    """The content of a legal stream."""
 
     chunks: list[dict[str, Any]]
     last: dict[str, Any]
@@ -28,7 +28,7 @@ class CheckedStream:
 
 
 def check_stream(stream: bytes) -> CheckedStream:
-    """Return what a whole stream said.
+    """Check a whole stream and return its content.
 
     Raises:
         AssertionError: It is no legal chat stream.

@@ -1,4 +1,4 @@
-"""Providers, books and requests for tests of the data plane: nothing happens but by an event."""
+"""Fake providers, a fake settler and requests for tests of the data plane."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ SUBJECT = Subject(
 )
 
 Step = bytes | asyncio.Event | BaseException
-"""What a reply does next: give a piece of its body, wait for the test, or break."""
+"""The next step of a reply: send a piece, wait for an event, or raise."""
 
 
 async def steps() -> None:
-    """Let everything happen that can happen without another event."""
+    """Run the event loop until nothing can proceed without another event."""
     for _ in range(25):
         await asyncio.sleep(0)
 
@@ -70,7 +70,7 @@ class FakeReply:
     body: list[Step] = field(default_factory=list)
     closed: int = 0
     closing: Step | None = None
-    """What `close` waits for, or raises."""
+    """What `close` waits for or raises."""
     read: list[Step] = field(default_factory=list)
 
     async def whole(self) -> bytes:
@@ -130,10 +130,10 @@ class FakeProvider:
 
 @dataclass
 class FakeSettler:
-    """Books generations, when the test lets it."""
+    """Records generations, once the test allows it."""
 
     records: list[GenerationRecord] = field(default_factory=list)
-    """What was asked to be booked."""
+    """The records that were passed to `settle`."""
     booked: list[GenerationRecord] = field(default_factory=list)
     ready: asyncio.Event | None = None
     broken: BaseException | None = None
@@ -147,7 +147,7 @@ class FakeSettler:
 
 @dataclass
 class FakeAdmission:
-    """Lets everybody in, or refuses with an error; remembers who holds something."""
+    """Admits every request, or raises an error; records the current holds."""
 
     refused: TollhouseError | None = None
     free: bool = True
@@ -155,7 +155,7 @@ class FakeAdmission:
     holding: set[str] = field(default_factory=set)
 
     spendable_nano: int | None = None
-    """What a request may cost; None: all that it could."""
+    """The most that a request may cost; None for no limit."""
 
     async def admit(self, claim: Claim) -> Admitted:
         self.claims.append(claim)
@@ -188,7 +188,7 @@ SPOKEN: Mapping[str, dict[str, Any]] = {
 
 @dataclass
 class PipelineFixture:
-    """A pipeline over fakes."""
+    """A pipeline with fake dependencies."""
 
     providers: Sequence[FakeProvider]
     settler: FakeSettler = field(default_factory=FakeSettler)
@@ -196,13 +196,13 @@ class PipelineFixture:
     metrics: Metrics = field(default_factory=Metrics)
     admission: FakeAdmission = field(default_factory=FakeAdmission)
     idempotent: bool = False
-    """What every endpoint says of its provider."""
+    """Whether every endpoint's provider is idempotent."""
     guardrails: Mapping[str, Guardrail] = field(default_factory=dict)
     """By slug."""
     policies: tuple[AccessPolicy, ...] = ()
-    """Of whoever asks."""
+    """The policies of the caller."""
     price: Price = PRICE
-    """That of every endpoint."""
+    """The price of every endpoint."""
     catalog: Catalog = field(init=False)
     services: Services = field(init=False)
     pipeline: Pipeline = field(init=False)

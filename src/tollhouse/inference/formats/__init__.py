@@ -1,1 +1,1 @@
-"""Wire formats, a folder each: parse, render, stream, errors."""
+"""The wire formats, one package each, and the canonical form between them."""

@@ -1,10 +1,10 @@
-"""What stands between a client's format and a provider's dialect, for one request.
+"""The interface between the inference pipeline and the wire formats.
 
-    relay.ask(endpoint)       -> the provider's body
-    relay.whole(body)         -> a whole reply, read    .render(identity, charge) -> the client's
-    relay.stream(identity)    -> a stream on its way    .feed(event) ... .end(charge) | .fail(error)
+    adapter.render_request(endpoint)  -> the provider's request body
+    adapter.parse_response(body)      -> AdaptedResponse    .render(identity, charge)
+    adapter.open_stream(identity)     -> AdaptedStream      .feed(data) ... .end(charge) | .fail()
 
-The pipeline knows these and no format: a call brings the relays that its request has.
+The pipeline depends on these protocols only; a request brings one adapter for each dialect.
 """
 
 from __future__ import annotations
@@ -24,50 +24,49 @@ R = TypeVar("R", bound="ClientRequest")
 
 
 class MalformedResponse(ValueError):
-    """A provider's reply is not what its dialect promises."""
+    """A provider's response does not conform to its dialect."""
 
 
 class ErrorEvent(Exception):
-    """A provider's own error, in the body of a reply or in the middle of its stream."""
+    """An error that the provider reported in a response body or in a stream."""
 
     def __init__(self, code: str | int | None, message: str | None) -> None:
-        """Take the provider's code and text, where it gave them."""
         super().__init__(code, message)
         self.code = code
         self.message = message
 
 
 class ResponseSummary(Protocol):
-    """What is known of a reply, whole or as far as it came."""
+    """What is known of a response, complete or so far."""
 
     @property
     def reported(self) -> Usage | None:
-        """The usage that the provider reported; None where none came."""
+        """The usage that the provider reported; None if it reported none."""
         ...
 
     @property
     def seen(self) -> Usage:
-        """The tokens that passed by, estimated from their bytes."""
+        """The tokens seen so far, estimated from their bytes."""
         ...
 
     @property
     def finish_reason(self) -> str | None:
-        """How it ended, in the wire's five words; None while it has not."""
+        """The normalized finish reason; None until the response has finished."""
         ...
 
     @property
     def native_finish_reason(self) -> str | None:
-        """The same in the provider's word."""
+        """The provider's own finish reason."""
         ...
 
     @property
     def upstream_id(self) -> str | None:
-        """The provider's own id of it."""
+        """The provider's id of the response."""
         ...
 
 
 class AdaptedResponse(ResponseSummary, Protocol):
-    """A whole reply."""
+    """A complete response, to be rendered in the client's format."""
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return the client's body."""
@@ -75,85 +74,85 @@ class AdaptedResponse(ResponseSummary, Protocol):
 
 
 class AdaptedStream(ResponseSummary, Protocol):
-    """A stream on its way through; whatever the provider sends, the client's is legal."""
+    """A streamed response; its output is a legal stream whatever the provider sends."""
 
     @property
     def done(self) -> bool:
-        """Whether the provider's own end event came."""
+        """Whether the provider's terminal event arrived."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether a clean end of the body is an end of the reply, too."""
+        """Whether the response is complete if the body ends here."""
         ...
 
     def feed(self, data: bytes) -> bytes:
-        """Take the data of one of the provider's events; return what the client gets of it.
+        """Consume the data of one provider event; return the bytes for the client.
 
         Raises:
             MalformedResponse: It is none of its dialect.
-            ErrorEvent: The provider says that it failed.
+            ErrorEvent: The provider reported an error.
         """
         ...
 
     def end(self, charge: Charge) -> bytes:
-        """Return the end of a stream that came to its end."""
+        """Return the end of a completed stream."""
         ...
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke."""
+        """Return the end of a failed stream: the error."""
         ...
 
 
 class FormatAdapter(Protocol):
-    """One request in one dialect."""
+    """Adapts one client request to one provider dialect, and the response back."""
 
     @property
     def dialect(self) -> Dialect:
-        """What is spoken with the provider."""
+        """The dialect of the provider's request and response."""
         ...
 
     @property
     def query(self) -> str:
-        """The part of the URL behind the `?` that the provider gets; may be empty."""
+        """The query string that is forwarded to the provider; may be empty."""
         ...
 
     @property
     def headers(self) -> Sequence[tuple[str, str]]:
-        """The client's headers that the provider gets, in lower case."""
+        """The client's headers that are forwarded to the provider, names in lower case."""
         ...
 
     def without_content(self, *, parsed: bool = False) -> FormatAdapter:
-        """Return what reads and writes a reply as this does, and holds nothing of what is said.
+        """Return an adapter for the response alone, which holds none of the conversation.
 
         Args:
-            parsed: Whether it has to be able to say, besides, what would be `lost`.
+            parsed: Whether it must also support `unsupported_parameters`.
         """
         ...
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that an endpoint would not get."""
+        """Return the request's parameters that the endpoint would not receive."""
         ...
 
     def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the body for an endpoint's provider.
+        """Return the request body for the endpoint's provider.
 
         Raises:
-            Invalid: The request cannot be put into the dialect.
+            Invalid: The request cannot be expressed in the dialect.
         """
         ...
 
     def parse_response(self, body: bytes) -> AdaptedResponse:
-        """Read a provider's whole reply.
+        """Parse a provider's complete response.
 
         Raises:
-            MalformedResponse: It is none.
-            ErrorEvent: It is the provider's error, under a success status.
+            MalformedResponse: The body is not a response of the dialect.
+            ErrorEvent: The body is the provider's error, sent with a success status.
         """
         ...
 
     def open_stream(self, identity: ReplyIdentity) -> AdaptedStream:
-        """Begin to relay a stream."""
+        """Return the adapter of one streamed response."""
         ...
 
 
@@ -162,32 +161,32 @@ class ClientRequest(Protocol):
 
     @property
     def api_type(self) -> str:
-        """What its generation calls the format."""
+        """The name of the API in the generation's record."""
         ...
 
     @property
     def model(self) -> str:
-        """The model that is asked for."""
+        """The requested model."""
         ...
 
     @property
     def stream(self) -> bool:
-        """Whether the reply is to be streamed."""
+        """Whether the response is to be streamed."""
         ...
 
     @property
     def fields(self) -> Fields:
-        """Its top-level fields as they came."""
+        """The body's top-level fields as received."""
         ...
 
     @property
     def content_field(self) -> str:
-        """The field that holds what is said."""
+        """The name of the field that holds the conversation."""
         ...
 
     @property
     def body(self) -> bytes:
-        """Its body as it came."""
+        """The body as received."""
         ...
 
     @property
@@ -197,22 +196,22 @@ class ClientRequest(Protocol):
 
     @property
     def output_limits(self) -> Sequence[str]:
-        """The fields that limit how much is written for each answer; none where nothing is."""
+        """The fields that limit the output of each choice; empty if there is no output."""
         ...
 
     @property
     def streamed_errors(self) -> Collection[str]:
-        """The codes of errors that a stream says, not a status, even where nothing came before."""
+        """Codes of errors that a stream sends as an event, even before any output."""
         ...
 
     @property
     def answer_counts(self) -> Sequence[str]:
-        """The fields that say how many answers are written."""
+        """The fields that say how many choices are generated."""
         ...
 
 
 def without_content(request: R) -> R:
-    """Return a request without what is said in it: what its reply is made from."""
+    """Return a request without its conversation: what the response is rendered from."""
     fields = {
         name: value for name, value in request.fields.items() if name != request.content_field
     }

@@ -1,4 +1,4 @@
-"""What a reply says of money, in the words that every format shares.
+"""The cost fields that every format's `usage` has.
 
 Source: the public gateway's reference; its clients parse these fields in every format's usage.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def render_costs(charge: Charge, *, is_byok: bool) -> dict[str, object]:
-    """Return what a `usage` says of money; `cost` is null where nobody knows it."""
+    """Return the cost fields of a `usage`; `cost` is null if it is unknown."""
     if charge.cost is None:
         return {"cost": None, "is_byok": is_byok}
     return {

@@ -1,4 +1,4 @@
-"""The top level of a request's body: which fields it has, and those that the gateway must know."""
+"""Decodes the top level of a request's body and the fields that the gateway interprets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tollhouse.kernel.findings import finding
 
 T = TypeVar("T")
 Fields = dict[str, msgspec.Raw]
-"""A JSON object of which only the top level was read."""
+"""A JSON object of which only the top level is decoded."""
 
 GATEWAY_FIELDS: Final = frozenset(
     {
@@ -29,7 +29,7 @@ GATEWAY_FIELDS: Final = frozenset(
         "debug",
     }
 )
-"""Request fields that speak to the gateway; a provider would refuse them."""
+"""Request fields addressed to the gateway; a provider would reject them."""
 
 _GIVEN: Final = re.compile(r" '.*'$", re.DOTALL)
 fields_decoder: Final = msgspec.json.Decoder(Fields)
@@ -41,11 +41,11 @@ def read_object(body: bytes) -> Fields:
     """Return the fields of a body.
 
     Raises:
-        Invalid: It is not JSON (the message names the position) or no object.
+        Invalid: The body is not JSON (the message names the position) or not an object.
     """
     try:
         if not body.isascii():
-            # The decoder passes over what stays raw without looking at its characters.
+            # The decoder does not check the encoding of raw values.
             body.decode()
         return fields_decoder.decode(body)
     except msgspec.ValidationError:
@@ -57,10 +57,10 @@ def read_object(body: bytes) -> Fields:
 
 
 def read_typed(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """Return a body as a type.
+    """Decode a body as a type.
 
     Raises:
-        Invalid: It is not; the message begins with the path of the first field that is wrong.
+        Invalid: The body does not match; the message begins with the path of the first bad field.
     """
     try:
         return decoder.decode(body)
@@ -72,9 +72,9 @@ def read_typed(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _wrong_field(error: msgspec.ValidationError) -> str:
-    """Return the decoder's finding as path and problem: "messages[2].role: Expected `str` ..."."""
+    """Return the decoder's error as path and problem: "messages[2].role: Expected `str` ..."."""
     path, problem = finding(error)
-    # What was given stays with the caller: it may be anything.
+    # The given value stays out of the message: it may be a secret.
     problem = _GIVEN.sub("", problem)
     path = path.lstrip(".").replace("[...]", "{}")
     return f"{path or 'body'}: {problem}."
@@ -85,25 +85,25 @@ def _position(error: Exception, body: bytes) -> str:
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 (byte {error.start})"
-    # msgspec's own text shows nothing of the body, and names the position unless that is the end.
+    # msgspec's message quotes nothing of the body, and names the position unless it is the end.
     text = str(error).removeprefix("JSON is malformed: ")
     return text if "(byte " in text else f"it ends too early (byte {len(body)})"
 
 
 def read_model(fields: Fields) -> str:
-    """Return the model that is asked for.
+    """Return the requested model.
 
     Raises:
-        Invalid: It is missing, empty or no text.
+        Invalid: The field is missing, empty or not a string.
     """
     return read_field(_string, fields, "model", "a string", filled=True)
 
 
 def read_flag(fields: Fields, name: str) -> bool:
-    """Return whether a field is true; one that is missing or null is not.
+    """Return whether a field is true; a missing or null one counts as false.
 
     Raises:
-        Invalid: It is of another type.
+        Invalid: The field is not a boolean or null.
     """
     return name in fields and bool(read_field(_flag, fields, name, "true or false"))
 
@@ -119,14 +119,14 @@ def read_field(
     """Return a field's value.
 
     Args:
-        decoder: Of the type that it must have.
-        fields: The body's.
-        name: Which one.
-        wanted: What it must be, for the message.
-        filled: Whether it must not be empty.
+        decoder: Of the field's type.
+        fields: The body's top-level fields.
+        name: The field's name.
+        wanted: The expected type, for the error message.
+        filled: Whether an empty value is rejected.
 
     Raises:
-        Invalid: It is missing, of another type, or empty.
+        Invalid: The field is missing, of another type, or empty although `filled`.
     """
     if name not in fields:
         raise Invalid(f"{name}: this field is required.")

@@ -1,4 +1,4 @@
-"""What every format does with JSON that it did not write itself."""
+"""Handles JSON that is forwarded without being decoded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ encoder: Final = msgspec.json.Encoder()
 
 
 def replace_invalid_utf8(data: bytes) -> bytes:
-    """Return a provider's JSON with U+FFFD in place of what is no UTF-8, as event streams have it.
+    """Return a provider's JSON with U+FFFD in place of invalid UTF-8, as event streams do.
 
-    What stays raw is not looked at again, and no client reads a reply with such bytes.
+    Raw values are not checked later, and clients reject a response with such bytes.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
@@ -30,7 +30,7 @@ def replace_invalid_utf8(data: bytes) -> bytes:
 def join_lines(data: bytes) -> bytes:
     """Return an event's JSON on one line; providers and clients may spread theirs over several.
 
-    What stays raw keeps its line breaks, and one would end the line of our own event.
+    Raw values keep their line breaks, which would end the `data:` line of an event.
     """
     if b"\n" not in data and b"\r" not in data:
         return data

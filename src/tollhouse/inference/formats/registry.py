@@ -1,10 +1,10 @@
-"""Every format that clients speak: how its requests are read, and how its errors look.
+"""The formats of the inference API: request parsing and error rendering, by path.
 
-    path -> Format.read(arrived)   -> the request, and the ways in which it can be asked, best first
-            Format.refuse(error)   -> the body of an error before the first byte
+    path -> ApiFormat.parse(raw_request)  -> the request and its adapters, in order of preference
+            ApiFormat.render_error(error) -> the body of an error before the first byte
 
-Best is the client's own format, passed through; then chat, which says the most of what the others
-can say; then whatever else a provider speaks.
+The client's own format, passed through, comes first; then chat completions, which can express the
+most of the others; then the remaining dialects.
 """
 
 from __future__ import annotations
@@ -48,34 +48,34 @@ _VISIBLE: Final = re.compile(rb"[!-~]*")
 _PRINTABLE: Final = re.compile(rb"[\t -~]*")
 _ANTHROPIC_HEADERS: Final = ("anthropic-version", "anthropic-beta")
 FORMAT_HEADERS: Final = tuple(name.encode() for name in _ANTHROPIC_HEADERS)
-"""All that a format reads of a request's head."""
+"""The request headers that a format reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawRequest:
-    """A request as it came over HTTP."""
+    """A request as received over HTTP."""
 
     body: bytes = field(repr=False)
     headers: Mapping[bytes, bytes] = field(repr=False)
     """Names in lower case."""
     query: bytes = field(repr=False)
-    """The part of the URL behind the `?`."""
+    """The URL's query string, without the `?`."""
 
 
 ParsedRequest = tuple["ClientRequest", tuple["FormatAdapter", ...]]
-"""A request, and the ways in which it can be asked, best first: each dialect once."""
+"""A request and its adapters in order of preference, one for each dialect."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiFormat:
-    """A format that clients speak."""
+    """An API format that clients use."""
 
     parse: Callable[[RawRequest], ParsedRequest]
     """Raises `Invalid` for a body that is not of the format."""
     render_error: Callable[[TollhouseError, str | None], Mapping[str, object]]
-    """From an error and the generation's id, if there is one, to the body of the answer."""
+    """Renders the body of an error response; takes the generation's id if there is one."""
     anthropic: bool = False
-    """Whether it is Anthropic's, whose `metadata` is not ours."""
+    """Whether `metadata` is Anthropic's, not the gateway's."""
 
 
 def _parse_chat(raw_request: RawRequest) -> ParsedRequest:
@@ -111,7 +111,7 @@ def _parse_messages(raw_request: RawRequest) -> ParsedRequest:
 
 
 def forwarded_query(raw_request: RawRequest) -> str:
-    """Return the part of the URL behind the `?` that a provider of the same format gets."""
+    """Return the query string that is forwarded to a provider of the same format."""
     if not _VISIBLE.fullmatch(raw_request.query):
         message = "The query of the URL must be plain ASCII."
         raise Invalid(message)
@@ -119,7 +119,7 @@ def forwarded_query(raw_request: RawRequest) -> str:
 
 
 def forwarded_headers(raw_request: RawRequest) -> tuple[tuple[str, str], ...]:
-    """Return the headers that a provider of Anthropic's format gets."""
+    """Return the headers that are forwarded to a provider of Anthropic's format."""
     given = ((name, raw_request.headers.get(name.encode())) for name in _ANTHROPIC_HEADERS)
     passed = [(name, value) for name, value in given if value is not None]
     for name, value in passed:
@@ -156,4 +156,4 @@ FORMATS: Final[Mapping[str, ApiFormat]] = {
     "/completions": ApiFormat(_parse_completions, _common_envelope),
     "/embeddings": ApiFormat(_parse_embeddings, _common_envelope),
 }
-"""Path to format."""
+"""Formats by path."""

@@ -1,4 +1,4 @@
-"""Upstream clients under test, a scripted server (plain and TLS), and a look for leftovers.
+"""Upstream clients under test, a scripted server (plain and TLS), and a check for leaks.
 
 A new adapter joins `ADAPTERS` and runs the whole suite.
 """
@@ -62,7 +62,7 @@ def adapter(request: pytest.FixtureRequest) -> MakeUpstream:
 
 @pytest.fixture(autouse=True)
 async def nothing_left() -> AsyncIterator[None]:
-    """Fail where a test leaves a socket or a task behind; set up first, torn down last."""
+    """Fail if a test leaves a socket or a task behind; set up first, torn down last."""
     before = open_sockets()
     yield
     deadline = time.monotonic() + 5

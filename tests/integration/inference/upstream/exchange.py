@@ -1,4 +1,4 @@
-"""Exchanges between the client under test and the scripted server, in a test's words."""
+"""Exchanges between the client under test and the scripted server."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from tollhouse.testing.raw_server import Peer, RawServer, echo
 HEALTHY_REQUESTS = 20
 READ_LIMIT = 1_000_000
 PATIENT = TimeLimits(connect=30, pool=30, head=30, idle=30, total=30)
-"""No limit that a busy machine could meet."""
+"""Limits that not even a busy machine reaches."""
 
 SHORT = 0.1
 """The one limit that a test is about, in seconds."""
@@ -30,7 +30,7 @@ BRISK = 5.0
 exchange before 30 seconds, so this is the difference that a test sees."""
 
 plain_only = pytest.mark.parametrize("transport", ["plain"])
-"""For what cannot differ on TLS."""
+"""Marks tests of behaviour that cannot differ on TLS."""
 
 _numbers = count()
 
@@ -63,7 +63,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 @dataclass
 class Exchange:
-    """One client and one server."""
+    """A client under test and a scripted server."""
 
     upstream: Upstream
     server: RawServer
@@ -88,7 +88,7 @@ class Exchange:
         return b"".join(got)
 
     async def fails(self, error: type[UpstreamError], **limits: float) -> UpstreamError:
-        """Check that an exchange fails with this error, then that all is well again."""
+        """Assert that an exchange fails with an error, and that the next ones succeed."""
         with pytest.raises(UpstreamError) as caught:
             await self.read(**limits)
         assert type(caught.value) is error, repr(caught.value)
@@ -96,7 +96,7 @@ class Exchange:
         return caught.value
 
     async def is_healthy(self, requests: int = HEALTHY_REQUESTS, connections: int = 1) -> None:
-        """Check that requests get their own replies and that no more connections are open."""
+        """Assert that requests get their own replies and that no connection is left over."""
         self.server.behave = echo
         for _ in range(requests):
             body = b"healthy %d" % next(_numbers)

@@ -1,4 +1,4 @@
-"""The ways in which a connection breaks off or lies, after a request has arrived whole."""
+"""Faults of a connection after a whole request: it breaks off or sends invalid bytes."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,6 @@
-"""An intern to talk to, whose daemon is made up.
+"""An intern with a fake daemon, behind a chat server.
 
-On SQLite alone: what happens between a caller and a daemon asks nothing of the database.
-`test_chat` of the folder above does on both.
+On SQLite alone: a chat hardly uses the database. `test_chat` of the folder above runs on both.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ async def database(migrated_sqlite: sa.URL) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def paces() -> Paces:
-    """What a module overrides to have less patience."""
+    """The timeouts of a chat, which a module may override."""
     return Paces()
 
 
 @pytest.fixture
 def chats() -> int:
-    """How many may begin in a minute."""
+    """How many chats may begin in a minute."""
     return CHATS_PER_MINUTE
 
 

@@ -14,7 +14,7 @@ from tollhouse.kernel.clock import SystemClock
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Return a server's data folder, closed as a server closes it."""
+    """Return a data folder with a server's permissions."""
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
     (folder / "secret").write_text("do not read")
@@ -45,7 +45,7 @@ async def sandboxes(runtime: Runtime, data: Path) -> AsyncIterator[SandboxRunner
 
 @pytest.fixture
 async def boxes(bubblewrap: BubblewrapRuntime, data: Path) -> AsyncIterator[SandboxRunner]:
-    """Starts sandboxes by bubblewrap."""
+    """Starts sandboxes with bubblewrap."""
     made = SandboxRunner(bubblewrap, data, f"test-{os.getpid()}")
     yield made
     await made.end()

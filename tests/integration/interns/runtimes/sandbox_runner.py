@@ -1,8 +1,8 @@
-"""Runs a test's function inside a sandbox, and brings back what it returned.
+"""Runs a test's function inside a sandbox and returns its result.
 
-The stand-in for the daemon reads its settings as the daemon does, runs the source of the function
-that they hold, and leaves what it returned in the workspace. The function sees the modules that
-`PRELUDE` imports, and nothing else of its test.
+A fake daemon reads its settings as the daemon does, runs the source of the function that they
+hold, and writes its result into the workspace. The function sees the modules that `PRELUDE`
+imports, and nothing else of its test.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _SECONDS = 60
 
 @dataclass
 class SandboxedCall:
-    """A sandbox in which a function runs."""
+    """A sandbox that runs one function."""
 
     sandbox: Sandbox
     launch: Launch
@@ -64,7 +64,7 @@ class SandboxedCall:
         return self.launch.workspace
 
     async def result(self) -> Any:
-        """Wait for what the function returned."""
+        """Wait for the function and return its result."""
         ended = asyncio.ensure_future(self.sandbox.wait())
         async with asyncio.timeout(_SECONDS):
             while not (self.workspace / "answer").exists():
@@ -119,7 +119,7 @@ class SandboxRunner:
         return await self.start(self.launch(function, *arguments, **limits))
 
     async def call(self, function: Callable[..., object], *arguments: object, **limits: Any) -> Any:
-        """Return what the function returned."""
+        """Run the function and return its result."""
         return await (await self.run(function, *arguments, **limits)).result()
 
     async def end(self) -> None:

@@ -1,10 +1,10 @@
 """The daemon as a host starts it: a process of its own, on a unix socket that it inherits.
 
-    daemon = start_daemon(folder)
-    daemon.end()                 # its standard input ends; the exit code
+    with DaemonProcess(folder) as daemon:
+        daemon.end()             # closes its standard input; returns the exit code
 
-All that it starts carries a mark in its environment, so that nothing of it can hide. Its log goes
-to a file; a token in it fails the test, whatever the test was about.
+Its processes are found by a mark in their environment. Its log goes to a file; a token in the log
+fails any test.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class DaemonProcess:
         )
 
     def processes(self) -> list[int]:
-        """Return all processes of it that run, its own one too."""
+        """Return the ids of the daemon's processes, its own included."""
         found = list[int]()
         for entry in Path("/proc").iterdir():
             try:
@@ -191,7 +191,7 @@ class Terminal:
 
 
 async def eventually(found: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a function returns a true value."""
     deadline = time.monotonic() + SECONDS
     while not found():
         assert time.monotonic() < deadline
@@ -199,7 +199,7 @@ async def eventually(found: Callable[[], bool]) -> None:
 
 
 def text_of(response: httpx2.Response) -> str:
-    """Return the message of a refusal, whose envelope is checked."""
+    """Check the envelope of an error and return its message."""
     body = response.json()
     assert body == {"error": {"code": response.status_code, "message": body["error"]["message"]}}
     return body["error"]["message"]

@@ -1,4 +1,4 @@
-"""A way to the daemon over TCP that can be cut, as a gateway or a network between would be.
+"""A TCP proxy to the daemon whose connections a test can cut.
 
 It runs in a thread of its own, so that tests may wait for a terminal meanwhile.
 """
@@ -39,7 +39,7 @@ sys.exit(code)
 
 
 class TcpProxy:
-    """A port that leads to the daemon, for as long as it is open."""
+    """A port that forwards to the daemon."""
 
     def __init__(self, daemon: DaemonProcess) -> None:
         self._daemon = daemon
@@ -52,23 +52,23 @@ class TcpProxy:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a client has to know."""
+        """The environment with which a client reaches the daemon."""
         return {
             "ORIGIN": f"http://127.0.0.1:{self._port.result()}",
             "TOKEN": self._daemon.token,
         }
 
     def disconnect(self) -> None:
-        """End all connections, and let none come about until `mend`."""
+        """End all connections, and refuse new ones until `reconnect`."""
         self._is_open = False
         self._in_loop(self._cut)
 
     def reconnect(self) -> None:
-        """Let connections come about."""
+        """Accept connections again."""
         self._is_open = True
 
     def reset_connections(self) -> None:
-        """End all connections; new ones come about at once."""
+        """End all connections; new ones are accepted at once."""
         self._in_loop(self._cut)
 
     def end(self) -> None:

@@ -1,6 +1,6 @@
-"""A daemon with an agent, and a model that says what a test wants.
+"""A daemon with an agent, and a fake model that plays scripted turns.
 
-Both are shared by the tests of a file, which talk in sessions of their own: an agent takes a
+Both are shared by the tests of a file, which use sessions of their own: an agent takes a
 second to start. Tests that end a daemon, or need one with other settings, start it themselves.
 """
 
@@ -53,7 +53,7 @@ async def session(
 
 @pytest.fixture
 def start(tmp_path: Path, model: FakeModel) -> Callable[..., DaemonProcess]:
-    """Start a daemon of the test's own, to be used as a block."""
+    """Start a daemon for one test, as a context manager."""
 
     def start(**agent: object) -> DaemonProcess:
         return DaemonProcess(tmp_path, agent={**agent_settings(model), **agent})

@@ -1,4 +1,4 @@
-"""MCP servers that are reached by a URL: made with the protocol's own library, and an older one."""
+"""MCP servers over HTTP: made with the protocol's own library, and one of an older version."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ APPS = {
 
 
 class HttpMcpServer:
-    """One that says again what it is told; it can be told to be slow, and shows who asked."""
+    """A server that repeats its input, can be slow, and shows the caller's credentials."""
 
     def __init__(self) -> None:
         self.url = ""
         self.tokens: set[str] = set()
-        """What requests had in `Authorization`."""
+        """The `Authorization` headers of the requests."""
 
 
 class SessionMcpServer:
-    """One of the protocol's sessions, which it forgets as one does that is started anew.
+    """A server with the protocol's sessions, which it can forget as after a restart.
 
     Source: MCP 2025-06-18, Streamable HTTP, "Session Management".
     """
@@ -68,7 +68,7 @@ class SessionMcpServer:
 
 @asynccontextmanager
 async def serve_mcp(kind: str) -> AsyncGenerator[HttpMcpServer]:
-    """Serve one on this machine."""
+    """Run a server of one kind on loopback."""
     made, path = APPS[kind]
     inner = made(_server())
     served = HttpMcpServer()
@@ -84,7 +84,7 @@ async def serve_mcp(kind: str) -> AsyncGenerator[HttpMcpServer]:
 
 @asynccontextmanager
 async def serve_app(app: Any, path: str = "/") -> AsyncGenerator[str]:
-    """Serve an application on this machine; give its URL."""
+    """Serve an application on loopback; yields its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)

@@ -1,4 +1,4 @@
-"""An MCP server as a program, of which an argument says how it behaves.
+"""An MCP server as a program, with a behaviour as its argument.
 
 python mcp_server.py good | hangs | silent | dies | fails | leaves | counts
 """

@@ -1,4 +1,4 @@
-"""A model behind HTTP on loopback, which says what a test has written down.
+"""A fake model on loopback that plays scripted turns.
 
     model.turns = [says("Hello.", call("shell", command="true")), says("Done.")]
 
@@ -77,26 +77,26 @@ Turn: TypeAlias = Callable[[ModelResponse], Awaitable[None]]
 
 
 class FakeModel:
-    """The server."""
+    """A model server with scripted turns."""
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
         self.always: Turn | None = None
-        """What is said once there are no more turns."""
+        """The turn to play when none is left."""
         self.requests: list[dict[str, Any]] = []
         self.secrets: list[dict[str, Any]] | None = None
-        """What the gateway says of secrets; None where it refuses to."""
+        """The gateway's list of secrets; None to refuse it."""
         self.left = 0
-        """Clients that left amid an answer."""
+        """Clients that left during a response."""
         self.url = ""
 
     def reset(self) -> None:
-        """Begin anew, for another test."""
+        """Reset the state for another test."""
         self.turns, self.always, self.requests, self.left = [], None, [], 0
         self.secrets = None
 
     def messages(self, request: int = -1) -> list[dict[str, Any]]:
-        """Return what was said to the model, without its instructions."""
+        """Return the messages to the model, without its instructions."""
         told = self.requests[request]["messages"]
         return [message for message in told if message["role"] != "system"]
 
@@ -138,7 +138,7 @@ class FakeModel:
 
 @contextmanager
 def run_model() -> Iterator[FakeModel]:
-    """Serve in a thread, so that several tests can share it."""
+    """Run the server in a thread, so that several tests can share it."""
     model = FakeModel()
     loop = asyncio.new_event_loop()
     server = loop.run_until_complete(asyncio.start_server(model.serve, "127.0.0.1", 0, limit=2**26))
@@ -163,7 +163,7 @@ def run_model() -> Iterator[FakeModel]:
 
 
 def says(*parts: str | tuple[str, object]) -> Turn:
-    """Say texts, and call tools."""
+    """Return a turn with texts and tool calls."""
 
     async def turn(answer: ModelResponse) -> None:
         await answer.begin()
@@ -179,7 +179,7 @@ def says(*parts: str | tuple[str, object]) -> Turn:
 
 
 def once(may_answer: threading.Event, turn: Turn) -> Turn:
-    """Take a turn once a test allows it."""
+    """Return a turn that waits until the test allows it."""
 
     async def later(answer: ModelResponse) -> None:
         async with asyncio.timeout(SECONDS):
@@ -195,7 +195,7 @@ def call(tool: str, /, **arguments: object) -> tuple[str, object]:
 
 
 def refuses(status: int, message: str, **headers: str) -> Turn:
-    """Answer with an error, as the gateway does."""
+    """Return a turn that fails with an error of the gateway."""
 
     async def turn(answer: ModelResponse) -> None:
         lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
@@ -207,7 +207,7 @@ def refuses(status: int, message: str, **headers: str) -> Turn:
 
 
 def sends(data: bytes, kind: str = "text/event-stream") -> Turn:
-    """Send bytes, whatever they are."""
+    """Return a turn that sends given bytes."""
 
     async def turn(answer: ModelResponse) -> None:
         await answer.begin(kind=kind)
@@ -217,7 +217,7 @@ def sends(data: bytes, kind: str = "text/event-stream") -> Turn:
 
 
 def hangs(*texts: str) -> Turn:
-    """Say something, and then nothing more, for ever."""
+    """Return a turn that says something and then hangs."""
 
     async def turn(answer: ModelResponse) -> None:
         await answer.begin()

@@ -1,4 +1,4 @@
-"""What runs below a daemon."""
+"""The processes of a daemon."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def is_running(daemon: DaemonProcess, word: str) -> bool:
-    """Tell whether a program of the daemon's has a word in its arguments."""
+    """Tell whether a process of the daemon has a word in its arguments."""
     return any(word in line for _, line in _lines(daemon))
 
 
@@ -26,7 +26,7 @@ def kill_agent(daemon: DaemonProcess) -> None:
 
 
 def kill_remaining(daemon: DaemonProcess) -> None:
-    """Kill what a killed daemon has left, as the end of its sandbox would."""
+    """Kill what a killed daemon has left running, as the end of its sandbox does."""
     for number in daemon.processes():
         with suppress(ProcessLookupError):  # it has just ended by itself
             os.kill(number, signal.SIGKILL)

@@ -27,13 +27,13 @@ class Event:
 
 
 class Events(list[Event]):
-    """What a client was sent."""
+    """The events that a client received."""
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event.data for event in self if event.kind == kind]
 
     def kinds(self) -> list[str]:
-        """Return the types, repeated ones once."""
+        """Return the events' types, consecutive equal ones once."""
         found = [event.kind for event in self]
         return [kind for at, kind in enumerate(found) if at == 0 or found[at - 1] != kind]
 
@@ -51,7 +51,7 @@ class Events(list[Event]):
 
 
 class SessionClient:
-    """With the daemon, in a session."""
+    """A client of one session of the daemon."""
 
     def __init__(self, daemon: DaemonProcess, session: str = "a session/é") -> None:
         self._daemon = daemon
@@ -59,7 +59,7 @@ class SessionClient:
         self.path = f"/sessions/{quote(session, safe='')}"
 
     async def run(self, text: str, **body: object) -> Events:
-        """Say something; return what follows, up to the end or a question."""
+        """Start a run; return its events up to the end or a question."""
         return await self._all("runs", {"input": text, **body})
 
     async def answer(self, interaction: str, answer: object) -> Events:
@@ -67,7 +67,7 @@ class SessionClient:
         return await self._all("answers", {"interaction": interaction, "answer": text})
 
     async def post(self, path: str, body: object) -> httpx2.Response:
-        """Send what is refused, or handed in."""
+        """Send a request that is refused, or that joins a run."""
         async with self._daemon.client() as client:
             return await client.post(f"{self.path}/{path}", content=json.dumps(body))
 
@@ -84,7 +84,7 @@ class SessionClient:
 
     @asynccontextmanager
     async def running(self, text: str, **body: object) -> AsyncIterator[EventStream]:
-        """Say something, and read along; whoever leaves the block has left."""
+        """Start a run and read its events; leaving the block disconnects."""
         async with (
             self._daemon.client() as client,
             client.stream("POST", f"{self.path}/runs", json={"input": text, **body}) as response,
@@ -114,7 +114,7 @@ class SessionClient:
 
 
 class EventStream:
-    """Events that come one by one."""
+    """A stream of events, read one by one."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self._lines = response.aiter_lines()
@@ -153,7 +153,7 @@ def parse_events(text: str) -> Events:
 
 
 def assert_complete(events: Events) -> None:
-    """Assert of a log that every event is there once, and each run that began has ended."""
+    """Assert that a log has every event once, and that each run has ended."""
     assert [event.number for event in events] == list(range(1, len(events) + 1))
     begun = [data["run"] for data in events.of("run.started")]
     assert len(set(begun)) == len(begun)

@@ -1,4 +1,4 @@
-"""A proxy with its hosts, for each test; what is left behind fails the test."""
+"""A proxy with its hosts for each test; a leaked socket or task fails the test."""
 
 import asyncio
 import gc
@@ -33,7 +33,7 @@ def server_tls(authority: trustme.CA) -> ssl.SSLContext:
 
 @pytest.fixture(autouse=True)
 async def nothing_left() -> AsyncIterator[None]:
-    """Fail where a test leaves a socket or a task behind; set up first, torn down last."""
+    """Fail if a test leaves a socket or a task behind; set up first, torn down last."""
     before = open_sockets()
     yield
     deadline = time.monotonic() + 10

@@ -1,10 +1,10 @@
 """A proxy in this process, hosts that record what reached them, and a client that sends bytes.
 
-house = House(...)                       `api.example` has secrets, `other.example` has none
-client = await house.tunnel(API)         CONNECT, and TLS with the session's authority
-await client.say(b"GET / HTTP/1.1\r\n...")
+egress = EgressFixture(...)              `api.example` has secrets, `other.example` has none
+client = await egress.tunnel(API)        CONNECT, and TLS with the session's authority
+await client.send(b"GET / HTTP/1.1\r\n...")
 status, headers, body = await client.response()
-house.api.peers[-1].arrived              what reached the host's socket
+egress.api.peers[-1].arrived             the bytes that reached the host's socket
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 API: Final = "api.example"
 OTHER: Final = "other.example"
 SECOND: Final = "second.example"
-"""Has a secret of its own."""
+"""A host with a secret of its own."""
 VALUE: Final = "gh0_s3cret+value/of=thirty.chars"
 SECOND_VALUE: Final = "another-secret-of-another-host"
 GATEWAY_KEY: Final = "sk-th-v1-the-sessions-own-key"
@@ -59,7 +59,7 @@ Response = tuple[int, dict[str, str], bytes]
 
 @dataclass
 class FakeSecretBroker:
-    """Keeps secrets in memory, and remembers what it released."""
+    """Keeps secrets in memory, and records the disclosures."""
 
     secrets: dict[str, tuple[str, frozenset[str]]] = field(
         default_factory=lambda: {
@@ -68,17 +68,17 @@ class FakeSecretBroker:
         }
     )
     released: list[tuple[str, str]] = field(default_factory=list)
-    """Names and hosts."""
+    """Names and hosts of the disclosed secrets."""
     refusal: Refusal | None = None
-    """Refuses every release where it is set."""
+    """The refusal of every release, where it is set."""
     all_lapsed: bool = False
-    """Whether everything that was granted has lapsed."""
+    """Whether every grant has lapsed."""
     unresponsive: bool = False
-    """Whether nobody answers what has lapsed."""
+    """Whether the question which grants have lapsed is never answered."""
 
     @property
     def resolved(self) -> dict[str, Resolved]:
-        """What the names mean, as the resolver wants it."""
+        """The secrets as the resolver gets them."""
         return {
             name: Resolved(
                 StoredSecret("vault", name, 1, tuple(hosts), "sha256:", NOW, NOW, b""), Scope.INTERN
@@ -112,7 +112,7 @@ class FakeSecretBroker:
 
 
 class FakeNameServer:
-    """A name server that says what a test tells it to, and counts how often it is asked."""
+    """Resolves names as a test sets them, and records the lookups."""
 
     def __init__(self) -> None:
         self.addresses: dict[str, list[str]] = {}
@@ -132,7 +132,7 @@ class FakeNameServer:
 
 @dataclass
 class EgressFixture:
-    """A proxy, and what stands around it."""
+    """A proxy with its broker, name server and hosts."""
 
     folder: Path
     hosts: Mapping[str, RawServer]
@@ -146,7 +146,7 @@ class EgressFixture:
     password: str | None = None
     tunnel_hosts: frozenset[str] = frozenset()
     allow_ports: frozenset[Target] | None = None
-    """Those at which the hosts of this process listen, unless given."""
+    """The ports at which the hosts of this process listen, unless given."""
     clients: list[Client] = field(default_factory=list)
 
     @property
@@ -162,7 +162,7 @@ class EgressFixture:
         return str(self.folder / "proxy.sock")
 
     async def restart(self, **changes: object) -> None:
-        """Begin anew, with other rules."""
+        """Restart the proxy with other settings."""
         await self.close()
         for name, value in changes.items():
             setattr(self, name, value)
@@ -214,12 +214,12 @@ class EgressFixture:
     async def tunnel(
         self, host: str = API, *, port: int | None = None, name: str | None = None
     ) -> Client:
-        """Return a connection through a tunnel, after the handshake with whoever answers.
+        """Return a connection through a tunnel, after the TLS handshake.
 
         Args:
-            host: What is connected to.
+            host: The host of the CONNECT.
             port: The host's own unless given.
-            name: What the handshake asks for; the host unless given.
+            name: The server name of the handshake; the host unless given.
         """
         client = await self.client()
         await client.connect(host, self.port_of(host) if port is None else port)
@@ -240,7 +240,7 @@ class EgressFixture:
 
 
 class ConnectRefusedError(AssertionError):
-    """A CONNECT was not answered with 200; says with what."""
+    """A CONNECT was not answered with 200; contains the response's head."""
 
     def __init__(self, head: bytes) -> None:
         super().__init__(head)
@@ -248,7 +248,7 @@ class ConnectRefusedError(AssertionError):
 
 
 class Client:
-    """A client of the proxy that says what it likes."""
+    """A client of the proxy that can send any bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -257,7 +257,7 @@ class Client:
         self._left = b""
 
     async def connect(self, host: str, port: int, *lines: str) -> None:
-        """Ask for a tunnel, and wait until it stands."""
+        """Open a tunnel with CONNECT."""
         target = f"{host}:{port}"
         head = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", *lines, "", ""]
         await self.send("\r\n".join(head).encode())
@@ -266,7 +266,7 @@ class Client:
             raise ConnectRefusedError(answer)
 
     async def handshake(self, trust: ssl.SSLContext, name: str) -> None:
-        """Shake hands; the connection ends (`EOFError`) where that is refused."""
+        """Perform the TLS handshake; raises `EOFError` where it is refused."""
         layer, received = TlsLayer(trust, name), b""
         while not layer.handshake(received):
             self._writer.write(layer.outgoing())
@@ -282,7 +282,7 @@ class Client:
         await self._writer.drain()
 
     async def receive(self) -> bytes:
-        """Return what comes next; nothing at the end."""
+        """Return the next bytes; none at the end."""
         if self._left:
             data, self._left = self._left, b""
             return data
@@ -328,19 +328,19 @@ class Client:
         return await self.response(method)
 
     def close_notify(self) -> None:
-        """Say in TLS that nothing follows."""
+        """Send TLS's close_notify."""
         assert self._tls is not None
         self._writer.write(self._tls.goodbye())
 
     def half_close(self) -> None:
-        """Say that nothing follows."""
+        """Close the sending side of the connection."""
         self._writer.write_eof()
 
     def abort(self) -> None:
-        """Be gone."""
+        """Abort the connection."""
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Close in order."""
+        """Close the connection gracefully."""
         self._writer.close()
         await self._writer.wait_closed()

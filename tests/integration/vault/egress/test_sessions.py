@@ -21,7 +21,7 @@ STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: one\n
 
 
 async def full(egress: EgressFixture, patch: pytest.MonkeyPatch) -> None:
-    """Fill the house, where those who are turned away are not hurried."""
+    """Fill the proxy with rejected connections that do not time out."""
     patch.setattr(wire, "_GOODBYE_SECONDS", FOREVER)
     await egress.restart(limits=ONE)
     await egress.client()
@@ -133,7 +133,7 @@ async def test_whoever_was_let_in_after_the_session_ended_is_let_go(egress: Egre
     assert egress.session.connections == set()
 
 
-# A keeper that says nothing
+# A broker that does not answer
 
 
 async def test_if_nobody_says_that_a_value_still_stands_it_does_not(

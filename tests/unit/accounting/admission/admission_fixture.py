@@ -1,4 +1,4 @@
-"""A desk over books that the test writes, and claims in few words."""
+"""An admission controller with a fake loader of accounts, and short forms of its requests."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ async def _at_once() -> None:
 
 @dataclass
 class FakeAccountLoader:
-    """The books, as the test has written them."""
+    """Returns the account's facts that the test has set."""
 
     account: AccountFacts = field(default_factory=AccountFacts)
     keys: dict[str, KeyFacts] = field(default_factory=dict)
     reads: int = 0
     before_load: Callable[[], Awaitable[None]] = _at_once
-    """Happens before the books are read."""
+    """Called before the facts are loaded."""
 
     async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
         assert account_id
@@ -51,7 +51,7 @@ class FakeAccountLoader:
 
 
 class AdmissionFixture:
-    """A desk, its books and its clock."""
+    """An admission controller, its loader and its clock."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class AdmissionFixture:
         max_age_seconds: float | None = None,
         **account: Any,
     ) -> None:
-        """Open it.
+        """Set up the controller.
 
         Args:
             balance: Credits that were purchased, in nano-credits.
-            rules: The numbers; by default the usual ones, without waiting.
-            limit: Of the key.
-            clock: The time; one that stands still unless given.
-            max_age_seconds: See `Roster`.
-            **account: Further facts of the account.
+            rules: The limits; the default ones without waiting unless given.
+            limit: The limit of the key.
+            clock: The time; a clock that stands still unless given.
+            max_age_seconds: Age at which the cached account is loaded again.
+            **account: More facts of the account.
         """
         facts = {"credits": Credits(purchased_nano=balance)} | account
         self.loader = FakeAccountLoader(
@@ -94,7 +94,7 @@ class AdmissionFixture:
             raise Unavailable("The disk is full.")
 
     def request(self, estimate: int = 0, **fields: Any) -> Claim:
-        """Return a paid claim of the next number."""
+        """Return a request for a paid model, with the next number as its id."""
         self._numbers += 1
         facts: dict[str, Any] = {
             "generation_id": f"gen-{self._numbers}",
@@ -109,7 +109,7 @@ class AdmissionFixture:
         return Claim(**(facts | fields))
 
     async def admit(self, estimate: int = 0, **fields: Any) -> str:
-        """Admit a claim; return its id."""
+        """Admit a request; return its id."""
         claim = self.request(estimate, **fields)
         await self.controller.admit(claim)
         return claim.generation_id

@@ -1,4 +1,4 @@
-"""What admission ought to do, said as plainly as possible: lists and sums, no shortcuts.
+"""A model of admission in plain lists and sums.
 
 The shipped code keeps running totals; this recomputes everything from what happened.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CREDIT = NANO_PER_CREDIT
 KEYS = ("k" * 64, "o" * 64)
 PAYERS = {"i" * 64: KEYS[0], "j" * 64: KEYS[0]}
-"""Keys of interns, and who answers for them."""
+"""Keys of interns, and the keys that pay for them."""
 
 
 def keys_of(key: str) -> tuple[str, ...]:
@@ -30,22 +30,22 @@ def keys_of(key: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A request as it comes."""
+    """A request for admission."""
 
     key: str
     estimate: int
-    """Of the in-flight budget."""
+    """What it takes of the in-flight budget, in nano-credits."""
     maximum: int
-    """What it may cost."""
+    """The most that it may cost."""
     minimum: int = 0
-    """What it costs before it writes anything; of one without a limit of its output."""
+    """The cost of its input, for a request without an output limit."""
     free: bool = False
     open_ended: bool = False
 
 
 @dataclass
 class RunningRequest:
-    """One that was admitted and has not ended."""
+    """A request that was admitted and has not ended."""
 
     id: str
     key: str
@@ -59,7 +59,7 @@ class RunningRequest:
 
 @dataclass
 class EndedRequest:
-    """One that cost something."""
+    """A request that ended with a charge."""
 
     id: str
     key: str
@@ -72,7 +72,7 @@ class EndedRequest:
 
 @dataclass
 class Reservation:
-    """What a batch has reserved."""
+    """The reservation of a batch."""
 
     key: str
     amount: int
@@ -251,7 +251,7 @@ class AdmissionModel:
         del self.running[id_]
 
     def reserve(self, id_: str, key: str, amount: int) -> str | None:
-        """Return why an amount cannot be reserved; None where it is."""
+        """Return why an amount cannot be reserved, or None."""
         if not amount and self.balance < 0:
             return "negative_balance"
         for each in keys_of(key):
@@ -265,7 +265,7 @@ class AdmissionModel:
         return None
 
     def charge(self, batch: str, id_: str, cost: int, by: int) -> EndedRequest:
-        """Charge an item of a batch, and lower what that has reserved."""
+        """Charge an item of a batch, and lower the batch's reservation."""
         reserved = self.batches[batch]
         reserved.amount = max(0, reserved.amount - by)
         ended = EndedRequest(
@@ -275,7 +275,7 @@ class AdmissionModel:
         return ended
 
     def lose_memory(self) -> None:
-        """Lose what only memory had: a process was killed."""
+        """Forget what only memory holds, as after a kill."""
         self.running.clear()
         self.minute.clear()
         for each in self.ended:

@@ -1,9 +1,9 @@
-"""Random lives of an account, played to the model and to the shipped code at once.
+"""Random operations on an account, run on the model and on the shipped code at once.
 
-    class Machine(MoneyMachine):
-        def open(self, model: Model) -> System: ...     # what is under test
+    class Machine(AdmissionStateMachine):
+        def open(self, model: AdmissionModel) -> SystemUnderTest: ...
 
-After each step both must agree; at each admission the model itself must be sound.
+After each step both must agree; at each admission the model itself must be consistent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AMOUNTS = st.one_of(
 
 
 class SystemUnderTest(Protocol):
-    """What is under test."""
+    """The shipped code under test."""
 
     def admit(self, id_: str, asked: ModelRequest) -> str | int | None:
         """Return why a request is refused, or what it may cost where that was lowered."""
@@ -62,7 +62,7 @@ class SystemUnderTest(Protocol):
         ...
 
     def book(self) -> None:
-        """Bring what is in the journal into the books."""
+        """Book the journal's charges in the database."""
         ...
 
     def kill(self) -> None:
@@ -90,7 +90,7 @@ class SystemUnderTest(Protocol):
         ...
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and expire what has to."""
+        """Let time pass, and expire holds."""
         ...
 
     def counters(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class SystemUnderTest(Protocol):
         ...
 
     def close(self) -> None:
-        """Compare the books with themselves, and give everything up."""
+        """Verify the ledger and release everything."""
         ...
 
 
@@ -117,7 +117,7 @@ class AdmissionStateMachine(RuleBasedStateMachine):
         self.system: SystemUnderTest | None = None
 
     def open(self, model: AdmissionModel) -> SystemUnderTest:
-        """Return what is under test, in the model's state."""
+        """Return the shipped code in the model's state."""
         raise NotImplementedError
 
     @property

@@ -1,4 +1,4 @@
-"""Bodies of batches, whole and on their way."""
+"""Bodies of batches, whole and in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which children a process has."""
+"""The child processes of a process, from /proc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GONE = (FileNotFoundError, ProcessLookupError)
 
 
 def children_of(process: int) -> set[int]:
-    """Return the ids of a process's children; also of those that ended and nobody waited for."""
+    """Return the ids of a process's children, zombies included."""
     folders = Path("/proc").glob("[0-9]*")
     return {int(folder.name) for folder in folders if state_of(folder)[1:] == [str(process)]}
 
@@ -19,12 +19,12 @@ def own_children() -> set[int]:
 
 
 def is_running(process: int) -> bool:
-    """Tell whether a process is there and has not ended."""
+    """Tell whether a process is running."""
     return state_of(Path(f"/proc/{process}"))[:1] not in ([], ["Z"])
 
 
 def state_of(folder: Path) -> list[str]:
-    """Return the state of a process and the id of its parent; nothing where there is none."""
+    """Return a process's state and its parent's id; empty without a process."""
     try:
         text = (folder / "stat").read_text()
     except GONE:

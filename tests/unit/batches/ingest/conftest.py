@@ -1,4 +1,4 @@
-"""Both event loops, and a look for children that were left behind."""
+"""Both event loops, and a check for leaked child processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client may rely on in a completions stream, checked without any code of the gateway."""
+"""Checks that a completions stream is legal, without any code of the gateway."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.unit.inference.chat_stream_checks import until_done
 
 @dataclass(frozen=True)
 class CheckedStream:
-    """A stream that was legal."""
+    """The content of a legal stream."""
 
     chunks: list[dict[str, Any]]
-    """All of them; the last has the usage or the error."""
+    """Every chunk; the last has the usage or the error."""
 
     @property
     def last(self) -> dict[str, Any]:
@@ -34,10 +34,10 @@ class CheckedStream:
 
 
 def check_stream(stream: bytes) -> CheckedStream:
-    """Return what a whole stream said.
+    """Return the content of a complete stream.
 
     Raises:
-        AssertionError: It is no legal completions stream.
+        AssertionError: The stream is not legal.
     """
     *events, end = stream.split(b"\n\n")
     assert end == b"", "something follows the last event"

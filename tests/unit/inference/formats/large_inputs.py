@@ -1,4 +1,4 @@
-"""Requests, replies and streams that are large in one way each: `n` of something, or so long."""
+"""Requests, replies and streams that are large in one dimension each: `n` items or characters."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ REQUESTS = {
 }
 
 
-# Whole replies
+# Complete replies
 
 
 def _chat_reply(*messages: Body, **choice: Any) -> Body:

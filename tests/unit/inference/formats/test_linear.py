@@ -1,4 +1,4 @@
-"""What a translation takes grows as what is translated does, whatever that is made of.
+"""The time of a translation grows linearly with its input, whatever the input consists of.
 
 The work is timed at a size and at eight times that size, in this thread's CPU time. Work that is
 linear takes eight times as long (an exponent of 1), quadratic work 64 times (2). What other
@@ -45,7 +45,7 @@ MOST = 1.35
 ITEMS = 200
 EVENTS = 100
 RUN = 1_500
-"""Where a step that copies all before it is so quick that few items would not show it."""
+"""Shapes that need more items to reveal a step that copies everything before it."""
 TRIES = 6
 ENDPOINT = Endpoint("acme", "large-2026", FREE)
 IDENTITY = ReplyIdentity("gen-1", "m", "Acme", 1)
@@ -65,12 +65,12 @@ DIALECTS = {
 
 @pytest.fixture(params=[1, pytest.param(8, marks=pytest.mark.soak)])
 def dose(request: pytest.FixtureRequest) -> int:
-    """Return how many times as many items there are; what hardly shows with few shows with many."""
+    """Return the factor by which the number of items is multiplied."""
     return request.param
 
 
 def grows(work: Callable[[int], Work], size: int) -> float:
-    """Return the exponent of the time that work takes: 1 where that grows as the size does."""
+    """Return the exponent of the work's time: 1 if it is linear in the size."""
     small, large = work(size), work(size * TIMES)
     quickest = [math.inf, math.inf]
     exponent = math.inf
@@ -97,13 +97,13 @@ def encoded(body: object) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def relays(path: str, body: bytes) -> Iterable[FormatAdapter]:
+def adapters(path: str, body: bytes) -> Iterable[FormatAdapter]:
     return FORMATS[path].parse(RawRequest(body, {}, b""))[1]
 
 
-def relay_of(path: str, dialect: Dialect) -> FormatAdapter:
+def adapter_of(path: str, dialect: Dialect) -> FormatAdapter:
     body = encoded(MINIMAL[path])
-    return next(each for each in relays(path, body) if each.dialect is dialect)
+    return next(each for each in adapters(path, body) if each.dialect is dialect)
 
 
 # Requests
@@ -111,13 +111,13 @@ def relay_of(path: str, dialect: Dialect) -> FormatAdapter:
 REQUEST_CASES = [(path, shape) for path, shapes in REQUESTS.items() for shape in shapes]
 
 
-def asking(path: str, shape: str, dialect: Dialect) -> Callable[[int], Work]:
+def request_work(path: str, shape: str, dialect: Dialect) -> Callable[[int], Work]:
     def of_size(size: int) -> Work:
         body = encoded(REQUESTS[path][shape](size))
 
         def work() -> object:
-            relay = next(each for each in relays(path, body) if each.dialect is dialect)
-            return relay.unsupported_parameters(ENDPOINT), relay.render_request(ENDPOINT)
+            adapter = next(each for each in adapters(path, body) if each.dialect is dialect)
+            return adapter.unsupported_parameters(ENDPOINT), adapter.render_request(ENDPOINT)
 
         return work
 
@@ -125,14 +125,14 @@ def asking(path: str, shape: str, dialect: Dialect) -> Callable[[int], Work]:
 
 
 def dialects(path: str) -> list[Dialect]:
-    return [relay.dialect for relay in relays(path, encoded(MINIMAL[path]))]
+    return [adapter.dialect for adapter in adapters(path, encoded(MINIMAL[path]))]
 
 
 @pytest.mark.parametrize(("path", "shape"), REQUEST_CASES)
-def test_a_request_is_put_into_every_dialect_in_linear_time(
+def test_a_request_is_rendered_for_every_dialect_in_linear_time(
     path: str, shape: str, dose: int
 ) -> None:
-    found = {each: grows(asking(path, shape, each), ITEMS * dose) for each in dialects(path)}
+    found = {each: grows(request_work(path, shape, each), ITEMS * dose) for each in dialects(path)}
 
     assert max(found.values()) < MOST, found
 
@@ -144,14 +144,16 @@ def test_a_request_is_put_into_every_dialect_in_linear_time(
         ("/responses", "outputs", Dialect.MESSAGES),
     ],
 )
-def test_a_long_run_of_calls_or_results_is_joined_in_linear_time(
+def test_consecutive_calls_or_results_are_merged_in_linear_time(
     path: str, shape: str, dialect: Dialect
 ) -> None:
-    assert grows(asking(path, shape, dialect), RUN) < MOST
+    assert grows(request_work(path, shape, dialect), RUN) < MOST
 
 
 @pytest.mark.parametrize(("path", "shape"), REQUEST_CASES)
-def test_a_request_is_weighed_and_searched_in_linear_time(path: str, shape: str, dose: int) -> None:
+def test_token_estimates_and_field_lookups_take_linear_time(
+    path: str, shape: str, dose: int
+) -> None:
     policy = AccessPolicy("key", patterns=("@email", "@credit_card", "@iban", "a*zz"))
 
     def judging(size: int) -> Work:
@@ -170,7 +172,7 @@ def test_a_request_is_weighed_and_searched_in_linear_time(path: str, shape: str,
 
 @pytest.mark.parametrize("says", ["echo", "calls", "script"])
 @pytest.mark.parametrize("shape", CHAT)
-def test_a_simulated_model_answers_in_linear_time(shape: str, says: Any, dose: int) -> None:
+def test_a_simulated_response_takes_linear_time(shape: str, says: Any, dose: int) -> None:
     def answering(size: int) -> Work:
         body = encoded(CHAT[shape](size))
 
@@ -188,7 +190,7 @@ def test_a_simulated_model_answers_in_linear_time(shape: str, says: Any, dose: i
     assert grows(answering, EVENTS * dose) < MOST
 
 
-# Replies
+# Responses
 
 
 def clients(dialect: Dialect) -> list[str]:
@@ -198,12 +200,14 @@ def clients(dialect: Dialect) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "shape"), [(name, shape) for name, shapes in REPLIES.items() for shape in shapes]
 )
-def test_a_reply_is_put_into_every_format_in_linear_time(name: str, shape: str, dose: int) -> None:
+def test_a_response_is_rendered_in_every_format_in_linear_time(
+    name: str, shape: str, dose: int
+) -> None:
     def answering(path: str) -> Callable[[int], Work]:
         def of_size(size: int) -> Work:
             body = encoded(REPLIES[name][shape](size))
-            relay = relay_of(path, DIALECTS[name])
-            return lambda: relay.parse_response(body).render(IDENTITY, CHARGE)
+            adapter = adapter_of(path, DIALECTS[name])
+            return lambda: adapter.parse_response(body).render(IDENTITY, CHARGE)
 
         return of_size
 
@@ -215,13 +219,13 @@ def test_a_reply_is_put_into_every_format_in_linear_time(name: str, shape: str, 
 STREAM_CASES = [(name, shape) for name, shapes in STREAMS.items() for shape in shapes]
 
 
-def streaming(name: str, shape: str, path: str) -> Callable[[int], Work]:
+def stream_work(name: str, shape: str, path: str) -> Callable[[int], Work]:
     def of_size(size: int) -> Work:
         events = [encoded(each) for each in STREAMS[name][shape](size)]
-        relay = relay_of(path, DIALECTS[name])
+        adapter = adapter_of(path, DIALECTS[name])
 
         def work() -> object:
-            stream = relay.open_stream(IDENTITY)
+            stream = adapter.open_stream(IDENTITY)
             said = [stream.feed(each) for each in events]
             assert stream.complete
             return said, stream.end(CHARGE)
@@ -232,9 +236,11 @@ def streaming(name: str, shape: str, path: str) -> Callable[[int], Work]:
 
 
 @pytest.mark.parametrize(("name", "shape"), STREAM_CASES)
-def test_a_stream_is_put_into_every_format_in_linear_time(name: str, shape: str, dose: int) -> None:
+def test_a_stream_is_encoded_in_every_format_in_linear_time(
+    name: str, shape: str, dose: int
+) -> None:
     size = EVENTS * dose
-    found = {path: grows(streaming(name, shape, path), size) for path in clients(DIALECTS[name])}
+    found = {path: grows(stream_work(name, shape, path), size) for path in clients(DIALECTS[name])}
 
     assert max(found.values()) < MOST, found
 
@@ -242,8 +248,8 @@ def test_a_stream_is_put_into_every_format_in_linear_time(name: str, shape: str,
 @pytest.mark.parametrize(
     "shape", ["pieces of a call behind a long one", "pieces of two calls in turn"]
 )
-def test_arguments_are_not_read_again_with_every_piece_of_another_call(shape: str) -> None:
-    assert grows(streaming("chat", shape, "/messages"), RUN) < MOST
+def test_arguments_are_scanned_once_while_other_calls_arrive(shape: str) -> None:
+    assert grows(stream_work("chat", shape, "/messages"), RUN) < MOST
 
 
 # Bytes
@@ -270,7 +276,7 @@ def lines_without_an_event(size: int) -> bytes:
 @pytest.mark.parametrize(
     "write", [many_events, one_long_event, an_event_of_many_lines, lines_without_an_event]
 )
-def test_events_are_found_in_linear_time_wherever_their_bytes_are_cut(
+def test_events_are_parsed_in_linear_time_for_any_chunking(
     write: Callable[[int], bytes], line_end: bytes, at_once: int, dose: int
 ) -> None:
     def parsing(size: int) -> Work:
@@ -290,7 +296,7 @@ def test_events_are_found_in_linear_time_wherever_their_bytes_are_cut(
 
 
 def deep_bodies(depth: int) -> Iterator[tuple[str, bytes]]:
-    """Yield requests of every shape in which one value after the other is nested deeply."""
+    """Yield requests in each of which one value is deeply nested."""
     deep = b"[" * depth + b"]" * depth
     for path, shapes in REQUESTS.items():
         for write in shapes.values():
@@ -301,7 +307,7 @@ def deep_bodies(depth: int) -> Iterator[tuple[str, bytes]]:
 
 
 def deepest() -> int:
-    """Return how deep a value may be for the first that reads it."""
+    """Return the maximum depth that the first decoder accepts."""
     return next(depth for depth in range(5_000, 0, -1) if is_read(depth))
 
 
@@ -314,7 +320,7 @@ def is_read(depth: int) -> bool:
 
 
 @pytest.mark.parametrize("less", [-4_000, 4, 12, 20, 40, 900])
-def test_a_request_that_is_nested_too_deeply_is_refused_or_passed_on(less: int) -> None:
+def test_a_deeply_nested_request_is_rejected_or_passed_on(less: int) -> None:
     outcomes = {outcome(path, body) for path, body in deep_bodies(max(deepest() - less, 50))}
 
     assert outcomes <= {"refused", "passed on"}
@@ -324,9 +330,9 @@ def outcome(path: str, body: bytes) -> str:
     try:
         request, asked = FORMATS[path].parse(RawRequest(body, {}, b""))
         demand(request)
-        for relay in asked:
-            relay.unsupported_parameters(ENDPOINT)
-            relay.render_request(ENDPOINT)
+        for adapter in asked:
+            adapter.unsupported_parameters(ENDPOINT)
+            adapter.render_request(ENDPOINT)
     except Invalid:
         return "refused"
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""The tables of docs/formats.md say what the code does: every cell is tried."""
+"""Checks every cell of the tables in docs/formats.md against the code."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ PATHS = {
     "messages": "/messages",
     "completions": "/completions",
 }
-SPEAKERS = {
+PROVIDER_FORMATS = {
     "chat": ChatProviderFormat(),
     "responses": ResponsesProviderFormat(),
     "messages": MessagesProviderFormat(),
 }
-DIALECTS = {name: Dialect(speaker.dialect) for name, speaker in SPEAKERS.items()}
-PAIRS = [(client, dialect) for client in PATHS for dialect in SPEAKERS if client != dialect]
+DIALECTS = {
+    name: Dialect(provider_format.dialect) for name, provider_format in PROVIDER_FORMATS.items()
+}
+PAIRS = [(client, dialect) for client in PATHS for dialect in PROVIDER_FORMATS if client != dialect]
 ENDPOINT = Endpoint(provider="acme", model="large-2026", price=FREE)
 IDENTITY = ReplyIdentity(id="gen-1", model="acme/large", provider="Acme", created=1700000000)
 CELL = re.compile(r"(kept|changed|dropped|refused|-)(?: \((\d+)\))?")
@@ -61,7 +63,7 @@ Row = dict[tuple[str, str], str]
 
 
 def table(title: str) -> dict[str, Row]:
-    """Return the cells of the table with this title in its corner, by row and pair of formats."""
+    """Return the cells of the table with this title, by row and pair of formats."""
     after = PAGE[PAGE.index(f"| {title} |") :]
     lines = after.partition("\n\n")[0].splitlines()
     heading, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
@@ -78,14 +80,14 @@ ASKED, ANSWERED = table("Request"), table("Reply")
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_what_becomes_of_a_request_is_what_its_row_says(name: str) -> None:
+def test_request_features_are_translated_as_documented(name: str) -> None:
     found = {pair: _asked(REQUESTS[name], *pair) for pair in PAIRS}
 
     assert words(ASKED[name]) == found
 
 
 @pytest.mark.parametrize("name", REPLIES)
-def test_what_becomes_of_a_reply_is_what_its_row_says(name: str) -> None:
+def test_reply_features_are_translated_as_documented(name: str) -> None:
     feature = REPLIES[name]
 
     if feature.whole:
@@ -94,13 +96,13 @@ def test_what_becomes_of_a_reply_is_what_its_row_says(name: str) -> None:
         assert words(ANSWERED[name]) == {pair: _streamed(feature, *pair) for pair in PAIRS}
 
 
-def test_every_row_is_tried() -> None:
+def test_every_row_has_a_test() -> None:
     assert [*ASKED] == [*REQUESTS]
     assert [*ANSWERED] == [*REPLIES]
 
 
 @pytest.mark.parametrize("cells", [ASKED, ANSWERED], ids=["requests", "replies"])
-def test_every_cell_is_one_of_the_words_and_every_change_is_explained(cells: Any) -> None:
+def test_every_cell_is_a_known_term_and_every_change_has_a_note(cells: Any) -> None:
     for name, row in cells.items():
         for pair, cell in row.items():
             match = CELL.fullmatch(cell)
@@ -108,7 +110,7 @@ def test_every_cell_is_one_of_the_words_and_every_change_is_explained(cells: Any
             assert match[2] or match[1] != "changed", (name, pair, "has no note")
 
 
-def test_every_note_is_there_and_is_used() -> None:
+def test_every_note_exists_and_is_used() -> None:
     used = {int(match) for match in re.findall(r"(?:kept|changed|dropped|refused) \((\d+)\)", PAGE)}
     list_of_notes = PAGE.partition("### Notes")[2]
     notes = [int(number) for number in re.findall(r"^(\d+)\. ", list_of_notes, re.MULTILINE)]
@@ -117,7 +119,7 @@ def test_every_note_is_there_and_is_used() -> None:
     assert used == set(notes)
 
 
-def test_everything_that_the_hub_carries_has_a_row() -> None:
+def test_every_canonical_field_has_a_row() -> None:
     carriers = (
         *(
             Turn,
@@ -137,17 +139,19 @@ def test_everything_that_the_hub_carries_has_a_row() -> None:
     assert {name for feature in features for name in feature.covers} == carried
 
 
-def test_every_parameter_that_a_dialect_says_has_a_row() -> None:
+def test_every_supported_parameter_has_a_row() -> None:
     known = {feature.parameter for feature in REQUESTS.values()}
 
     assert (
-        frozenset[str]().union(*(speaker.supported_parameters for speaker in SPEAKERS.values()))
+        frozenset[str]().union(
+            *(provider_format.supported_parameters for provider_format in PROVIDER_FORMATS.values())
+        )
         <= known
     )
 
 
-@pytest.mark.parametrize("dialect", SPEAKERS)
-def test_a_dialect_says_the_parameters_that_its_columns_keep(dialect: str) -> None:
+@pytest.mark.parametrize("dialect", PROVIDER_FORMATS)
+def test_supported_parameters_are_those_that_the_table_keeps(dialect: str) -> None:
     kept = {
         feature.parameter
         for name, feature in REQUESTS.items()
@@ -155,17 +159,19 @@ def test_a_dialect_says_the_parameters_that_its_columns_keep(dialect: str) -> No
         if feature.parameter and target == dialect and word in {"kept", "changed"}
     }
 
-    assert kept == SPEAKERS[dialect].supported_parameters
+    assert kept == PROVIDER_FORMATS[dialect].supported_parameters
 
 
 @pytest.mark.parametrize("name", [name for name, feature in REQUESTS.items() if feature.parameter])
-def test_a_parameter_counts_as_lost_where_the_dialect_has_no_word_for_it(name: str) -> None:
+def test_a_parameter_that_the_dialect_lacks_is_unsupported(name: str) -> None:
     feature = REQUESTS[name]
     for client, dialect in PAIRS:
         if client in feature.says:
-            relay = _relay(client, dialect, _body(feature, client))
-            lost = feature.parameter in relay.unsupported_parameters(ENDPOINT)
-            assert lost == (feature.parameter not in SPEAKERS[dialect].supported_parameters), (
+            adapter = _adapter(client, dialect, _body(feature, client))
+            lost = feature.parameter in adapter.unsupported_parameters(ENDPOINT)
+            assert lost == (
+                feature.parameter not in PROVIDER_FORMATS[dialect].supported_parameters
+            ), (
                 client,
                 dialect,
             )
@@ -188,43 +194,43 @@ def _body(feature: RequestFeature, client: str) -> Body:
 
 
 def _provider_body(client: str, dialect: str, body: Body) -> Body:
-    return json.loads(_relay(client, dialect, body).render_request(ENDPOINT))
+    return json.loads(_adapter(client, dialect, body).render_request(ENDPOINT))
 
 
-def _relay(client: str, dialect: str, body: Body) -> FormatAdapter:
-    _, relays = FORMATS[PATHS[client]].parse(RawRequest(encoded(body), {}, b""))
-    return next(relay for relay in relays if relay.dialect == DIALECTS[dialect])
+def _adapter(client: str, dialect: str, body: Body) -> FormatAdapter:
+    _, adapters = FORMATS[PATHS[client]].parse(RawRequest(encoded(body), {}, b""))
+    return next(adapter for adapter in adapters if adapter.dialect == DIALECTS[dialect])
 
 
 def _whole(feature: ReplyFeature, client: str, dialect: str) -> str:
     if client not in feature.clients or dialect not in feature.says:
         return "-"
-    relay = _answered(feature, client, dialect)
+    adapter = _answered(feature, client, dialect)
     body, plain = feature.says[dialect], feature.beside.get(dialect, PLAIN_REPLIES[dialect])
-    return outcome_of(feature, dialect, client, _whole_of(relay, body), _whole_of(relay, plain))
+    return outcome_of(feature, dialect, client, _whole_of(adapter, body), _whole_of(adapter, plain))
 
 
 def _streamed(feature: ReplyFeature, client: str, dialect: str) -> str:
     if client not in feature.clients or dialect not in feature.says:
         return "-"
-    relay = _answered(feature, client, dialect)
+    adapter = _answered(feature, client, dialect)
     events = feature.streams.get(dialect) or streamed(dialect, feature.says[dialect])
     plain = streamed(dialect, feature.beside.get(dialect, PLAIN_REPLIES[dialect]))
-    body = folded(client, _stream_of(relay, events))
-    return outcome_of(feature, dialect, client, body, folded(client, _stream_of(relay, plain)))
+    body = folded(client, _stream_of(adapter, events))
+    return outcome_of(feature, dialect, client, body, folded(client, _stream_of(adapter, plain)))
 
 
 def _answered(feature: ReplyFeature, client: str, dialect: str) -> FormatAdapter:
-    return _relay(client, dialect, {**PLAIN_REQUESTS[client], **feature.asks.get(client, {})})
+    return _adapter(client, dialect, {**PLAIN_REQUESTS[client], **feature.asks.get(client, {})})
 
 
-def _whole_of(relay: FormatAdapter, body: Body) -> Body:
-    whole = relay.parse_response(encoded(body))
+def _whole_of(adapter: FormatAdapter, body: Body) -> Body:
+    whole = adapter.parse_response(encoded(body))
     return json.loads(whole.render(IDENTITY, _charge(whole)))
 
 
-def _stream_of(relay: FormatAdapter, events: Iterable[Body]) -> list[Body]:
-    stream = relay.open_stream(IDENTITY)
+def _stream_of(adapter: FormatAdapter, events: Iterable[Body]) -> list[Body]:
+    stream = adapter.open_stream(IDENTITY)
     said = b"".join([stream.feed(encoded(event)) for event in events])
     assert stream.done or stream.complete
     given = EventParser().feed(said + stream.end(_charge(stream)))

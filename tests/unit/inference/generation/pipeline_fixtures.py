@@ -1,4 +1,4 @@
-"""Worlds in which a generation runs, and what their providers answer."""
+"""Pipelines over fake providers, and what those answer."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ def make_pipeline(*replies_: FakeReply | BaseException, **fields: object) -> Pip
 def abandoned_pipeline(
     *, stream: bool, on_disconnect: str = "cancel"
 ) -> tuple[PipelineFixture, FakeReply, asyncio.Event]:
-    """Return a world whose provider has given half of its reply, and the event for the rest."""
+    """Return a pipeline whose provider has sent half a reply, and the event for the rest."""
     reply = stream_reply() if stream else whole_reply()
     reply.body.insert(2 if stream else 0, rest := asyncio.Event())
     provider = FakeProvider(reply, on_disconnect=on_disconnect)  # type: ignore[arg-type]

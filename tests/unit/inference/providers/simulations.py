@@ -1,4 +1,4 @@
-"""Requests to the simulated provider, and its streams added up as a client adds them up."""
+"""Requests to the simulated provider, and its streams joined as by a client."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def deltas(body: dict[str, Any], model: str = "echo") -> list[dict[str, An
 
 
 async def added_up(body: dict[str, Any], model: str = "echo") -> dict[str, Any]:
-    """Return the whole reply that a stream tells."""
+    """Return the complete response of a stream."""
     parts = await chunks(body, model)
     return {
         "id": parts[0]["id"],
@@ -95,7 +95,7 @@ async def added_up(body: dict[str, Any], model: str = "echo") -> dict[str, Any]:
 
 
 def choices_of(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the choices that chunks tell."""
+    """Return the choices of a stream's chunks."""
     choices: dict[int, dict[str, Any]] = {}
     for choice in [each for chunk in parts for each in chunk["choices"]]:
         _add(choices.setdefault(choice["index"], _blank(choice["index"])), choice)

@@ -34,7 +34,7 @@ from tollhouse.testing.ids import SequentialIds
 ENDPOINT = Endpoint(SLUG, "echo", BEHAVIOURS["echo"].price)
 
 
-async def test_it_repeats_the_last_user_message() -> None:
+async def test_echo_repeats_the_last_user_message() -> None:
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "first"},
@@ -55,7 +55,7 @@ async def test_different_requests_have_different_ids() -> None:
 
 
 @pytest.mark.parametrize("content", ["hello", "a b  c\n\td ", " ", "", "漢字 \N{GRINNING FACE}\0"])
-async def test_a_stream_says_what_the_whole_reply_says(content: str) -> None:
+async def test_a_stream_has_the_content_of_the_complete_response(content: str) -> None:
     assert await added_up(asked(content)) == await whole(asked(content))
     assert await said(asked(content)) == content
 
@@ -86,7 +86,9 @@ async def test_words_are_counted_as_tokens() -> None:
         ({"max_tokens": 10**30}, "a b c", "stop"),
     ],
 )
-async def test_a_limit_of_tokens_is_kept(limits: dict[str, Any], content: str, finish: str) -> None:
+async def test_a_token_limit_is_respected(
+    limits: dict[str, Any], content: str, finish: str
+) -> None:
     reply = await whole(asked("a b c", **limits))
     assert reply["choices"][0]["message"]["content"] == content
     assert reply["choices"][0]["finish_reason"] == finish
@@ -95,7 +97,7 @@ async def test_a_limit_of_tokens_is_kept(limits: dict[str, Any], content: str, f
 
 @pytest.mark.parametrize("limit", [0, -1, "2", 1.5, True, [], {}])
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-async def test_a_limit_that_is_none_is_refused_by_name(name: str, limit: object) -> None:
+async def test_an_invalid_token_limit_is_named(name: str, limit: object) -> None:
     with pytest.raises(ProviderRefused) as caught:
         await opened(asked("a", **{name: limit}))
     assert caught.value.message == f"{name}: must be an integer of at least 1."
@@ -124,13 +126,13 @@ async def test_a_limit_that_is_none_is_refused_by_name(name: str, limit: object)
         ),
     ],
 )
-async def test_parts_are_said_together_and_what_is_no_text_is_acknowledged(
+async def test_text_parts_are_joined_and_other_parts_acknowledged(
     content: object, answer: str
 ) -> None:
     assert await said(asked(content)) == answer
 
 
-async def test_without_a_user_message_there_is_nothing_to_say() -> None:
+async def test_without_a_user_message_the_response_is_empty() -> None:
     assert await said({"model": "m", "messages": [{"role": "system", "content": "a"}]}) == ""
 
 
@@ -147,7 +149,7 @@ async def test_without_a_user_message_there_is_nothing_to_say() -> None:
         [{"role": "user", "content": {"a": 1}}],
     ],
 )
-async def test_messages_that_are_not_of_the_format_are_refused(messages: object) -> None:
+async def test_invalid_messages_are_rejected(messages: object) -> None:
     with pytest.raises(ProviderRefused) as caught:
         await opened({"model": "m", "messages": messages})
     assert status_of(caught.value) == 400
@@ -155,14 +157,14 @@ async def test_messages_that_are_not_of_the_format_are_refused(messages: object)
 
 
 @pytest.mark.parametrize(("model", "status"), [("limited", 429), ("overloaded", 503)])
-async def test_a_model_that_refuses_by_design_refuses(model: str, status: int) -> None:
+async def test_a_limited_or_overloaded_model_rejects_every_request(model: str, status: int) -> None:
     with pytest.raises(ProviderFailure) as caught:
         await opened(asked("a"), model)
     assert status_of(caught.value) == status
     assert caught.value.retry_after is None
 
 
-async def test_a_model_that_breaks_by_design_breaks() -> None:
+async def test_the_broken_model_fails_every_response() -> None:
     with pytest.raises(ProviderFailure) as caught:
         await (await opened(asked("a b c"), "broken")).whole()
     assert caught.value.ambiguous
@@ -224,9 +226,7 @@ async def test_the_requests_of_other_models_do_not_count_for_the_flaky_one() -> 
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ],
 )
-async def test_a_field_that_is_not_of_the_format_is_refused_by_name(
-    fields: dict[str, Any], path: str
-) -> None:
+async def test_an_invalid_field_is_named(fields: dict[str, Any], path: str) -> None:
     with pytest.raises(ProviderRefused) as caught:
         await opened(asked("a", **fields))
     assert caught.value.message.startswith(f"{path}: ")
@@ -240,7 +240,7 @@ def test_every_behaviour_is_a_model_of_the_catalogue() -> None:
 
 @pytest.mark.parametrize("model", [name for name in BEHAVIOURS if name != "embedding"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_every_model_ends_well_through_the_pipeline(
+async def test_every_model_completes_through_the_pipeline(
     model: str,
     stream: bool,  # noqa: FBT001
     monkeypatch: pytest.MonkeyPatch,
@@ -277,12 +277,12 @@ async def test_every_model_ends_well_through_the_pipeline(
         assert books.booked[0].charge.cost_nano == round(usage["cost"] * 1e9)
 
 
-def test_a_configured_model_is_asked_in_what_the_provider_can_answer() -> None:
+def test_a_configured_model_uses_a_dialect_of_the_provider() -> None:
     # Without this, an endpoint whose settings name no dialect would be asked in the client's.
     assert set(SimulatedProvider.dialects) == {Dialect.CHAT, Dialect.EMBEDDINGS}
 
 
-async def test_many_streams_leave_turns_of_the_event_loop_to_others() -> None:
+async def test_many_streams_do_not_block_the_event_loop() -> None:
     provider, said, most = SimulatedProvider(NAME, "cancel"), 0, 0
 
     async def read() -> None:
@@ -301,7 +301,7 @@ async def test_many_streams_leave_turns_of_the_event_loop_to_others() -> None:
     assert most <= 9  # a slice, and a stream's last words
 
 
-async def test_a_stream_of_another_account_does_not_wait_for_many() -> None:
+async def test_a_stream_does_not_wait_for_many_of_another_account() -> None:
     provider, ended = SimulatedProvider(NAME, "cancel"), list[str]()
 
     async def read(owner: str) -> None:

@@ -1,4 +1,4 @@
-"""The simulated agent follows the script in a prompt, and keeps nothing between two requests."""
+"""The simulated agent runs the script in a prompt, without state between requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_each_result_of_a_tool_leads_to_the_next_step() -> None:
     assert await calls(turn(PROGRAM, "written", "42")) == []
 
 
-async def test_the_report_says_what_it_is_and_what_each_tool_answered() -> None:
+async def test_the_report_lists_each_tool_result() -> None:
     report = await said(turn(PROGRAM, "written", "42\n"), AGENT)
     assert report == (
         "I am a simulated agent: no model was asked, I followed your script.\n"
@@ -123,16 +123,16 @@ async def test_a_long_result_is_cut_in_the_report() -> None:
         ("call: look_up", ["look_up", {}]),
     ],
 )
-async def test_a_step_is_a_call_of_its_tool(step: str, call: list[Any]) -> None:
+async def test_each_step_calls_its_tool(step: str, call: list[Any]) -> None:
     assert await calls(turn(f"Please:\n{step}")) == [call]
 
 
-async def test_arguments_that_are_no_json_are_sent_as_they_stand() -> None:
+async def test_invalid_json_arguments_are_sent_unchanged() -> None:
     sent = (await message(turn("call: look_up {oops"), AGENT))["tool_calls"][0]
     assert sent["function"]["arguments"] == "{oops"
 
 
-async def test_what_is_said_and_thought_comes_with_the_call_that_follows() -> None:
+async def test_text_and_reasoning_precede_the_next_call() -> None:
     body = turn("think: Hm.\nsay: I look.\nread: a.txt")
     told = await message(body, AGENT)
     assert told["content"] == "I look.\n"
@@ -141,11 +141,11 @@ async def test_what_is_said_and_thought_comes_with_the_call_that_follows() -> No
     assert (await whole(body, AGENT))["choices"][0]["finish_reason"] == "tool_calls"
 
 
-async def test_words_after_the_last_call_stand_in_place_of_the_report() -> None:
+async def test_text_after_the_last_call_replaces_the_report() -> None:
     assert await said(turn("run: ls\nsay: Done.", "a"), AGENT) == "Done.\n"
 
 
-async def test_a_script_that_begins_again_never_ends() -> None:
+async def test_a_repeating_script_never_ends() -> None:
     script = "run: a\nread: b\nagain:\nrun: never"
     for done in range(9):
         assert await calls(turn(script, *["x"] * done)) == [
@@ -153,19 +153,19 @@ async def test_a_script_that_begins_again_never_ends() -> None:
         ]
 
 
-async def test_a_prompt_without_a_step_is_told_what_scripts_look_like() -> None:
+async def test_a_prompt_without_a_step_gets_help() -> None:
     answer = await said(turn("Please run the tests: they are in /tests."), AGENT)
     assert "simulated" in answer
     assert PROGRAM.strip() in answer
 
 
-async def test_a_tool_that_is_not_there_is_named() -> None:
+async def test_a_missing_tool_is_named() -> None:
     body = turn("run: ls") | {"tools": []}
     assert "no tool 'shell'" in await said(body, AGENT)
     assert "no tool 'shell'" in await said(turn("run: ls") | {"tool_choice": "none"}, AGENT)
 
 
-async def test_an_earlier_prompt_is_not_followed_again() -> None:
+async def test_an_earlier_script_is_not_run_again() -> None:
     before = (
         {"role": "user", "content": "run: a"},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "c", **named("shell")}]},
@@ -176,7 +176,7 @@ async def test_an_earlier_prompt_is_not_followed_again() -> None:
     assert "simulated" in await said(turn("Thanks!", before=before), AGENT)
 
 
-async def test_a_message_in_the_middle_of_a_turn_may_bring_another_script_or_none() -> None:
+async def test_a_message_within_a_turn_may_replace_the_script() -> None:
     begun = turn("run: a\nrun: b", "x")
     hurry = {"role": "user", "content": "Hurry up!"}
     other = {"role": "user", "content": "run: c"}
@@ -186,12 +186,12 @@ async def test_a_message_in_the_middle_of_a_turn_may_bring_another_script_or_non
     assert await calls(begun | {"messages": after}) == [["shell", {"command": "c"}]]
 
 
-async def test_a_stream_says_what_the_whole_reply_says() -> None:
+async def test_a_stream_has_the_content_of_the_complete_response() -> None:
     body = turn("think: Hm.\nsay: I look.\nrun: a")
     assert await added_up(body, AGENT) == await whole(body, AGENT)
 
 
-async def test_arguments_add_up_to_what_was_meant() -> None:
+async def test_streamed_arguments_join_to_the_complete_ones() -> None:
     code = 'print({"a": [1, 2]}, "ü")\n'
     sent = (await message(turn(f"write: a.py\n  {code}"), AGENT))["tool_calls"][0]
     assert json.loads(sent["function"]["arguments"]) == {"path": "a.py", "content": code}

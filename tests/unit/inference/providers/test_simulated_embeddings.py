@@ -1,4 +1,4 @@
-"""A simulated vector says which text it was, and nothing else."""
+"""A simulated vector identifies its text, and nothing else."""
 
 import json
 import math
@@ -18,13 +18,13 @@ def vectors(given: object, **fields: Any) -> list[list[float]]:
     return [item["embedding"] for item in made(given, **fields)["data"]]
 
 
-def test_the_same_text_is_the_same_vector_and_another_is_another() -> None:
+def test_a_vector_depends_only_on_its_text() -> None:
     assert vectors("a") == vectors("a")
     assert vectors("a") != vectors("b")
     assert vectors(["a", "b", "a"]) == [*vectors("a"), *vectors("b"), *vectors("a")]
 
 
-def test_a_vector_has_length_one_and_the_dimensions_that_were_asked_for() -> None:
+def test_a_vector_has_length_one_and_the_requested_dimensions() -> None:
     for size in (1, 3, DIMENSIONS, 1_536):
         [vector] = vectors("hello", dimensions=size)
         assert len(vector) == size
@@ -42,19 +42,19 @@ def test_a_vector_has_length_one_and_the_dimensions_that_were_asked_for() -> Non
         ([{"content": ["x"]}], 1, 1),
     ],
 )
-def test_every_kind_of_input_is_understood(given: object, count: int, tokens: int) -> None:
+def test_every_type_of_input_is_accepted(given: object, count: int, tokens: int) -> None:
     reply = made(given)
     assert [item["index"] for item in reply["data"]] == list(range(count))
     assert reply["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
 @pytest.mark.parametrize("dimensions", [0, -1, 4_097])
-def test_dimensions_that_cannot_be_are_refused(dimensions: int) -> None:
+def test_invalid_dimensions_are_rejected(dimensions: int) -> None:
     with pytest.raises(InvalidSimulatedRequest, match="dimensions"):
         made("a", dimensions=dimensions)
 
 
 @pytest.mark.parametrize("given", [True, [True], [None], {"a": 1}])
-def test_an_input_that_is_none_is_refused(given: object) -> None:
+def test_an_invalid_input_is_rejected(given: object) -> None:
     with pytest.raises(InvalidSimulatedRequest, match="input"):
         made(given)

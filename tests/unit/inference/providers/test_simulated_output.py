@@ -1,4 +1,4 @@
-"""The shape in which a simulated model answers is the one that the request asks for."""
+"""Simulated responses have the output format that the request specifies."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "city", "schema": 
 # JSON
 
 
-async def test_a_json_schema_gets_an_object_of_it() -> None:
+async def test_a_json_schema_gets_a_matching_object() -> None:
     content = await said(asked("hello", response_format=JSON_SCHEMA))
     assert json.loads(content) == {"city": "text", "days": 1}
 
 
-async def test_a_json_schema_that_is_not_given_gets_an_empty_object() -> None:
+async def test_a_missing_json_schema_gets_an_empty_object() -> None:
     for given_ in ({"type": "json_schema"}, {"type": "json_schema", "json_schema": {"name": "a"}}):
         assert await said(asked("hello", response_format=given_)) == "{}"
 
@@ -46,14 +46,14 @@ async def test_a_json_object_holds_the_text() -> None:
 
 
 @pytest.mark.parametrize("form", [{"type": "text"}, None, {"type": "grammar"}])
-async def test_any_other_format_is_text(form: object) -> None:
+async def test_an_unknown_format_is_text(form: object) -> None:
     assert await said(asked("hello", response_format=form)) == "hello"
 
 
 # Several choices
 
 
-async def test_as_many_choices_come_as_are_wanted_and_all_are_counted() -> None:
+async def test_the_requested_choices_are_sent_and_counted() -> None:
     reply = await whole(asked("a b", n=3))
     assert [choice["index"] for choice in reply["choices"]] == [0, 1, 2]
     assert {choice["message"]["content"] for choice in reply["choices"]} == {"a b"}
@@ -61,7 +61,7 @@ async def test_as_many_choices_come_as_are_wanted_and_all_are_counted() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"n": 128}, {"logprobs": True, "top_logprobs": 20}])
-async def test_a_short_request_cannot_ask_for_a_reply_without_end(fields: dict[str, Any]) -> None:
+async def test_a_short_request_cannot_request_an_unbounded_response(fields: dict[str, Any]) -> None:
     long = "word " * 20_000
     assert await said(asked(long)) == long
     with pytest.raises(ProviderRefused, match="too long"):
@@ -90,7 +90,7 @@ async def test_a_text_ends_before_a_stop_sequence(stop: object, content: str) ->
     assert reply["usage"]["completion_tokens"] == len(content.split())
 
 
-async def test_a_limit_before_a_stop_sequence_comes_first() -> None:
+async def test_a_token_limit_before_a_stop_sequence_wins() -> None:
     reply = await whole(asked("one two three", stop="three", max_tokens=1))
     assert reply["choices"][0]["message"]["content"] == "one "
     assert reply["choices"][0]["finish_reason"] == "length"
@@ -99,7 +99,7 @@ async def test_a_limit_before_a_stop_sequence_comes_first() -> None:
 # Log-probabilities
 
 
-async def test_every_word_is_certain() -> None:
+async def test_every_word_has_probability_one() -> None:
     reply = await whole(asked("one två", logprobs=True))
     logprobs = reply["choices"][0]["logprobs"]
     assert logprobs["refusal"] is None
@@ -110,7 +110,7 @@ async def test_every_word_is_certain() -> None:
 
 
 @pytest.mark.parametrize("top", [0, 1, 3])
-async def test_as_many_words_are_listed_as_are_asked_for(top: int) -> None:
+async def test_the_requested_number_of_alternatives_is_listed(top: int) -> None:
     reply = await whole(asked("one", logprobs=True, top_logprobs=top))
     [token] = reply["choices"][0]["logprobs"]["content"]
     assert len({each["token"] for each in token["top_logprobs"]}) == top
@@ -125,7 +125,7 @@ async def test_log_probabilities_are_sent_only_on_request(fields: dict[str, Any]
 # Refusals
 
 
-async def test_a_refusal_stands_in_place_of_the_text() -> None:
+async def test_a_refusal_replaces_the_text() -> None:
     reply = await whole(asked("hello"), "refusal")
     [choice] = reply["choices"]
     assert choice["message"]["content"] is None
@@ -140,7 +140,7 @@ async def test_a_refusal_is_streamed_in_pieces() -> None:
     assert not any(delta.get("content") for delta in told)
 
 
-async def test_nothing_else_that_is_asked_for_comes_with_a_refusal() -> None:
+async def test_a_refusal_has_no_other_output() -> None:
     body = asked("hi", tools=[tool("time")], tool_choice=named("time"), response_format=JSON_OBJECT)
     assert set(await message(body, "refusal")) == {"role", "content", "refusal"}
 
@@ -165,5 +165,5 @@ MODELS = ["echo", "tools", "reasoning", "refusal"]
 
 @given(body=BODIES, model=st.sampled_from(MODELS))
 @settings(max_examples=80, deadline=None)
-async def test_a_stream_adds_up_to_the_whole_reply(body: dict[str, Any], model: str) -> None:
+async def test_a_stream_joins_to_the_complete_response(body: dict[str, Any], model: str) -> None:
     assert await added_up(body, model) == await whole(body, model)

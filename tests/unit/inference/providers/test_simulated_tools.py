@@ -1,4 +1,4 @@
-"""Simulated models call tools with what their schemas ask for, and repeat what tools answer."""
+"""Simulated models call tools with sample arguments, and echo tool results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLE = {"city": "text", "days": 1}
 
 
 def answered(*contents: object, after: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
-    """Return a conversation that ends with the results of tools."""
+    """Return a conversation that ends with tool results."""
     numbered = list(enumerate(contents))
     calls = [{"id": f"c{number}", **named("weather")} for number, _ in numbered]
     results = [
@@ -80,19 +80,19 @@ async def test_without_tools_the_tools_model_says_so() -> None:
 
 @pytest.mark.parametrize("model", ["echo", "tools"])
 @pytest.mark.parametrize("choice", ["auto", "required"])
-async def test_what_tools_answered_is_repeated_whatever_is_forced(model: str, choice: str) -> None:
+async def test_tool_results_are_echoed_whatever_tool_is_forced(model: str, choice: str) -> None:
     body = answered("cold", [{"type": "text", "text": "noon"}]) | {"tool_choice": choice}
     assert await said(body, model) == "cold\nnoon"
 
 
 @pytest.mark.parametrize("model", ["echo", "tools"])
-async def test_what_a_user_adds_to_the_results_follows_them(model: str) -> None:
+async def test_user_text_after_tool_results_is_echoed_after_them(model: str) -> None:
     picture = [{"type": "image_url", "image_url": {"url": "data:"}}]
     body = answered("cold", after=({"role": "user", "content": picture},))
     assert await said(body, model) == "cold\n[image]"
 
 
-async def test_the_next_question_after_an_answer_is_a_new_one() -> None:
+async def test_a_new_user_message_starts_anew() -> None:
     after = ({"role": "assistant", "content": "cold"}, {"role": "user", "content": "And now?"})
     assert await said(answered("cold", after=after)) == "And now?"
     assert len(await called(answered("cold", after=after), "tools")) == 2

@@ -1,4 +1,4 @@
-"""A machine that runs classic BPF as the kernel does for seccomp, for a filter's tests."""
+"""An interpreter of classic BPF as the kernel runs it for seccomp."""
 
 import struct
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ _ERRNO = 0x00050000
 
 
 def verdict(program: bytes, audit: int, number: int, arguments: Sequence[int] = ()) -> str | int:
-    """Return what becomes of a call: `ALLOWED`, or the error that it fails with."""
+    """Return the verdict on a system call: `ALLOWED`, or its errno."""
     padded = [*arguments, *([0] * (6 - len(arguments)))]
     told = struct.pack("<IIQ6Q", number, audit, 0, *(each & (2**64 - 1) for each in padded))
     steps = list(struct.iter_unpack("<HBBI", program))

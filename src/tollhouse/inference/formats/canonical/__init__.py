@@ -1,1 +1,1 @@
-"""The middle of every translation: a conversation, its reply and its stream in no one's format."""
+"""The canonical request, response and stream events, between all formats."""

@@ -1,11 +1,11 @@
-"""One block after the other, for formats in which a block ends before the next begins. Pure.
+"""Orders the blocks of a stream so that each ends before the next begins. Pure.
 
-    sequence.feed(event) -> events: of the first choice alone, each block in one run that ends
-                            with its `BlockEnded`, and all before `Finished`
+    sequencer.feed(event) -> events: of the first choice only; each block contiguous and
+                             followed by its `BlockEnded`, and all before `ChoiceFinished`
 
-Chat providers may begin a second tool call while the first is unfinished, and never say that a call
-is complete. So a call is complete once its arguments are a whole JSON object and something else
-begins; what comes for a later block before that is kept back.
+Chat providers may begin a second tool call before the first is finished, and do not mark the end of
+a call. A call is therefore complete once its arguments are a JSON object and another block begins;
+events of later blocks are held back until then.
 """
 
 from __future__ import annotations
@@ -33,27 +33,26 @@ if TYPE_CHECKING:
 
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MARK: Final = re.compile(r"\\(?s:.)?|[\"{}\[\]]")
-"""What opens and closes in JSON; a character that is escaped does neither."""
+"""The delimiters of JSON; an escaped character is none."""
 _SPACE: Final = " \t\r\n"
 
 
 class BlockSequencer:
-    """One stream's order."""
+    """Orders the blocks of one stream."""
 
     def __init__(self) -> None:
-        """Start before the first block."""
         self._open: int | None = None
         self._arguments: _ArgumentsScanner | None = None
-        """Of the open block, if it is a tool call."""
+        """The arguments of the open block, if it is a tool call."""
         self._waiting = OrderedDict[int, list[BlockDelta | BlockEnded]]()
         self._ended: set[int] = set()
         self._finished = False
 
     def feed(self, event: CanonicalEvent) -> Sequence[CanonicalEvent]:
-        """Return what can be written now.
+        """Return the events that can be sent now.
 
         Raises:
-            MalformedResponse: A block goes on that has ended, or a choice that has finished.
+            MalformedResponse: An ended block or a finished choice received another event.
         """
         if isinstance(event, (StreamStarted, UsageReported)):
             return (event,)
@@ -74,7 +73,7 @@ class BlockSequencer:
         return self._advance()
 
     def _take(self, event: BlockDelta | BlockEnded) -> list[CanonicalEvent]:
-        """Write an event of the open block."""
+        """Return the events of the open block."""
         if isinstance(event, BlockEnded):
             return [*self._end(), *self._advance()]
         if isinstance(event, ToolCallStarted):
@@ -84,7 +83,7 @@ class BlockSequencer:
         return [event]
 
     def _advance(self) -> list[CanonicalEvent]:
-        """Begin the blocks that wait, as far as the ones before them are complete."""
+        """Begin the waiting blocks whose predecessors are complete."""
         written: list[CanonicalEvent] = []
         while self._waiting and self._is_complete():
             written += self._next()
@@ -95,7 +94,7 @@ class BlockSequencer:
         self._open, waiting = self._waiting.popitem(last=False)
         self._arguments = None
         for event in waiting:
-            # A block's own end is the last that came for it.
+            # A block's own end is its last event.
             written += self._end() if isinstance(event, BlockEnded) else self._take(event)
         return written
 
@@ -119,24 +118,24 @@ class BlockSequencer:
 
 
 class _ArgumentsScanner:
-    """A call's arguments as they come; they are looked at once, however often it is asked."""
+    """The arguments of one tool call; scans each piece once."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._looked_at = 0
-        """How many of the pieces."""
+        """How many pieces are scanned."""
         self._depth = 0
         self._in_text = False
         self._escape = ""
-        """A backslash at the end of what was looked at."""
+        """A backslash at the end of the scanned text."""
         self._is_object: bool | None = None
-        """None while what began first is open."""
+        """None until the first JSON value is closed."""
 
     def add(self, piece: str) -> None:
         self._pieces.append(piece)
 
     def is_complete(self) -> bool:
-        """Tell whether they are a JSON object, with nothing after it."""
+        """Return whether the arguments are one JSON object."""
         more = self._escape + "".join(self._pieces[self._looked_at :])
         self._looked_at = len(self._pieces)
         if self._is_object is None:
@@ -147,7 +146,7 @@ class _ArgumentsScanner:
         return bool(self._is_object)
 
     def _close(self, more: str) -> bool:
-        """Tell whether what began first ends in the text that follows."""
+        """Return whether the first JSON value is closed within more text."""
         self._escape = ""
         for mark in _MARK.findall(more):
             if mark == '"':
@@ -170,10 +169,10 @@ def _is_object(arguments: str) -> bool:
 
 
 def arguments_object(arguments: str) -> Mapping[str, msgspec.Raw]:
-    """Return a tool call's arguments as an object, for formats that know nothing else.
+    """Return a tool call's arguments as an object, for formats that require one.
 
-    A model's arguments may be no object: none at all is an empty one, and any other text is its
-    field `input`, so that nothing which the model said is lost.
+    Empty arguments are an empty object; any other text is kept in the field `input`, so that
+    nothing of the model's output is lost.
     """
     try:
         return _object.decode(arguments)

@@ -1,9 +1,9 @@
-"""What a conversation is made of, in no one's format.
+"""The turns and content blocks of a canonical conversation.
 
-    Turn(role, blocks)      who spoke, and what was said: text, images, tool calls, reasoning ...
+    Turn(role, blocks)      text, images, documents, tool calls, tool results, reasoning ...
 
-A client's history and a provider's reply are made of the same blocks, so that what one request
-received can be sent with the next, to the same provider or to another.
+A client's history and a provider's response use the same blocks, so that the output of one request
+can be sent with the next one, to the same provider or to another.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ Role = Literal["system", "user", "assistant"]
 
 
 class RedactedStruct(Struct, frozen=True, gc=False):
-    """Of somebody's conversation, and therefore silent about what it holds."""
+    """A struct whose `repr` shows nothing of a conversation's content."""
 
     def __repr__(self) -> str:
-        """Show the kind alone."""
+        """Show the class name only."""
         return f"<{type(self).__name__}>"
 
 
 class TextBlock(RedactedStruct, frozen=True):
-    """What is said."""
+    """Text."""
 
     text: str
     cache: Raw | None = None
-    """A `cache_control` object: where the provider may cut its cache."""
+    """A `cache_control` object: a breakpoint of the provider's prompt cache."""
 
 
 class RefusalBlock(RedactedStruct, frozen=True):
-    """What the model says in place of an answer that it will not give."""
+    """The model's refusal to answer."""
 
     text: str
 
 
 class ImageBlock(RedactedStruct, frozen=True):
-    """A picture."""
+    """An image."""
 
     url: str
-    """Where it lies; a `data:` URL if it came along."""
+    """An HTTP or a `data:` URL."""
     detail: str | None = None
     cache: Raw | None = None
 
 
 class DocumentBlock(RedactedStruct, frozen=True):
-    """A file to read: either `url` or `text`."""
+    """A document; has either `url` or `text`."""
 
     url: str | None = None
-    """Where it lies; a `data:` URL if it came along."""
+    """An HTTP or a `data:` URL."""
     text: str | None = None
     name: str | None = None
     cache: Raw | None = None
@@ -60,7 +60,7 @@ class AudioBlock(RedactedStruct, frozen=True):
     """Audio input."""
 
     data: str
-    """In base64."""
+    """Base64."""
     format: str
 
 
@@ -76,21 +76,21 @@ class ReasoningBlock(RedactedStruct, frozen=True):
     """The reasoning, encrypted by the provider."""
     id: str | None = None
     format: str | None = None
-    """Format of signature and encryption, see `formats.canonical.reasoning`; None if unknown."""
+    """The format of signature and encrypted content, see `canonical.reasoning`; None if unknown."""
 
 
 class ToolCall(RedactedStruct, frozen=True):
-    """The model wants a tool to be used."""
+    """A tool call of the model."""
 
     id: str
     name: str
     arguments: str
-    """As the model wrote them: nearly always the text of a JSON object."""
+    """As the model wrote them; nearly always a JSON object."""
     cache: Raw | None = None
 
 
 class ToolResult(RedactedStruct, frozen=True):
-    """What a tool gave back; stands in a user's turn."""
+    """The result of a tool call; part of a user's turn."""
 
     call_id: str
     content: tuple[TextBlock | ImageBlock | DocumentBlock, ...]
@@ -111,7 +111,7 @@ Block = (
 
 
 class Turn(RedactedStruct, frozen=True):
-    """What somebody said at one go."""
+    """The consecutive blocks of one role."""
 
     role: Role
     blocks: tuple[Block, ...]

@@ -1,12 +1,12 @@
-"""A stream in no one's format.
+"""The events of a canonical stream.
 
     Started? (TextDelta | RefusalDelta | ReasoningDelta | ReasoningProof | ToolStarted | ToolDelta
               | BlockEnded)* Finished Reported?
 
-A reader turns one dialect's events into these, a writer turns these into one format's. A block is
-named by `choice` and `block`: readers number a choice's blocks from 0, in the order in which they
-begin, with a new number whenever the kind changes. `BlockEnded` comes where the dialect says so,
-and then before the next block begins.
+A `StreamDecoder` produces these from a dialect's events, a `StreamEncoder` renders them in a
+client's format. `choice` and `block` identify a block: decoders number a choice's blocks from 0 in
+the order in which they begin, with a new number whenever the kind changes. `BlockEnded` is sent
+only for dialects that mark the end of a block, and then before the next block begins.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class StreamStarted(RedactedStruct, frozen=True):
-    """The provider has begun."""
+    """The provider began the response."""
 
     upstream_id: str | None = None
     usage: Usage | None = None
-    """What it says at the start: the input is counted, the output is not."""
+    """The usage reported at the start: input tokens only."""
 
 
 class TextDelta(RedactedStruct, frozen=True):
@@ -58,7 +58,7 @@ class ReasoningDelta(RedactedStruct, frozen=True):
 
 
 class ReasoningSignature(RedactedStruct, frozen=True):
-    """Signature or encryption of a reasoning block; at its end, or alone."""
+    """The signature or encrypted content of a reasoning block; at its end, or alone."""
 
     choice: int
     block: int
@@ -69,7 +69,7 @@ class ReasoningSignature(RedactedStruct, frozen=True):
 
 
 class ToolCallStarted(RedactedStruct, frozen=True):
-    """A tool is called."""
+    """A tool call begins."""
 
     choice: int
     block: int
@@ -102,7 +102,7 @@ class ChoiceFinished(RedactedStruct, frozen=True):
 
 
 class UsageReported(RedactedStruct, frozen=True):
-    """What the provider says it used; a later report replaces an earlier one."""
+    """The usage that the provider reported; a later report replaces an earlier one."""
 
     usage: Usage
 

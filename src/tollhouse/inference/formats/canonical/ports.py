@@ -1,10 +1,13 @@
-"""What each format brings to a translation: one side for clients, one for providers.
+"""The interfaces of a format's client side and provider side.
 
-    client's body ── Listener.parse ──▶ Prompt ── Speaker.ask ────▶ provider's body
-    client's body ◀─ Listener.render ── Reply ◀── Speaker.read ──── provider's body
-    client's stream ◀─ Writer.write ─── Event ◀── Reader.feed ───── provider's stream
+    client's body ── ClientFormat.parse_request ─▶ CanonicalRequest
+        ── ProviderFormat.render_request ──▶ provider's body
+    provider's body ── ProviderFormat.parse_response ─▶ CanonicalResponse
+        ── ClientFormat.render_response ──▶ client's body
+    provider's stream ── StreamDecoder.feed ─▶ CanonicalEvent
+        ── StreamEncoder.write ──▶ client's stream
 
-All of it is pure: bytes and values in, bytes and values out.
+All implementations are pure: bytes and values in, bytes and values out.
 """
 
 from __future__ import annotations
@@ -23,92 +26,92 @@ if TYPE_CHECKING:
 
 
 class StreamDecoder(Protocol):
-    """One stream of a provider's dialect on its way in."""
+    """Decodes one stream of a provider's dialect."""
 
     @property
     def done(self) -> bool:
-        """Whether the dialect's own end came: nothing follows."""
+        """Whether the dialect's terminal event arrived; nothing follows it."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether a clean end of the body is an end of the reply, too."""
+        """Whether the response is complete if the body ends here."""
         ...
 
     def feed(self, data: bytes) -> Sequence[CanonicalEvent]:
-        """Take the data of one of the provider's events; return what it says.
+        """Consume the data of one provider event; return the canonical events.
 
         Raises:
-            MalformedResponse: It is none of the dialect, or out of order.
-            ErrorEvent: The provider says that it failed.
+            MalformedResponse: The event is not of the dialect, or is out of order.
+            ErrorEvent: The provider reported an error.
         """
         ...
 
 
 class ProviderFormat(Protocol):
-    """A provider's dialect."""
+    """The provider side of a format."""
 
     @property
     def dialect(self) -> Dialect:
-        """Which."""
+        """The dialect that it implements."""
         ...
 
     @property
     def supported_parameters(self) -> frozenset[str]:
-        """Which parameters of a prompt it can say, by the names of `prompt.given_parameters`."""
+        """The parameters that the dialect has, by the names that `given_parameters` returns."""
         ...
 
     def rejected_parameters(self, profile: Profile) -> frozenset[str]:
-        """Return those of them that a provider refuses all the same."""
+        """Return those of them that a provider rejects."""
         ...
 
     def render_request(self, prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
-        """Return the body of a request; what the dialect cannot say is left out.
+        """Return the provider's request body; parameters that the dialect lacks are left out.
 
         Raises:
-            Invalid: Something that must not be left out (a file, a recording) cannot be said.
+            Invalid: The dialect cannot carry content that must not be dropped (a file, audio).
         """
         ...
 
     def parse_response(self, body: bytes) -> CanonicalResponse:
-        """Read a whole reply.
+        """Parse a complete response.
 
         Raises:
-            MalformedResponse: It is none of the dialect.
-            ErrorEvent: It is the provider's error, under a success status.
+            MalformedResponse: The body is not of the dialect.
+            ErrorEvent: The body is the provider's error, sent with a success status.
         """
         ...
 
     def stream_decoder(self) -> StreamDecoder:
-        """Begin to read a stream."""
+        """Return the decoder of one stream."""
         ...
 
 
 class StreamEncoder(Protocol):
-    """One stream in a client's format on its way out. It cannot write an illegal sequence."""
+    """Encodes one stream in a client's format; its output is always a legal sequence."""
 
     def write(self, event: CanonicalEvent) -> bytes:
-        """Return what the client gets of an event; may be empty.
+        """Return the bytes for the client; may be empty.
 
         Raises:
-            MalformedResponse: The event has no place in a legal stream.
+            MalformedResponse: The event is not legal at this point of the stream.
         """
         ...
 
     def end(self, charge: Charge) -> bytes:
-        """Return the end of a stream that came to its end: usage, and the terminal event."""
+        """Return the end of a completed stream: usage, and the terminal event."""
         ...
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke: the error, as the format's terminal event."""
+        """Return the end of a failed stream: the error, as the format's terminal event."""
         ...
 
 
 class ClientFormat(Protocol):
-    """A client's format."""
+    """The client side of a format, for one request."""
 
     def parse_request(self) -> CanonicalRequest:
-        """Return what the request asks.
+        """Return the request in canonical form.
 
         Raises:
             Invalid: A field is of the wrong type or missing; the message begins with its path.
@@ -116,7 +119,7 @@ class ClientFormat(Protocol):
         ...
 
     def without_content(self, prompt: CanonicalRequest | None) -> ClientFormat:
-        """Return what writes replies as this does, and holds nothing of what is said.
+        """Return a client format for the response alone, which holds none of the conversation.
 
         Args:
             prompt: What `parse` returned, without its turns; None where it was not called yet.
@@ -126,9 +129,9 @@ class ClientFormat(Protocol):
     def render_response(
         self, reply: CanonicalResponse, identity: ReplyIdentity, charge: Charge
     ) -> bytes:
-        """Return a whole reply's body."""
+        """Return the body of a complete response."""
         ...
 
     def stream_encoder(self, identity: ReplyIdentity) -> StreamEncoder:
-        """Begin to write a stream."""
+        """Return the encoder of one stream."""
         ...

@@ -1,4 +1,4 @@
-"""Carries signed or encrypted reasoning through a client's format, back to its own provider.
+"""Packs signed or encrypted reasoning so that a client can send it back to its provider.
 
 Providers sign or encrypt their models' reasoning, and a client that continues a conversation sends
 it back unchanged. If the client's format has no field for a part of the block, `pack` puts the
@@ -26,12 +26,12 @@ _block = msgspec.json.Decoder(ReasoningBlock)
 
 
 def pack(reasoning: ReasoningBlock) -> str:
-    """Return a block as one opaque text."""
+    """Return a reasoning block as one opaque string."""
     return _PREFIX + urlsafe_b64encode(msgspec.json.encode(reasoning)).decode()
 
 
 def unpack(text: str) -> ReasoningBlock | None:
-    """Return the block that `pack` put into a text; None if it is no such text."""
+    """Return the block of a string that `pack` made; None for any other string."""
     if not text.startswith(_PREFIX):
         return None
     try:

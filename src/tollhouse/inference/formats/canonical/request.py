@@ -1,7 +1,7 @@
-"""A request in no one's format.
+"""The canonical request.
 
-A parameter whose name and meaning are the same wherever it exists travels in `sampling`, as raw
-JSON; one that differs between the formats has a field of its own.
+Parameters with the same name and meaning in every format that has them are kept in `sampling` as
+raw JSON; a parameter that differs between formats has a field of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ToolDefinition(RedactedStruct, frozen=True):
-    """A function that the client runs for the model."""
+    """A tool that the client runs."""
 
     name: str
     description: str | None = None
@@ -28,43 +28,43 @@ class ToolDefinition(RedactedStruct, frozen=True):
     strict: bool | None = None
     cache: Raw | None = None
     freeform: bool = False
-    """It takes a text, not an object: where only objects can be said it has one field, `input`."""
+    """Takes text instead of an object; in formats without such tools, an object with `input`."""
 
 
 class CanonicalToolChoice(RedactedStruct, frozen=True):
-    """Whether tools are used."""
+    """Which tools the model may or must call."""
 
     mode: Literal["auto", "none", "required", "named"]
     name: str | None = None
-    """The tool that must be used, where the mode is `named`."""
+    """The tool that must be called if the mode is `named`."""
 
 
 class JsonOutput(RedactedStruct, frozen=True):
-    """The answer must be JSON."""
+    """Requires JSON output."""
 
     schema: Raw | None = None
-    """Which; None for any object."""
+    """The JSON schema; None for any object."""
     name: str | None = None
     description: str | None = None
     strict: bool | None = None
 
 
 class ThinkingOptions(RedactedStruct, frozen=True):
-    """How much the model is to reason."""
+    """How much the model reasons, and whether the response shows it."""
 
     effort: str | None = None
     """none, minimal, low, medium, high, xhigh or max."""
     budget_tokens: int | None = None
     enabled: bool | None = None
-    """True: as much as the model sees fit; False: not at all."""
+    """True: the model decides how much; False: not at all."""
     summary: str | None = None
-    """auto, concise or detailed, where the client wants a summary of the reasoning."""
+    """auto, concise or detailed if the client wants a summary of the reasoning."""
     exclude: bool = False
-    """Reason, but keep it out of the reply."""
+    """Reason, but leave the reasoning out of the response."""
 
 
 class CanonicalRequest(RedactedStruct, frozen=True):
-    """What a model is asked."""
+    """A request in canonical form."""
 
     turns: tuple[Turn, ...]
     stream: bool = False
@@ -79,24 +79,24 @@ class CanonicalRequest(RedactedStruct, frozen=True):
     logprobs: bool = False
     top_logprobs: int | None = None
     choices: int | None = None
-    """How many answers are wanted (`n`)."""
+    """How many choices are generated (`n`)."""
     user: str | None = None
-    """The client's own name of who asks."""
+    """The client's identifier of its end user."""
     metadata: Raw | None = None
-    """A map of texts, kept by the provider."""
+    """A map of strings, stored by the provider."""
     sampling: Mapping[str, Raw] = {}
     """temperature, top_p, top_k, min_p, top_a, frequency_penalty, presence_penalty,
     repetition_penalty, seed, logit_bias, prompt_cache_key, service_tier, safety_identifier."""
 
 
 def given_parameters(prompt: CanonicalRequest) -> frozenset[str]:
-    """Return the names of the parameters that a prompt sets: its own fields, and its sampling."""
+    """Return the names of the parameters that a request sets: its fields and its sampling."""
     own = {name for name in _PARAMETERS if getattr(prompt, name) != _DEFAULTS[name]}
     return frozenset(own | prompt.sampling.keys())
 
 
 def without_turns(prompt: CanonicalRequest) -> CanonicalRequest:
-    """Return what replies need of a prompt: no turns, and no tools that no reply refers to.
+    """Return what rendering a response needs: no turns, and no tools that no response refers to.
 
     A tool is kept so that `given_parameters` stays the same.
     """

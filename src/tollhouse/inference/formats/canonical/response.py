@@ -1,4 +1,4 @@
-"""A whole reply in no one's format."""
+"""The canonical response."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "error"
 
 
 class Choice(RedactedStruct, frozen=True):
-    """One answer."""
+    """One choice of a response."""
 
     blocks: tuple[Block, ...]
-    """Of kinds Text, Refusal, Reasoning and ToolCall, in the order in which they were said."""
+    """TextBlock, RefusalBlock, ReasoningBlock and ToolCall, in the order of the output."""
     finish_reason: FinishReason
     native_finish_reason: str | None = None
-    """In the provider's word."""
+    """As the provider reported it."""
     stop_sequence: str | None = None
-    """Which of the stop sequences ended it, where the provider tells."""
+    """The stop sequence that ended the choice, if the provider reports it."""
     logprobs: Raw | None = None
     """The chat format's object: `{content: [...], refusal: ...}`."""
     index: int = 0
 
 
 class CanonicalResponse(RedactedStruct, frozen=True):
-    """What a provider answered."""
+    """A response in canonical form."""
 
     choices: tuple[Choice, ...]
     usage: Usage | None = None
-    """None where the provider reported none that can be used."""
+    """None if the provider reported no usable usage."""
     upstream_id: str | None = None
     service_tier: str | None = None

@@ -1,4 +1,4 @@
-"""A stream's events, gathered into the whole reply that they tell. Pure."""
+"""Builds a complete response from the events of a stream. Pure."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ _logprobs: Final = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | None])
 
 
 class ResponseBuilder:
-    """What came so far."""
+    """The response so far."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self.usage: Usage | None = None
         self.upstream_id: str | None = None
         self._blocks: dict[tuple[int, int], _BlockBuilder] = {}
@@ -58,11 +57,11 @@ class ResponseBuilder:
             self._blocks.setdefault((event.choice, event.block), _BlockBuilder()).add(event)
 
     def block(self, choice: int, block: int) -> Block:
-        """Return a block as far as it came."""
+        """Return a block with its content so far."""
         return self._blocks[choice, block].build()
 
     def build(self) -> CanonicalResponse:
-        """Return the reply; a choice that did not finish counts as one that failed."""
+        """Return the response; a choice without a finish reason has failed."""
         blocks: dict[int, list[_BlockBuilder]] = {number: [] for number in self._finished}
         for (choice, _), block in sorted(self._blocks.items()):
             blocks.setdefault(choice, []).append(block)
@@ -85,7 +84,7 @@ class ResponseBuilder:
 
 
 class _BlockBuilder:
-    """One block on its way; its first event says of which kind it is."""
+    """One block; its first event determines its kind."""
 
     def __init__(self) -> None:
         self.logprobs: list[msgspec.Raw] = []
@@ -138,7 +137,7 @@ class _BlockBuilder:
 
 
 def _joined(pieces: list[msgspec.Raw]) -> msgspec.Raw | None:
-    """Return the log-probabilities of a whole choice, from those of its pieces."""
+    """Return the log-probabilities of a choice, joined from those of its deltas."""
     if not pieces:
         return None
     joined: dict[str, list[msgspec.Raw] | None] = {"content": None, "refusal": None}

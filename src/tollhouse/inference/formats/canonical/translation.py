@@ -1,4 +1,4 @@
-"""A request that is asked in another dialect than it came in: the hub between two formats."""
+"""Adapts a request to another format's dialect, by way of the canonical form."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class TranslatingAdapter:
-    """Fulfils `formats.adapter.FormatAdapter`."""
+    """Implements `formats.adapter.FormatAdapter`."""
 
     query: str = ""
     headers: tuple[tuple[str, str], ...] = ()
@@ -57,14 +57,13 @@ class TranslatingAdapter:
     def __init__(
         self, request: ClientRequest, client_format: ClientFormat, provider_format: ProviderFormat
     ) -> None:
-        """Take the request, its format and the dialect in which it is asked."""
         self._request = request
         self._client_format = client_format
         self._provider_format = provider_format
 
     @property
     def dialect(self) -> Dialect:
-        """What is spoken with the provider."""
+        """The dialect of the provider's request and response."""
         return self._provider_format.dialect
 
     @cached_property
@@ -72,40 +71,40 @@ class TranslatingAdapter:
         return self._client_format.parse_request()
 
     def without_content(self, *, parsed: bool = False) -> TranslatingAdapter:
-        """Return this without what is said; unless it was parsed, it can write no reply yet."""
+        """Return a copy without the conversation; unless parsed, it cannot render responses."""
         prompt: CanonicalRequest | None = None
         if parsed or "_prompt" in self.__dict__:
             prompt = without_turns(self._prompt)
         client_format = self._client_format.without_content(prompt)
-        told = TranslatingAdapter(
+        adapter = TranslatingAdapter(
             without_content(self._request), client_format, self._provider_format
         )
         if prompt is not None:
-            told._prompt = prompt
-        return told
+            adapter._prompt = prompt
+        return adapter
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that an endpoint would not get."""
+        """Return the request's parameters that the endpoint would not receive."""
         given = given_parameters(self._prompt)
-        said = (
+        supported = (
             self._provider_format.supported_parameters
             - self._provider_format.rejected_parameters(endpoint.profile)
         )
-        return given - said
+        return given - supported
 
     def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the body for a provider."""
+        """Return the provider's request body."""
         return self._provider_format.render_request(self._prompt, endpoint)
 
     def parse_response(self, body: bytes) -> TranslatedResponse:
-        """Read a provider's whole reply."""
+        """Parse a provider's complete response."""
         reply = self._provider_format.parse_response(body)
         if self._hides_reasoning:
             reply = _without_reasoning(reply)
         return TranslatedResponse(reply, self._client_format, self._request.size)
 
     def open_stream(self, identity: ReplyIdentity) -> TranslatedStream:
-        """Begin to relay a stream."""
+        """Return the adapter of one streamed response."""
         return TranslatedStream(
             self._provider_format.stream_decoder(),
             self._client_format.stream_encoder(identity),
@@ -120,12 +119,11 @@ class TranslatingAdapter:
 
 
 class TranslatedResponse:
-    """Fulfils `formats.adapter.AdaptedResponse`."""
+    """Implements `formats.adapter.AdaptedResponse`."""
 
     def __init__(
         self, reply: CanonicalResponse, client_format: ClientFormat, request_size: int
     ) -> None:
-        """Take a reply that was read."""
         if not reply.choices:
             message = "the reply has no content"
             raise MalformedResponse(message)
@@ -143,7 +141,7 @@ class TranslatedResponse:
 
 
 class TranslatedStream:
-    """Fulfils `formats.adapter.AdaptedStream`."""
+    """Implements `formats.adapter.AdaptedStream`."""
 
     def __init__(
         self,
@@ -156,10 +154,10 @@ class TranslatedStream:
         """Start before the first event.
 
         Args:
-            decoder: Reads the provider's stream.
-            encoder: Writes the client's.
+            decoder: Of the provider's stream.
+            encoder: Of the client's stream.
             request_size: Bytes of the request, for an estimate of its tokens.
-            hides_reasoning: Whether the client wants to see nothing of the model's reasoning.
+            hides_reasoning: Whether reasoning is left out of the client's stream.
         """
         self._hides_reasoning = hides_reasoning
         self._decoder = decoder
@@ -173,17 +171,17 @@ class TranslatedStream:
 
     @property
     def done(self) -> bool:
-        """Whether the provider's own end event came."""
+        """Whether the provider's terminal event arrived."""
         return self._decoder.done
 
     @property
     def complete(self) -> bool:
-        """Whether a clean end of the body is an end of the reply, too."""
+        """Whether the response is complete if the body ends here."""
         return self._decoder.complete
 
     @property
     def seen(self) -> Usage:
-        """The tokens that passed by; the output is estimated from its bytes."""
+        """The tokens seen so far; the output is estimated from its bytes."""
         counted = self._input
         return Usage(
             input_tokens=counted.input_tokens,
@@ -194,7 +192,7 @@ class TranslatedStream:
         )
 
     def feed(self, data: bytes) -> bytes:
-        """Take the data of one of the provider's events; return what the client gets of it."""
+        """Consume the data of one provider event; return the bytes for the client."""
         written: list[bytes] = []
         for event in self._decoder.feed(data):
             self._note(event)
@@ -203,11 +201,11 @@ class TranslatedStream:
         return b"".join(written)
 
     def end(self, charge: Charge) -> bytes:
-        """Return the end of a stream that came to its end."""
+        """Return the end of a completed stream."""
         return self._encoder.end(charge)
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke."""
+        """Return the end of a failed stream: the error."""
         return self._encoder.fail(error)
 
     def _note(self, event: CanonicalEvent) -> None:
@@ -232,7 +230,7 @@ _TEXT_FIELDS: Final[Mapping[type[CanonicalEvent], str]] = {
     ToolCallStarted: "name",
     ToolCallDelta: "arguments",
 }
-"""The field of each event in which the model speaks."""
+"""The field that holds an event's output text."""
 
 
 def _without_reasoning(reply: CanonicalResponse) -> CanonicalResponse:
@@ -258,5 +256,7 @@ def _output_size(block: Block) -> int:
     return 0
 
 
-def _estimate(request_size: int, said: int) -> Usage:
-    return Usage(input_tokens=estimate_tokens(request_size), output_tokens=estimate_tokens(said))
+def _estimate(request_size: int, output_size: int) -> Usage:
+    return Usage(
+        input_tokens=estimate_tokens(request_size), output_tokens=estimate_tokens(output_size)
+    )

@@ -1,4 +1,4 @@
-"""From a chat request to a prompt in no one's format.
+"""Converts a chat request to a canonical request.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create, and the public gateway's
 additions to it (`reasoning`, `reasoning_details`, `cache_control`).
@@ -51,7 +51,7 @@ SAMPLING: Final = (
     "service_tier",
     "safety_identifier",
 )
-"""Parameters whose value travels untouched."""
+"""Parameters whose value is passed on unchanged."""
 
 _RESULTS: Final = frozenset({"tool", "function"})
 AtLeastOne = Annotated[int, Meta(ge=1)]
@@ -185,11 +185,11 @@ _body = msgspec.json.Decoder(_Body)
 
 
 def parse_canonical_request(body: bytes, fields: Fields) -> CanonicalRequest:
-    """Return what a chat request asks.
+    """Convert a chat request to a canonical request.
 
     Args:
         body: The request's body.
-        fields: Its top level, as it was read before.
+        fields: Its top-level fields.
 
     Raises:
         Invalid: A field is of the wrong type or missing; the message begins with its path.
@@ -223,7 +223,7 @@ def _given(value: Raw) -> Raw | None:
 
 
 def _turns(messages: list[_Message]) -> tuple[Turn, ...]:
-    """Return a turn for each message, and one for a run of tools' results."""
+    """Return a turn for each message, and one for consecutive tool results."""
     turns: list[Turn] = []
     placed = ((f"messages[{index}]", message) for index, message in enumerate(messages))
     for is_result, run in groupby(placed, lambda each: each[1].role in _RESULTS):
@@ -302,13 +302,13 @@ def _part(part: _Part, at: str, *, of_model: bool) -> Block | None:
 
 
 def _recording(part: _Part, at: str, *, of_model: bool) -> AudioBlock | None:
-    """Return what is no text, picture or file: a recording, or what nobody here knows."""
+    """Return an audio part; reject any other part that is left."""
     if part.input_audio is not None:
         return AudioBlock(part.input_audio.data, part.input_audio.format)
     if part.type in {"text", "image_url", "file", "input_audio"}:
         raise Invalid(f"{at}.{part.type}: this field is required.")
     if of_model:
-        # What another model left behind; the user can do nothing about it.
+        # Another model's output of an unknown type; the user cannot change it.
         return None
     raise Invalid(f"{at}.type: {part.type[:40]!r} is not supported here.")
 
@@ -323,7 +323,7 @@ def _file(file: _File, at: str, cache: Raw | None) -> DocumentBlock:
 
 
 def _tool(tool: _Tool) -> ToolDefinition | None:
-    """Return a tool that the client runs; one that a provider runs itself is left out."""
+    """Return a tool that the client runs; None for a provider's own tool."""
     cache = _given(tool.cache_control)
     if tool.custom is not None:
         return ToolDefinition(tool.custom.name, tool.custom.description, cache=cache, freeform=True)

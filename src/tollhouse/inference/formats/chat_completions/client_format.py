@@ -1,4 +1,4 @@
-"""The chat format as a client's side of a translation."""
+"""The client side of the chat format."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
 
 
 class ChatClientFormat:
-    """Fulfils `formats.canonical.ports.ClientFormat`."""
+    """Implements `formats.canonical.ports.ClientFormat`."""
 
     def __init__(self, request: ChatRequest) -> None:
-        """Take the request."""
         self._request = request
 
     def parse_request(self) -> CanonicalRequest:
-        """Return what the request asks."""
+        """Return the request in canonical form."""
         return parse_canonical_request(self._request.body, self._request.fields)
 
     def without_content(self, prompt: CanonicalRequest | None) -> ChatClientFormat:
-        """Return this without what is said."""
+        """Return a copy without the conversation's content."""
         del prompt
         return ChatClientFormat(without_content(self._request))
 
@@ -61,7 +60,7 @@ class ChatClientFormat:
         )
 
     def stream_encoder(self, identity: ReplyIdentity) -> ChatStreamEncoder:
-        """Begin to write a stream."""
+        """Return the encoder of one stream."""
         return ChatStreamEncoder(self._request.fields, identity)
 
 
@@ -84,10 +83,10 @@ def _message(choice: Choice) -> dict[str, object]:
         "content": "".join(texts) if texts else None,
         "refusal": "".join(refusals) if refusals else None,
     }
-    thoughts = [block for block in blocks if isinstance(block, ReasoningBlock)]
-    if thoughts:
-        message["reasoning"] = "".join(block.text for block in thoughts) or None
-        message["reasoning_details"] = render_details(thoughts)
+    reasoning_blocks = [block for block in blocks if isinstance(block, ReasoningBlock)]
+    if reasoning_blocks:
+        message["reasoning"] = "".join(block.text for block in reasoning_blocks) or None
+        message["reasoning_details"] = render_details(reasoning_blocks)
     calls = [block for block in blocks if isinstance(block, ToolCall)]
     if calls:
         message["tool_calls"] = [_call(call, index) for index, call in enumerate(calls)]

@@ -1,4 +1,4 @@
-"""The chat dialect's replies, read into the hub's format: whole ones and streams. Pure.
+"""Decodes the chat dialect's responses and streams to the canonical form. Pure.
 
 Source: https://platform.openai.com/docs/api-reference/chat/object and .../chat/streaming, and the
 fields in which other servers of this dialect send reasoning
@@ -59,7 +59,7 @@ class _Call(Struct):
 
 
 class _Message(Struct):
-    """A whole message, or what a chunk adds to it."""
+    """A complete message, or the delta of a chunk."""
 
     content: str | list[_Part] | None = None
     refusal: str | None = None
@@ -75,11 +75,11 @@ class _Message(Struct):
         return self.content or ""
 
     @property
-    def says_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.text or self.refusal or self.tool_calls)
 
     @property
-    def thoughts(self) -> list[ReasoningBlock]:
+    def reasoning_blocks(self) -> list[ReasoningBlock]:
         if found := parse_details(self.reasoning_details or ()):
             return found
         text = self.reasoning or self.reasoning_content
@@ -117,20 +117,20 @@ def _decode(data: bytes) -> _Response:
 
 
 def _finish_reason(native: str | None, *, called: bool) -> FinishReason:
-    """Return the common word; some servers say "stop" where a tool is called."""
+    """Return the normalized reason; some servers send "stop" with a tool call."""
     reason = normalize_finish_reason(native) or "stop"
     return cast("FinishReason", "tool_calls" if called and reason == "stop" else reason)
 
 
-# Whole replies
+# Complete responses
 
 
 def parse_response(body: bytes) -> CanonicalResponse:
-    """Read a whole reply.
+    """Parse a complete response.
 
     Raises:
-        MalformedResponse: It is no chat completion.
-        ErrorEvent: It is the provider's error, under a success status.
+        MalformedResponse: The body is not a chat completion.
+        ErrorEvent: The body is the provider's error, sent with a success status.
     """
     read = _decode(body)
     if not read.choices:
@@ -160,13 +160,13 @@ def _whole_choice(choice: _Choice, position: int) -> Choice:
     )
 
 
-def _blocks(said: _Message) -> Iterator[Block]:
-    yield from said.thoughts
-    if said.text:
-        yield TextBlock(said.text)
-    if said.refusal:
-        yield RefusalBlock(said.refusal)
-    for number, call in enumerate(said.tool_calls or ()):
+def _blocks(message: _Message) -> Iterator[Block]:
+    yield from message.reasoning_blocks
+    if message.text:
+        yield TextBlock(message.text)
+    if message.refusal:
+        yield RefusalBlock(message.refusal)
+    for number, call in enumerate(message.tool_calls or ()):
         function = call.function or _Function()
         yield ToolCall(call.id or f"call_{number}", function.name or "", function.arguments or "")
 
@@ -175,24 +175,23 @@ def _blocks(said: _Message) -> Iterator[Block]:
 
 
 class ChatStreamDecoder:
-    """Fulfils `formats.canonical.ports.StreamDecoder`."""
+    """Implements `formats.canonical.ports.StreamDecoder`."""
 
     def __init__(self) -> None:
-        """Start before the first chunk."""
         self.done = False
         self._begun = False
         self._choices: dict[int, _ChoiceDecoder] = {}
 
     @property
     def complete(self) -> bool:
-        """Whether every choice that began has finished; after `[DONE]`: something was said."""
+        """Whether every choice that began has finished; after `[DONE]`: any output is enough."""
         choices = self._choices.values()
         if self.done:
             return any(each.has_spoken for each in choices)
         return bool(choices) and all(each.finished for each in choices)
 
     def feed(self, data: bytes) -> Sequence[CanonicalEvent]:
-        """Take the data of an event; return what it says."""
+        """Consume the data of one provider event; return the canonical events."""
         if self.done or not data:
             return ()
         if data == DONE:
@@ -206,8 +205,8 @@ class ChatStreamDecoder:
             yield StreamStarted(read.id)
         for position, choice in enumerate(read.choices or ()):
             index = position if choice.index is None else choice.index
-            reader = self._choices.setdefault(index, _ChoiceDecoder(index))
-            yield from reader.read(choice)
+            decoder = self._choices.setdefault(index, _ChoiceDecoder(index))
+            yield from decoder.read(choice)
         usage = parse_usage(read.usage)
         if usage is not None:
             yield UsageReported(usage)
@@ -227,11 +226,11 @@ class _ChoiceDecoder:
 
     @property
     def has_spoken(self) -> bool:
-        """Whether anything of it can be shown, and be it its end."""
+        """Whether the choice has any output or a finish reason."""
         return self.finished or self._blocks > 0
 
     def read(self, choice: _Choice) -> Iterator[CanonicalEvent]:
-        if choice.delta is not None and not (self.finished and choice.delta.says_nothing):
+        if choice.delta is not None and not (self.finished and choice.delta.is_empty):
             yield from self._delta(choice.delta, choice.logprobs)
         # Some servers send an empty reason with every chunk.
         if choice.finish_reason and not self.finished:
@@ -239,28 +238,28 @@ class _ChoiceDecoder:
             reason = _finish_reason(choice.finish_reason, called=bool(self._calls))
             yield ChoiceFinished(self._index, reason, choice.finish_reason)
 
-    def _delta(self, said: _Message, logprobs: Raw) -> Iterator[CanonicalEvent]:
-        for thought in said.thoughts:
-            yield from self._thought(thought)
-        if said.text or logprobs != NULL:
+    def _delta(self, message: _Message, logprobs: Raw) -> Iterator[CanonicalEvent]:
+        for reasoning in message.reasoning_blocks:
+            yield from self._reasoning(reasoning)
+        if message.text or logprobs != NULL:
             given = None if logprobs == NULL else logprobs
-            yield TextDelta(self._index, self._block(TextDelta), said.text, given)
-        if said.refusal:
-            yield RefusalDelta(self._index, self._block(RefusalDelta), said.refusal)
-        yield from self._tool_calls(said.tool_calls or ())
+            yield TextDelta(self._index, self._block(TextDelta), message.text, given)
+        if message.refusal:
+            yield RefusalDelta(self._index, self._block(RefusalDelta), message.refusal)
+        yield from self._tool_calls(message.tool_calls or ())
 
-    def _thought(self, thought: ReasoningBlock) -> Iterator[CanonicalEvent]:
+    def _reasoning(self, reasoning: ReasoningBlock) -> Iterator[CanonicalEvent]:
         block = self._block(ReasoningDelta)
-        if thought.text:
-            yield ReasoningDelta(self._index, block, thought.text, thought.is_summary)
-        if thought.signature or thought.encrypted:
+        if reasoning.text:
+            yield ReasoningDelta(self._index, block, reasoning.text, reasoning.is_summary)
+        if reasoning.signature or reasoning.encrypted:
             yield ReasoningSignature(
                 self._index,
                 block,
-                thought.signature,
-                thought.encrypted,
-                thought.id,
-                thought.format,
+                reasoning.signature,
+                reasoning.encrypted,
+                reasoning.id,
+                reasoning.format,
             )
             # Reasoning after the signature is another block.
             self._kind = None
@@ -281,7 +280,7 @@ class _ChoiceDecoder:
                 yield ToolCallDelta(self._index, self._calls[number], function.arguments)
 
     def _number(self, call: _Call, position: int) -> int:
-        """Return which call this belongs to; servers that give no index send each call whole."""
+        """Return the number of the call; servers that send no index send each call as a whole."""
         if call.index is None:
             return len(self._calls) if call.id is not None else position
         named = call.function is not None and call.function.name is not None

@@ -1,13 +1,13 @@
-"""Errors in the chat format: ours in mid-stream, and a provider's.
+"""Errors of the chat format: the gateway's own in a stream, and a provider's.
 
-Before the stream an error is the common envelope. After the 200 went out it is the last chunk, and
-stands once more alone behind `[DONE]`:
+Before the first byte an error is the common envelope. After status 200 was sent it is part of the
+last chunk, and is repeated alone after `[DONE]`:
 
     {"error", "id", ..., "choices": [{"finish_reason": "error"}]}  [DONE]  {"error"}
 
 Source: the public gateway's streaming reference, "errors during streaming", for the chunk. Its own
-clients and OpenAI's read no further than `[DONE]`. The `openai` provider of Vercel's AI SDK sees no
-error beside `choices`, and reads on. go-openai takes an event for an error that begins with it.
+clients and OpenAI's stop reading at `[DONE]`. The `openai` provider of Vercel's AI SDK ignores an
+error beside `choices`, and reads on. go-openai recognizes an error only at the start of an event.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _error = msgspec.json.Decoder(_ProviderError | str)
 
 
 def parse_error_event(data: msgspec.Raw | bytes) -> ErrorEvent:
-    """Return what an `error` object says, in OpenAI's shape or as a bare text."""
+    """Parse an `error` value: OpenAI's object or a bare string."""
     try:
         error = _error.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -52,7 +52,7 @@ def parse_error_event(data: msgspec.Raw | bytes) -> ErrorEvent:
 
 
 def render_stream_error(error: TollhouseError, chunk: Mapping[str, object]) -> bytes:
-    """Return the end of a stream that broke.
+    """Return the end of a failed stream: the error.
 
     Args:
         error: What went wrong.
@@ -65,7 +65,7 @@ def render_stream_error(error: TollhouseError, chunk: Mapping[str, object]) -> b
 
 
 def error_chunk(reply: ReplyIdentity) -> Mapping[str, object]:
-    """Return the last chunk of a stream that broke, without the error."""
+    """Return the last chunk of a failed stream, without the error."""
     return {
         "id": reply.id,
         "object": "chat.completion.chunk",

@@ -1,4 +1,7 @@
-"""Chat on chat: passed through, with what is ours changed and the rest untouched."""
+"""Passes chat requests through to providers of the chat dialect.
+
+Only the gateway's own fields are changed.
+"""
 
 from __future__ import annotations
 
@@ -22,33 +25,32 @@ if TYPE_CHECKING:
 
 
 class ChatPassthroughAdapter:
-    """Fulfils `formats.adapter.FormatAdapter`."""
+    """Implements `formats.adapter.FormatAdapter`."""
 
     dialect = Dialect.CHAT
     query = ""
     headers = ()
 
     def __init__(self, request: ChatRequest) -> None:
-        """Take the request."""
         self._request = request
 
     def without_content(self, *, parsed: bool = False) -> ChatPassthroughAdapter:
-        """Return this without what is said."""
+        """Return a copy without the conversation's content."""
         del parsed
         return ChatPassthroughAdapter(without_content(self._request))
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that an endpoint would not get."""
+        """Return the request's parameters that the endpoint would not receive."""
         return rejected_fields(self._request, endpoint)
 
     def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the body for a provider."""
+        """Return the provider's request body."""
         return provider_request(self._request, endpoint)
 
     def parse_response(self, body: bytes) -> ChatResponse:
-        """Read a provider's whole reply."""
+        """Parse a provider's complete response."""
         return parse_chat_response(body, self._request)
 
     def open_stream(self, identity: ReplyIdentity) -> ChatStream:
-        """Begin to relay a stream."""
+        """Return the adapter of one streamed response."""
         return ChatStream(identity, self._request)

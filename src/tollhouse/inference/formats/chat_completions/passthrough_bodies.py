@@ -1,4 +1,4 @@
-"""Whole replies and requests, passed through with what is ours changed and the rest untouched."""
+"""Request and response bodies that are passed through; only the gateway's fields are changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _options = msgspec.json.Decoder(Fields | None)
 
 @dataclass(slots=True)
 class ChatResponse:
-    """A provider's whole reply, read as far as the gateway must."""
+    """A provider's complete response, decoded as far as the gateway needs."""
 
     fields: Fields
     choices: list[Fields]
@@ -59,7 +59,7 @@ class ChatResponse:
     upstream_id: str | None
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
-        """Return the client's body: the provider's fields, with ours in place of its own."""
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
         fields: Mapping[str, object] = {
             "system_fingerprint": NULL,
             **self.fields,
@@ -75,10 +75,10 @@ class ChatResponse:
 
 
 def provider_request(request: ChatRequest, endpoint: Endpoint) -> bytes:
-    """Return the body for a provider: the client's, with the provider's name of the model.
+    """Return the provider's request body: the client's, with the provider's model name.
 
-    Left out are the fields that speak to the gateway, and those that the provider refuses. A stream
-    asks for its usage, where the provider knows that question.
+    Fields for the gateway and fields that the provider rejects are left out. A stream requests its
+    usage if the provider supports that.
     """
     profile = endpoint.profile
     given = _renamed_fields(request.fields, profile) if profile.refused_in_chat else request.fields
@@ -91,36 +91,36 @@ def provider_request(request: ChatRequest, endpoint: Endpoint) -> bytes:
     return encoder.encode(fields)
 
 
-def without_reasoning(said: Fields) -> Fields:
-    """Return a message, or what a chunk adds to one, without the model's reasoning."""
-    return {name: value for name, value in said.items() if name not in _REASONING_FIELDS}
+def without_reasoning(message: Fields) -> Fields:
+    """Return a message or a delta without the model's reasoning."""
+    return {name: value for name, value in message.items() if name not in _REASONING_FIELDS}
 
 
 def rejected_fields(request: ChatRequest, endpoint: Endpoint) -> Collection[str]:
-    """Return the fields that a provider refuses, without those that it has another name for."""
+    """Return the fields that a provider rejects and has no other name for."""
     profile = endpoint.profile
     renamed = _OUTPUT_LIMITS | {"reasoning"}
     return (request.fields.keys() & profile.refused_in_chat) - renamed
 
 
 def _renamed_fields(fields: Fields, profile: Profile) -> Fields:
-    """Return the fields without those that a provider refuses; two have another name with it."""
-    refused = profile.refused_in_chat
-    taken = {name: value for name, value in fields.items() if name not in refused}
-    for name in _OUTPUT_LIMITS & refused & fields.keys():
-        taken.setdefault(profile.output_limit, fields[name])
-    if "reasoning" in refused and "reasoning_effort" not in refused:
+    """Return the fields that a provider accepts; two are sent under its own name."""
+    rejected = profile.refused_in_chat
+    accepted = {name: value for name, value in fields.items() if name not in rejected}
+    for name in _OUTPUT_LIMITS & rejected & fields.keys():
+        accepted.setdefault(profile.output_limit, fields[name])
+    if "reasoning" in rejected and "reasoning_effort" not in rejected:
         effort = _effort(fields.get("reasoning", NULL))
         if effort is not None:
-            taken.setdefault("reasoning_effort", raw(effort))
-    return taken
+            accepted.setdefault("reasoning_effort", raw(effort))
+    return accepted
 
 
 def _effort(reasoning: Raw) -> str | None:
     try:
         given = _reasoning.decode(reasoning)
     except (msgspec.DecodeError, RecursionError):
-        # The provider would refuse it; nothing else depends on it.
+        # The provider would reject it; nothing else depends on it.
         return None
     return None if given is None else given.effort
 
@@ -131,17 +131,17 @@ def _with_usage(options: Raw | None) -> Raw:
     try:
         given = _options.decode(options)
     except (msgspec.DecodeError, RecursionError):
-        # The provider would refuse it; the stream does not depend on it.
+        # The provider would reject it; the stream does not depend on it.
         given = None
     return _INCLUDE_USAGE if given is None else raw({**given, "include_usage": True})
 
 
 def parse_chat_response(body: bytes, request: ChatRequest) -> ChatResponse:
-    """Return a provider's whole reply.
+    """Parse a provider's complete response.
 
     Raises:
-        MalformedResponse: It is not a chat completion.
-        ErrorEvent: It is the provider's error, under a success status.
+        MalformedResponse: The body is not a chat completion.
+        ErrorEvent: The body is the provider's error, sent with a success status.
     """
     try:
         fields = fields_decoder.decode(replace_invalid_utf8(body))

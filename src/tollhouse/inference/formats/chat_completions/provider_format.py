@@ -1,4 +1,4 @@
-"""The chat format as a provider's side of a translation: a prompt as a request.
+"""The provider side of the chat format.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create
 """
@@ -61,7 +61,7 @@ _CANONICAL_NAMES: Final = {
     "response_format": "output",
     "reasoning_effort": "thinking",
     "n": "choices",
-    # One of the two names is always there.
+    # The provider accepts one of the two.
     "max_tokens": "",
     "max_completion_tokens": "",
 }
@@ -75,13 +75,13 @@ _FREEFORM_SCHEMA: Final = {
 
 
 class ChatProviderFormat:
-    """Fulfils `formats.canonical.ports.ProviderFormat`."""
+    """Implements `formats.canonical.ports.ProviderFormat`."""
 
     dialect = Dialect.CHAT
     supported_parameters = SUPPORTED_PARAMETERS
 
     def rejected_parameters(self, profile: Profile) -> frozenset[str]:
-        """Return the parameters that a provider refuses, by the names of `SUPPORTED_PARAMETERS`."""
+        """Return the parameters that a provider rejects, by their canonical names."""
         return frozenset(_CANONICAL_NAMES.get(name, name) for name in profile.refused_in_chat)
 
     def render_request(self, prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
@@ -101,11 +101,11 @@ class ChatProviderFormat:
         )
 
     def parse_response(self, body: bytes) -> CanonicalResponse:
-        """Read a whole reply."""
+        """Parse a complete response."""
         return parse_response(body)
 
     def stream_decoder(self) -> ChatStreamDecoder:
-        """Begin to read a stream."""
+        """Return the decoder of one stream."""
         return ChatStreamDecoder()
 
 
@@ -144,7 +144,7 @@ def _format(output: JsonOutput) -> dict[str, object]:
 
 
 def _effort(thinking: ThinkingOptions) -> str | None:
-    """Return the effort; of a budget in tokens, about the one that would use it."""
+    """Return the effort; for a token budget, roughly the one that would use it."""
     if thinking.effort is not None:
         return thinking.effort
     if thinking.budget_tokens is None:
@@ -196,7 +196,7 @@ def _messages(turn: Turn, profile: Profile) -> Iterator[dict[str, object]]:
         return
     results = [block for block in turn.blocks if isinstance(block, ToolResult)]
     yield from map(_result, results)
-    # A tool's message holds text alone; what else it brought follows as the user's.
+    # A tool message holds text only; other content follows in a user message.
     pictures = [
         each for result in results for each in result.content if not isinstance(each, TextBlock)
     ]
@@ -211,18 +211,18 @@ def _result(result: ToolResult) -> dict[str, object]:
 
 
 def _assistant(turn: Turn, profile: Profile) -> dict[str, object]:
-    said = [block for block in turn.blocks if isinstance(block, (TextBlock, RefusalBlock))]
+    text_blocks = [block for block in turn.blocks if isinstance(block, (TextBlock, RefusalBlock))]
     calls = [_call(block) for block in turn.blocks if isinstance(block, ToolCall)]
     message: dict[str, object] = {"role": "assistant"}
-    if said:
-        message["content"] = _content(said)
+    if text_blocks:
+        message["content"] = _content(text_blocks)
     if calls:
         message["tool_calls"] = calls
-    thoughts = [block for block in turn.blocks if isinstance(block, ReasoningBlock)]
-    if thoughts and profile.takes_reasoning_as == "reasoning_content":
-        message["reasoning_content"] = "".join(block.text for block in thoughts)
-    elif thoughts and profile.takes_reasoning_as == "reasoning_details":
-        message["reasoning_details"] = render_details(thoughts)
+    reasoning_blocks = [block for block in turn.blocks if isinstance(block, ReasoningBlock)]
+    if reasoning_blocks and profile.takes_reasoning_as == "reasoning_content":
+        message["reasoning_content"] = "".join(block.text for block in reasoning_blocks)
+    elif reasoning_blocks and profile.takes_reasoning_as == "reasoning_details":
+        message["reasoning_details"] = render_details(reasoning_blocks)
     return message
 
 
@@ -232,7 +232,7 @@ def _call(call: ToolCall) -> dict[str, object]:
 
 
 def _content(blocks: Iterable[Block]) -> str | list[dict[str, object]]:
-    """Return a message's content: a plain text where nothing asks for parts."""
+    """Return a message's content: a plain string if there is only text."""
     parts = [_part(block) for block in blocks]
     if all(part.keys() == {"type", "text"} for part in parts) and len(parts) <= 1:
         return "".join(str(part["text"]) for part in parts)
@@ -252,7 +252,8 @@ def _part(block: Block) -> dict[str, object]:
         return {"type": "input_audio", "input_audio": recording}
     if isinstance(block, DocumentBlock):
         return _document(block)
-    message = f"messages: a {type(block).__name__} cannot stand in a message of this role."
+    kind = type(block).__name__.removesuffix("Block")
+    message = f"messages: a {kind} cannot stand in a message of this role."
     raise Invalid(message)
 
 

@@ -1,12 +1,12 @@
-"""`reasoning_details` between the chat format and ours.
+"""Converts `reasoning_details` from and to canonical reasoning blocks.
 
     reasoning.text       {text, signature}    reasoning, with its signature
     reasoning.summary    {summary}            a summary of the reasoning
     reasoning.encrypted  {data}               reasoning that only the provider can read
 
-One block of ours is one detail, or two where it has both a readable and an encrypted part.
+A canonical block is one detail, or two if it has both a readable and an encrypted part.
 
-`reasoning` has the same as plain text.
+`reasoning` holds the same text in one string.
 
 Source: the public gateway's reference of reasoning tokens, "preserving reasoning".
 """
@@ -29,7 +29,7 @@ _text = msgspec.json.Decoder(str | None)
 
 
 class ReasoningDetail(msgspec.Struct):
-    """One of `reasoning_details`."""
+    """An item of `reasoning_details`."""
 
     type: str = ""
     text: str | None = None
@@ -41,12 +41,12 @@ class ReasoningDetail(msgspec.Struct):
 
     @property
     def readable_text(self) -> str:
-        """What can be read of it."""
+        """The text or the summary."""
         return self.text or self.summary or ""
 
 
 def parse_details(details: Iterable[ReasoningDetail]) -> list[ReasoningBlock]:
-    """Return the blocks that details are of; one that says nothing is none."""
+    """Return the blocks of details; an empty detail gives none."""
     blocks: list[ReasoningBlock] = []
     for detail in details:
         block = _block(detail)
@@ -74,27 +74,27 @@ def _block(detail: ReasoningDetail) -> ReasoningBlock | None:
 
 
 def render_details(blocks: Iterable[ReasoningBlock]) -> list[dict[str, object]]:
-    """Return the details of blocks."""
+    """Return the `reasoning_details` of blocks."""
     found = [detail for block in blocks for detail in _details(block)]
     return [{**detail, "index": index} for index, detail in enumerate(found)]
 
 
-def fill_reasoning_fields(said: Fields) -> Fields:
-    """Return a message, or what a chunk adds, with its reasoning where all clients look for it.
+def fill_reasoning_fields(message: Fields) -> Fields:
+    """Return a message or a delta with its reasoning in all fields that clients read.
 
-    Many servers send it as `reasoning_content`, which stays, or only as `reasoning`.
+    Many servers send only `reasoning_content`, which is kept, or only `reasoning`.
 
     Raises:
-        msgspec.DecodeError: It is not a string.
+        msgspec.DecodeError: The reasoning is not a string.
     """
-    thought = _text.decode(said.get("reasoning", NULL))
-    thought = thought or _text.decode(said.get("reasoning_content", NULL))
-    if not thought:
-        return said
-    spread = {**said, "reasoning": raw(thought)}
-    if said.get("reasoning_details", NULL) == NULL:
-        spread["reasoning_details"] = raw(render_details([ReasoningBlock(thought)]))
-    return spread
+    text = _text.decode(message.get("reasoning", NULL))
+    text = text or _text.decode(message.get("reasoning_content", NULL))
+    if not text:
+        return message
+    filled = {**message, "reasoning": raw(text)}
+    if message.get("reasoning_details", NULL) == NULL:
+        filled["reasoning_details"] = raw(render_details([ReasoningBlock(text)]))
+    return filled
 
 
 def _details(block: ReasoningBlock) -> Iterator[dict[str, object]]:

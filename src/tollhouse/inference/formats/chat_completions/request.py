@@ -1,4 +1,4 @@
-"""A chat request, as far as the gateway reads it."""
+"""A parsed chat request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """The fields that the gateway understands, and all the others untouched."""
+    """The fields that the gateway interprets, and all others unchanged."""
 
     api_type = "completions"
     output_limits = ("max_completion_tokens", "max_tokens")
@@ -22,10 +22,10 @@ class ChatRequest:
     model: str
     stream: bool
     fields: Fields = field(repr=False)
-    """The body's top-level fields as they came; what a provider gets is made from these."""
+    """The body's top-level fields as received; the provider's request is built from these."""
     size: int
     """Bytes of the body."""
     body: bytes = field(repr=False)
-    """The body as it came."""
+    """The body as received."""
     shows_reasoning: bool = True
-    """False: the model may think, but the reply must not show it."""
+    """False: the model may reason, but the response must not show it."""

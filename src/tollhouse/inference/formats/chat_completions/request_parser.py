@@ -1,4 +1,4 @@
-"""From the bytes of a chat request to what the gateway understands of it."""
+"""Parses a chat request, as far as the gateway interprets it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def parse_request(body: bytes) -> ChatRequest:
-    """Return a chat request.
+    """Parse a chat request.
 
     Args:
-        body: The request's body as it came.
+        body: The request's body as received.
 
     Raises:
-        Invalid: It is not JSON (the message names the position), no object, or a field that the
-            gateway needs is missing or of another type (the message names the field).
+        Invalid: The body is not JSON (the message names the position) or not an object, or a
+            required field is missing or of the wrong type (the message names the field).
     """
     fields = read_object(body)
     model = read_model(fields)
@@ -62,13 +62,13 @@ def _shows_reasoning(fields: Fields) -> bool:
     try:
         given = _reasoning.decode(fields["reasoning"])
     except (msgspec.DecodeError, RecursionError):
-        # The provider says what is wrong with it.
+        # Passed on unchanged: the provider reports the error.
         return True
     return given is None or not given.exclude
 
 
 def _check_efforts(fields: Fields) -> None:
-    """Refuse two efforts that are not the same."""
+    """Reject two efforts that differ."""
     wanted = "an object whose effort is a string"
     given = read_field(_reasoning, fields, "reasoning", wanted)
     effort = read_field(_text, fields, "reasoning_effort", "a string")

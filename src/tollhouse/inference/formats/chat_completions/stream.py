@@ -1,12 +1,12 @@
-"""A chat stream on its way through: the provider's events in, a legal stream out. Pure.
+"""Passes a chat stream through: provider events in, a legal stream out. Pure.
 
-    relay = ChatStream(identity, request)
-    relay.feed(data)     -> bytes for the client (may be empty)
-    relay.end(charge)    -> the usage chunk and [DONE]
-    relay.fail(error)    -> the error chunk and [DONE]
+    stream = ChatStream(identity, request)
+    stream.feed(data)    -> bytes for the client (may be empty)
+    stream.end(charge)   -> the usage chunk and [DONE]
+    stream.fail(error)   -> the error chunk and [DONE]
 
 Whatever the provider sends, the client's stream is `chunk* (usage | error) [DONE]`: the provider's
-usage is kept back until the end and priced, its own `[DONE]` is only noted.
+usage is held back to the end and priced, its `[DONE]` is not forwarded.
 """
 
 from __future__ import annotations
@@ -63,12 +63,11 @@ _text = msgspec.json.Decoder(str | None)
 
 
 class ChatStream:
-    """One stream's state."""
+    """The state of one stream."""
 
     def __init__(self, identity: ReplyIdentity, request: ChatRequest) -> None:
-        """Start before the first chunk."""
         self.done = False
-        """The provider's own end event came."""
+        """The provider's terminal event arrived."""
         self.reported: Usage | None = None
         self.finish_reason: str | None = None
         self.native_finish_reason: str | None = None
@@ -89,25 +88,25 @@ class ChatStream:
 
     @property
     def complete(self) -> bool:
-        """Whether every choice finished; after `[DONE]` it is enough that something was said."""
+        """Whether every choice finished; after `[DONE]`, whether there was any output."""
         if self.finish_reason is not None and not self._unfinished:
             return True
         return self.done and (self.finish_reason is not None or self._seen_bytes > 0)
 
     @property
     def seen(self) -> Usage:
-        """The tokens that passed by, estimated from their bytes."""
+        """The tokens seen so far, estimated from their bytes."""
         return Usage(
             input_tokens=estimate_tokens(self._request.size),
             output_tokens=estimate_tokens(self._seen_bytes),
         )
 
     def feed(self, data: bytes) -> bytes:
-        """Take the data of one of the provider's events; return what the client gets of it.
+        """Consume the data of one provider event; return the bytes for the client.
 
         Raises:
-            MalformedResponse: It is neither a chunk nor the end.
-            ErrorEvent: The provider says that it failed.
+            MalformedResponse: The data is neither a chunk nor `[DONE]`.
+            ErrorEvent: The provider reported an error.
         """
         if self.done or not data:
             return b""
@@ -121,7 +120,7 @@ class ChatStream:
             raise MalformedResponse(message) from None
 
     def end(self, charge: Charge) -> bytes:
-        """Return the end of a stream that came to its end: usage, then `[DONE]`."""
+        """Return the end of a completed stream: usage, then `[DONE]`."""
         self._stream_end.mark_written()
         fields: dict[str, object] = {
             **self._ours,
@@ -131,7 +130,7 @@ class ChatStream:
         return event(encoder.encode(fields)) + event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke."""
+        """Return the end of a failed stream: the error."""
         self._stream_end.mark_written()
         return render_stream_error(error, error_chunk(self._identity))
 
@@ -139,7 +138,7 @@ class ChatStream:
         if fields.get("error", NULL) != NULL:
             raise parse_error_event(fields["error"])
         if fields.get("system_fingerprint") == NULL:
-            # Null is legal in a whole reply; in a chunk the published clients take a string only.
+            # Published clients accept null in a complete response, but only a string in a chunk.
             del fields["system_fingerprint"]
         usage = parse_usage(fields.pop("usage", None))
         if usage is not None:
@@ -153,11 +152,11 @@ class ChatStream:
         for position, choice in enumerate(choices):
             self._follow(choice, position)
         fields |= self._ours
-        if self._hides_reasoning or not all(map(_passes, choices)):
-            whole = enumerate(choices_decoder.decode(given))
+        if self._hides_reasoning or not all(map(_needs_no_change, choices)):
+            decoded = enumerate(choices_decoder.decode(given))
             hides = self._hides_reasoning
             fields["choices"] = raw(
-                [_patched(choice, place, hides_reasoning=hides) for place, choice in whole]
+                [_patched(choice, place, hides_reasoning=hides) for place, choice in decoded]
             )
         return event(encoder.encode(fields))
 
@@ -173,8 +172,8 @@ class ChatStream:
             self._unfinished.add(index)
 
 
-def _passes(choice: ChunkChoice) -> bool:
-    """Tell whether a choice needs no change: its required fields are there, and it goes on."""
+def _needs_no_change(choice: ChunkChoice) -> bool:
+    """Return whether a choice needs no change: it has all required fields and is not the last."""
     return (
         choice.finish_reason is None
         and choice.index is not None

@@ -1,9 +1,9 @@
-"""A chat stream, written from events in no one's format. Pure.
+"""Encodes canonical events as a chat stream. Pure.
 
     chunk* (usage | error) [DONE]
 
-Each choice begins with its role and ends with its `finish_reason`; what would come after that is
-refused, so that no client sees an illegal stream.
+Each choice begins with its role and ends with its `finish_reason`; later events of the choice are
+rejected, so that the stream is always legal.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChatStreamEncoder:
-    """Fulfils `formats.canonical.ports.StreamEncoder`."""
+    """Implements `formats.canonical.ports.StreamEncoder`."""
 
     def __init__(self, request: Fields, identity: ReplyIdentity) -> None:
         """Start before the first chunk.
 
         Args:
-            request: The client's fields, which say what its last chunk looks like.
-            identity: The reply's.
+            request: The client's request fields, which determine the last chunk.
+            identity: The response's.
         """
         self._request = request
         self._identity = identity
@@ -62,10 +62,10 @@ class ChatStreamEncoder:
         self._stream_end = StreamEnd("chat")
 
     def write(self, event: CanonicalEvent) -> bytes:
-        """Return the chunk of an event; empty where the format says nothing of it.
+        """Return the chunk of an event; empty if the format has none for it.
 
         Raises:
-            MalformedResponse: A choice goes on after its end.
+            MalformedResponse: A finished choice received more output.
         """
         if isinstance(event, _EVENTS_WITHOUT_CHUNK):
             return b""
@@ -75,13 +75,13 @@ class ChatStreamEncoder:
         )
 
     def end(self, charge: Charge) -> bytes:
-        """Return the usage and `[DONE]`."""
+        """Return the usage chunk and `[DONE]`."""
         self._stream_end.mark_written()
         choices = [] if asks_for_usage(self._request) else [EMPTY_CHOICE]
         return self._chunk(choices, usage=render_usage(charge, is_byok=False)) + sse_event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke."""
+        """Return the end of a failed stream: the error."""
         self._stream_end.mark_written()
         return render_stream_error(error, error_chunk(self._identity))
 
@@ -100,24 +100,24 @@ class ChatStreamEncoder:
 
 
 class _ChoiceEncoder:
-    """One choice: its role once, its tool calls numbered, nothing after its end."""
+    """Encodes one choice: its role once, its tool calls numbered, nothing after its end."""
 
     def __init__(self, index: int) -> None:
         self._index = index
         self._begun = False
         self._finished = False
         self._calls: dict[int, int] = {}
-        """Block -> the number of the call."""
+        """The number of the call by block."""
         self._details: dict[tuple[int, str], int] = {}
-        """Block and kind -> the number of the detail."""
+        """The number of the detail by block and kind."""
 
     def encode(self, event: BlockDelta) -> dict[str, object]:
-        """Return the choice of a chunk that goes on."""
+        """Return the choice of a chunk with more output."""
         logprobs = event.logprobs if isinstance(event, TextDelta) else None
         return self._choice(self._delta(event), logprobs=logprobs)
 
     def finish(self, event: ChoiceFinished) -> dict[str, object]:
-        """Return the choice of its last chunk."""
+        """Return the choice of the last chunk."""
         choice = self._choice({}, finish_reason=event.finish_reason)
         self._finished = True
         return {**choice, "native_finish_reason": event.native_finish_reason}
@@ -148,18 +148,18 @@ class _ChoiceEncoder:
         if isinstance(event, RefusalDelta):
             return {"refusal": event.text}
         if isinstance(event, ReasoningDelta):
-            return self._thought(event)
+            return self._reasoning(event)
         if isinstance(event, ReasoningSignature):
-            return {"reasoning_details": self._proof(event)}
+            return {"reasoning_details": self._signature(event)}
         return {"tool_calls": [self._call(event)]}
 
-    def _thought(self, event: ReasoningDelta) -> dict[str, object]:
+    def _reasoning(self, event: ReasoningDelta) -> dict[str, object]:
         name = "summary" if event.is_summary else "text"
         detail = {"type": f"reasoning.{name}", name: event.text, "id": None, "format": None}
         index = self._detail(event.block, name)
         return {"reasoning": event.text, "reasoning_details": [{**detail, "index": index}]}
 
-    def _proof(self, event: ReasoningSignature) -> list[dict[str, object]]:
+    def _signature(self, event: ReasoningSignature) -> list[dict[str, object]]:
         common = {"id": event.id, "format": event.format}
         details: list[dict[str, object]] = []
         if event.signature is not None:

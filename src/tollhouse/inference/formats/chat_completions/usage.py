@@ -1,4 +1,4 @@
-"""Token counts between the chat format and ours."""
+"""Converts token counts of the chat format, and estimates them from the output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def output_bytes(delta: ChatDelta) -> int:
-    """Return how many bytes a delta adds to what the model said."""
+    """Return the bytes of output in a delta."""
     size = _called_bytes(delta.tool_calls) if delta.tool_calls != NULL else 0
     content = delta.content
     if isinstance(content, list):
@@ -36,7 +36,7 @@ def output_bytes(delta: ChatDelta) -> int:
 
 
 def _called_bytes(tool_calls: msgspec.Raw) -> int:
-    """Return how many bytes of calls the model wrote, without the JSON around them."""
+    """Return the bytes of tool names and arguments, without the JSON around them."""
     try:
         calls = calls_decoder.decode(tool_calls) or ()
     except (msgspec.DecodeError, RecursionError):
@@ -46,23 +46,23 @@ def _called_bytes(tool_calls: msgspec.Raw) -> int:
 
 
 def message_bytes(message: msgspec.Raw) -> int:
-    """Return the same for a whole message."""
+    """Return the bytes of output in a complete message."""
     try:
         return output_bytes(message_decoder.decode(message))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Not of the usual shape; its JSON is near enough.
+        # Of an unknown shape; the size of its JSON is close enough.
         return len(message)
 
 
 def parse_usage(data: msgspec.Raw | None, *, with_output: bool = True) -> Usage | None:
-    """Return what a provider reported, in disjoint classes; None where that cannot be used.
+    """Return the reported usage in disjoint token classes; None if it is not usable.
 
-    A count that is missing, negative, absurd or no number is no report: the cost is then unknown,
-    which somebody will look at, rather than a wrong figure that nobody will.
+    A count that is missing, negative, above `MAX_TOKENS` or not a number makes the usage unusable:
+    an unknown cost gets noticed, a wrong one does not.
 
     Args:
-        data: The `usage`; None where there is none.
-        with_output: Whether there is output to count: embeddings have none.
+        data: The `usage`; None if there is none.
+        with_output: Whether output tokens are required; embeddings have none.
     """
     if data is None:
         return None
@@ -84,10 +84,10 @@ def _disjoint(reported: ChatUsage) -> Usage | None:
     output = reported.completion_tokens or 0
     apart = reported.prompt_tokens + output + reasoning
     if reasoning > output or (reasoning and reported.total_tokens == apart):
-        # xAI counts reasoning beside the completion, not in it.
+        # xAI counts reasoning tokens separately from completion tokens.
         output += reasoning
     usage = Usage(
-        # `prompt_tokens` contains the cached ones; a provider that counts them apart is clamped.
+        # `prompt_tokens` includes cached tokens; if a provider excludes them the result is clamped.
         input_tokens=max(0, reported.prompt_tokens - read - written),
         cache_read_tokens=read,
         cache_write_tokens=written,
@@ -107,13 +107,13 @@ _options = msgspec.json.Decoder(_Options | None)
 
 
 def asks_for_usage(fields: Fields) -> bool:
-    """Tell whether a request wants its stream to end with the usage, in a chunk without choices.
+    """Return whether a request wants the usage in a last chunk without choices.
 
-    It gets the usage in any case. Whoever has not asked reads the first choice of every chunk.
+    The usage is sent in any case; clients that did not ask read the first choice of every chunk.
 
     Args:
-        fields: The request's `stream_options.include_usage` is OpenAI's question, `usage.include`
-            the public gateway's.
+        fields: The request's; OpenAI's option is `stream_options.include_usage`, the public
+            gateway's is `usage.include`.
     """
     return any(map(_is_asked, (fields.get("stream_options", NULL), fields.get("usage", NULL))))
 
@@ -127,7 +127,7 @@ def _is_asked(given: msgspec.Raw) -> bool:
 
 
 def render_usage(charge: Charge, *, is_byok: bool) -> dict[str, object]:
-    """Return the `usage` object of a reply."""
+    """Return the `usage` object of a response."""
     usage = charge.usage
     return {
         "prompt_tokens": usage.prompt_tokens,

@@ -1,4 +1,4 @@
-"""The shapes of the chat format that the gateway looks into; the rest stays raw bytes.
+"""Schemas of the parts of the chat format that the gateway decodes; the rest stays raw.
 
 Source: https://platform.openai.com/docs/api-reference/chat and the public gateway's additions
 (`provider`, `native_finish_reason`, `cost`).
@@ -33,7 +33,7 @@ FINISH_REASONS: Final = {
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
 }
-"""Providers' words to the wire's five; a word that is not here counts as `stop`."""
+"""Providers' finish reasons to the five normalized ones; an unknown one counts as `stop`."""
 
 
 class ChatPromptDetails(msgspec.Struct):
@@ -60,7 +60,7 @@ class ChatUsage(msgspec.Struct):
 
 
 class ChatDelta(msgspec.Struct):
-    """What a chunk's `delta` adds, or a whole `message` says, as far as tokens are counted."""
+    """A chunk's `delta` or a complete `message`, as far as token counts need it."""
 
     content: str | list[Raw] | None = None
     """Some providers send a list of parts."""
@@ -68,31 +68,31 @@ class ChatDelta(msgspec.Struct):
     reasoning_content: str | None = None
     refusal: str | None = None
     tool_calls: Raw = NULL
-    """Never `Raw | None`: to the decoder that is null and nothing else."""
+    """Not `Raw | None`, which the decoder takes for null only."""
     reasoning_details: Raw = NULL
 
     @property
     def lacks_reasoning(self) -> bool:
-        """Whether the reasoning is missing from one of the two fields where clients look for it."""
-        thought = self.reasoning or self.reasoning_content
-        return bool(thought) and (not self.reasoning or self.reasoning_details == NULL)
+        """Whether one of the two fields in which clients look for the reasoning is missing."""
+        text = self.reasoning or self.reasoning_content
+        return bool(text) and (not self.reasoning or self.reasoning_details == NULL)
 
 
 class CalledChatFunction(msgspec.Struct):
-    """A function that is called, as far as its bytes are counted."""
+    """A called function, as far as token counts need it."""
 
     name: str | None = None
     arguments: str | None = None
 
 
 class ChatToolCall(msgspec.Struct):
-    """One of `tool_calls`."""
+    """An item of `tool_calls`."""
 
     function: CalledChatFunction | None = None
 
 
 class ChunkChoice(msgspec.Struct):
-    """A chunk's choice, as far as the gateway follows it; unset what the provider left out."""
+    """A chunk's choice, as far as the gateway needs it; fields that are absent stay unset."""
 
     index: int | None = None
     delta: ChatDelta | None = None
@@ -105,7 +105,7 @@ EMPTY_CHOICE: Final[Mapping[str, object]] = {
     "finish_reason": None,
     "logprobs": None,
 }
-"""The choice of a chunk that says nothing."""
+"""The choice of a chunk without output."""
 choices_decoder: Final = msgspec.json.Decoder(list[Fields])
 chunk_choices_decoder: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
 message_decoder: Final = msgspec.json.Decoder(ChatDelta)
@@ -114,5 +114,5 @@ usage_decoder: Final = msgspec.json.Decoder(ChatUsage | None)
 
 
 def normalize_finish_reason(native: str | None) -> str | None:
-    """Return the wire's word for a provider's finish reason; None for none or an empty one."""
+    """Return the normalized finish reason; None for null or an empty string."""
     return FINISH_REASONS.get(native, "stop") if native else None

@@ -1,1 +1,1 @@
-"""OpenAI's legacy completions: a text goes on."""
+"""OpenAI's legacy text completions."""

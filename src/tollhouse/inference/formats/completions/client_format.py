@@ -1,4 +1,4 @@
-"""Completions as a client's side of a translation: the prompt is a user's only message."""
+"""The client side of the completions format; the prompt becomes the only user message."""
 
 from __future__ import annotations
 
@@ -52,18 +52,17 @@ _body: Final = msgspec.json.Decoder(_Body)
 
 
 class CompletionsClientFormat:
-    """Fulfils `formats.canonical.ports.ClientFormat`."""
+    """Implements `formats.canonical.ports.ClientFormat`."""
 
     def __init__(self, request: CompletionsRequest) -> None:
-        """Take the request."""
         self._request = request
 
     def parse_request(self) -> CanonicalRequest:
-        """Return what the request asks.
+        """Return the request in canonical form.
 
         Raises:
-            Invalid: A field is of the wrong type, or there is more than one prompt, or it comes as
-                tokens: a model that chats reads one text.
+            Invalid: A field is of the wrong type, or the prompt is not one string: chat models
+                take neither several prompts nor token ids.
         """
         read = read_typed(_body, self._request.body)
         prompts = [read.prompt] if isinstance(read.prompt, str) else read.prompt
@@ -82,7 +81,7 @@ class CompletionsClientFormat:
         )
 
     def without_content(self, prompt: CanonicalRequest | None) -> CompletionsClientFormat:
-        """Return this without what is said."""
+        """Return a copy without the conversation's content."""
         del prompt
         return CompletionsClientFormat(without_content(self._request))
 
@@ -97,7 +96,7 @@ class CompletionsClientFormat:
         return render_completion(identity, choices, usage=render_usage(charge, is_byok=False))
 
     def stream_encoder(self, identity: ReplyIdentity) -> CompletionsStreamEncoder:
-        """Begin to write a stream."""
+        """Return the encoder of one stream."""
         return CompletionsStreamEncoder(self._request.fields, identity)
 
 

@@ -1,4 +1,4 @@
-"""Completions on completions: passed through, with what is ours changed and the rest untouched."""
+"""Passes completions requests and responses through; only the gateway's own fields are changed."""
 
 from __future__ import annotations
 
@@ -46,27 +46,26 @@ _id: Final = msgspec.json.Decoder(str | None)
 
 
 class CompletionsPassthroughAdapter:
-    """Fulfils `formats.adapter.FormatAdapter`."""
+    """Implements `formats.adapter.FormatAdapter`."""
 
     dialect = Dialect.COMPLETIONS
     query = ""
     headers = ()
 
     def __init__(self, request: CompletionsRequest) -> None:
-        """Take the request."""
         self._request = request
 
     def without_content(self, *, parsed: bool = False) -> CompletionsPassthroughAdapter:
-        """Return this without what is said."""
+        """Return a copy without the conversation's content."""
         del parsed
         return CompletionsPassthroughAdapter(without_content(self._request))
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that an endpoint would not get."""
+        """Return the request's parameters that the endpoint would not receive."""
         return self._request.fields.keys() & endpoint.profile.refuses
 
     def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the body for a provider: the client's, with the provider's name of the model."""
+        """Return the provider's request body: the client's, with the provider's model name."""
         left_out = GATEWAY_FIELDS | endpoint.profile.refuses
         given = self._request.fields.items()
         fields = {name: value for name, value in given if name not in left_out}
@@ -76,34 +75,34 @@ class CompletionsPassthroughAdapter:
         return encoder.encode(fields)
 
     def parse_response(self, body: bytes) -> CompletionsResponse:
-        """Read a provider's whole reply.
+        """Parse a provider's complete response.
 
         Raises:
-            MalformedResponse: It is no completion.
-            ErrorEvent: It is the provider's error, under a success status.
+            MalformedResponse: The body is not a completion.
+            ErrorEvent: The body is the provider's error, sent with a success status.
         """
         fields, choices, upstream_id = _read(body)
         if not choices:
             message = "the reply has no choices"
             raise MalformedResponse(message)
-        said = sum(len(choice.text.encode()) for choice in choices)
+        output_size = sum(len(choice.text.encode()) for choice in choices)
         reported = parse_usage(fields.get("usage"))
         return CompletionsResponse(
             fields=fields,
             reported=reported,
-            seen=reported or _estimate(self._request.size, said),
+            seen=reported or _estimate(self._request.size, output_size),
             upstream_id=upstream_id,
             native_finish_reason=choices[0].finish_reason,
         )
 
     def open_stream(self, identity: ReplyIdentity) -> CompletionsStream:
-        """Begin to relay a stream."""
+        """Return the adapter of one streamed response."""
         return CompletionsStream(identity, self._request)
 
 
 @dataclass(slots=True)
 class CompletionsResponse:
-    """Fulfils `formats.adapter.AdaptedResponse`."""
+    """Implements `formats.adapter.AdaptedResponse`."""
 
     fields: Fields
     reported: Usage | None
@@ -113,20 +112,19 @@ class CompletionsResponse:
 
     @property
     def finish_reason(self) -> str | None:
-        """How it ended, in the wire's words."""
+        """The normalized finish reason."""
         return normalize_finish_reason(self.native_finish_reason)
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
-        """Return the client's body: the provider's fields, with ours in place of its own."""
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
         usage = render_usage(charge, is_byok=False)
         return encoder.encode({**self.fields, **_ours(identity), "usage": usage})
 
 
 class CompletionsStream:
-    """Fulfils `formats.adapter.AdaptedStream`."""
+    """Implements `formats.adapter.AdaptedStream`."""
 
     def __init__(self, identity: ReplyIdentity, request: CompletionsRequest) -> None:
-        """Start before the first chunk."""
         self.done = False
         self.reported: Usage | None = None
         self.native_finish_reason: str | None = None
@@ -139,23 +137,23 @@ class CompletionsStream:
 
     @property
     def finish_reason(self) -> str | None:
-        """How it ended, in the wire's words."""
+        """The normalized finish reason."""
         return normalize_finish_reason(self.native_finish_reason)
 
     @property
     def complete(self) -> bool:
-        """Whether every choice finished; after `[DONE]` it is enough that something was said."""
+        """Whether every choice finished; after `[DONE]`, whether there was any output."""
         if self.native_finish_reason and not self._unfinished:
             return True
         return self.done and (self.native_finish_reason is not None or self._seen_bytes > 0)
 
     @property
     def seen(self) -> Usage:
-        """The tokens that passed by, estimated from their bytes."""
+        """The tokens seen so far, estimated from their bytes."""
         return _estimate(self._request.size, self._seen_bytes)
 
     def feed(self, data: bytes) -> bytes:
-        """Take the data of one of the provider's events; return what the client gets of it."""
+        """Consume the data of one provider event; return the bytes for the client."""
         if self.done or not data:
             return b""
         if data == DONE:
@@ -169,7 +167,7 @@ class CompletionsStream:
         return sse_event(encoder.encode({**fields, **_ours(self._identity)})) if choices else b""
 
     def end(self, charge: Charge) -> bytes:
-        """Return the usage and `[DONE]`."""
+        """Return the usage chunk and `[DONE]`."""
         self._stream_end.mark_written()
         usage = render_usage(charge, is_byok=False)
         choices = last_choices(self._request.fields)
@@ -177,7 +175,7 @@ class CompletionsStream:
         return sse_event(encoder.encode(last)) + sse_event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke."""
+        """Return the end of a failed stream: the error."""
         self._stream_end.mark_written()
         return render_stream_error(error, self._identity)
 
@@ -212,5 +210,7 @@ def _ours(identity: ReplyIdentity) -> dict[str, object]:
     }
 
 
-def _estimate(request_size: int, said: int) -> Usage:
-    return Usage(input_tokens=estimate_tokens(request_size), output_tokens=estimate_tokens(said))
+def _estimate(request_size: int, output_size: int) -> Usage:
+    return Usage(
+        input_tokens=estimate_tokens(request_size), output_tokens=estimate_tokens(output_size)
+    )

@@ -1,4 +1,4 @@
-"""From the bytes of a completions request to what the gateway understands of it."""
+"""Parses a completions request, as far as the gateway interprets it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _prompt = msgspec.json.Decoder(str | list[msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class CompletionsRequest:
-    """The fields that the gateway understands, and all the others untouched."""
+    """The fields that the gateway interprets, and all others unchanged."""
 
     api_type = "completions"
     output_limits = ("max_tokens",)
@@ -30,21 +30,21 @@ class CompletionsRequest:
     model: str
     stream: bool
     fields: Fields = field(repr=False)
-    """The body's top-level fields as they came."""
+    """The body's top-level fields as received."""
     size: int
     """Bytes of the body."""
     body: bytes = field(repr=False)
 
 
 def parse_request(body: bytes) -> CompletionsRequest:
-    """Return a completions request.
+    """Parse a completions request.
 
     Args:
-        body: The request's body as it came.
+        body: The request's body as received.
 
     Raises:
-        Invalid: It is not JSON, no object, or a field that the gateway needs is missing or of
-            another type (the message names the field).
+        Invalid: The body is not a JSON object, or a required field is missing or of the wrong
+            type (the message names the field).
 
     Source: https://platform.openai.com/docs/api-reference/completions/create
     """

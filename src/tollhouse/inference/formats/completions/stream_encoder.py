@@ -1,9 +1,9 @@
-"""A completions stream, written from events in no one's format. Pure.
+"""Encodes canonical events as a completions stream. Pure.
 
     chunk* (usage | error) [DONE]
 
 Source: https://platform.openai.com/docs/api-reference/completions/object; a chunk has the same
-shape as a whole reply.
+schema as a complete response.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CompletionsStreamEncoder:
-    """Fulfils `formats.canonical.ports.StreamEncoder`."""
+    """Implements `formats.canonical.ports.StreamEncoder`."""
 
     def __init__(self, request: Fields, identity: ReplyIdentity) -> None:
         """Start before the first chunk.
 
         Args:
-            request: The client's fields, which say what its last chunk looks like.
-            identity: The reply's.
+            request: The client's request fields, which determine the last chunk.
+            identity: The response's.
         """
         self._request = request
         self._identity = identity
@@ -52,10 +52,10 @@ class CompletionsStreamEncoder:
         self._stream_end = StreamEnd("completions")
 
     def write(self, event: CanonicalEvent) -> bytes:
-        """Return the chunk of an event; empty for what is no text and no end.
+        """Return the chunk of an event; empty unless it is text or the end of a choice.
 
         Raises:
-            MalformedResponse: A choice goes on after its end.
+            MalformedResponse: A finished choice received more output.
         """
         if isinstance(event, (TextDelta, RefusalDelta)):
             choice = render_choice(event.choice, event.text, None)
@@ -71,14 +71,14 @@ class CompletionsStreamEncoder:
         return sse_event(render_completion(self._identity, [choice]))
 
     def end(self, charge: Charge) -> bytes:
-        """Return the usage and `[DONE]`."""
+        """Return the usage chunk and `[DONE]`."""
         self._stream_end.mark_written()
         usage = render_usage(charge, is_byok=False)
         choices = last_choices(self._request)
         return sse_event(render_completion(self._identity, choices, usage=usage)) + sse_event(DONE)
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke."""
+        """Return the end of a failed stream: the error."""
         self._stream_end.mark_written()
         return render_stream_error(error, self._identity)
 
@@ -86,7 +86,7 @@ class CompletionsStreamEncoder:
 def render_completion(
     identity: ReplyIdentity, choices: Sequence[dict[str, object]], **more: object
 ) -> bytes:
-    """Return a completion, or a chunk of one."""
+    """Return the body of a completion or of a chunk."""
     return _encode(_completion(identity, choices) | more)
 
 
@@ -102,7 +102,7 @@ def _completion(identity: ReplyIdentity, choices: Sequence[dict[str, object]]) -
 
 
 def render_choice(index: int, text: str, finish_reason: str | None) -> dict[str, object]:
-    """Return a choice; calls of tools, which a completion does not have, are told as a stop.
+    """Return a choice; `tool_calls`, which completions do not have, becomes `stop`.
 
     Source: https://platform.openai.com/docs/api-reference/completions/object, `finish_reason`.
     """
@@ -112,10 +112,10 @@ def render_choice(index: int, text: str, finish_reason: str | None) -> dict[str,
 
 
 def last_choices(request: Fields) -> Sequence[dict[str, object]]:
-    """Return the choices of the chunk with the usage."""
+    """Return the choices of the usage chunk."""
     return [] if asks_for_usage(request) else [render_choice(0, "", None)]
 
 
 def render_stream_error(error: TollhouseError, identity: ReplyIdentity) -> bytes:
-    """Return the end of a stream that broke."""
+    """Return the end of a failed stream: the error."""
     return errors.render_stream_error(error, _completion(identity, [render_choice(0, "", "error")]))

@@ -1,7 +1,7 @@
-"""Embeddings on embeddings: passed through, with the vectors in the encoding that was asked for.
+"""Passes embeddings through, with the vectors in the requested encoding.
 
-Source: https://platform.openai.com/docs/api-reference/embeddings; base64 is that of little-endian
-32-bit floats, which OpenAI's own libraries ask for.
+Source: https://platform.openai.com/docs/api-reference/embeddings; base64 encodes little-endian
+32-bit floats; OpenAI's own libraries request it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _id = msgspec.json.Decoder(str | None)
 
 @dataclass(slots=True)
 class EmbeddingsResponse:
-    """A provider's whole reply."""
+    """A provider's complete response."""
 
     fields: Fields
     data: list[Fields]
@@ -48,11 +48,11 @@ class EmbeddingsResponse:
     seen: Usage
     upstream_id: str | None
     finish_reason: str | None = "stop"
-    """It has come: without a word for that it would count as a reply that failed."""
+    """Always set: a response without a finish reason counts as failed."""
     native_finish_reason: str | None = None
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
-        """Return the client's body: the provider's fields, with ours in place of its own."""
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
         usage = charge.usage
         fields: dict[str, object] = {
             **self.fields,
@@ -71,37 +71,36 @@ class EmbeddingsResponse:
 
 
 class EmbeddingsPassthroughAdapter:
-    """Fulfils `formats.adapter.FormatAdapter`."""
+    """Implements `formats.adapter.FormatAdapter`."""
 
     dialect = Dialect.EMBEDDINGS
     query = ""
     headers = ()
 
     def __init__(self, request: EmbeddingsRequest) -> None:
-        """Take the request."""
         self._request = request
 
     def without_content(self, *, parsed: bool = False) -> EmbeddingsPassthroughAdapter:
-        """Return this without what is said."""
+        """Return a copy without the conversation's content."""
         del parsed
         return EmbeddingsPassthroughAdapter(without_content(self._request))
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that an endpoint would not get."""
+        """Return the request's parameters that the endpoint would not receive."""
         return self._request.fields.keys() & endpoint.profile.refuses
 
     def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the body for a provider: the client's, with the provider's name of the model."""
+        """Return the provider's request body: the client's, with the provider's model name."""
         given = self._request.fields.items()
         fields = {name: value for name, value in given if name not in GATEWAY_FIELDS}
         return encoder.encode(fields | {"model": raw(endpoint.model)})
 
     def parse_response(self, body: bytes) -> EmbeddingsResponse:
-        """Read a provider's whole reply.
+        """Parse a provider's complete response.
 
         Raises:
-            MalformedResponse: It is no list of embeddings.
-            ErrorEvent: It is the provider's error, under a success status.
+            MalformedResponse: The body is not a list of embeddings.
+            ErrorEvent: The body is the provider's error, sent with a success status.
         """
         try:
             fields = fields_decoder.decode(replace_invalid_utf8(body))
@@ -118,14 +117,14 @@ class EmbeddingsPassthroughAdapter:
         return EmbeddingsResponse(fields, data, reported, seen, upstream_id)
 
     def open_stream(self, identity: ReplyIdentity) -> NoReturn:
-        """Embeddings come whole."""
+        """Embeddings are not streamed."""
         del identity
         message = "embeddings are not streamed"
         raise Bug(message)
 
 
 def _vector(item: Fields, index: int, encoding: Encoding) -> Fields:
-    """Return an item with its vector in the encoding that the client asked for."""
+    """Return an item with its vector in the encoding that the client requested."""
     vector = item["embedding"]
     is_text = memoryview(vector)[0] == ord('"')
     if is_text and encoding == "float":

@@ -1,4 +1,4 @@
-"""From the bytes of an embeddings request to what the gateway understands of it."""
+"""Parses an embeddings request, as far as the gateway interprets it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _encoding = msgspec.json.Decoder(Encoding | None)
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingsRequest:
-    """The fields that the gateway understands, and all the others untouched."""
+    """The fields that the gateway interprets, and all others unchanged."""
 
     api_type = "embeddings"
     output_limits = ()
@@ -26,29 +26,29 @@ class EmbeddingsRequest:
 
     model: str
     encoding: Encoding
-    """How the client wants each vector."""
+    """The encoding of the vectors that the client requested."""
     fields: Fields = field(repr=False)
-    """The body's top-level fields as they came."""
+    """The body's top-level fields as received."""
     size: int
     """Bytes of the body."""
     body: bytes = field(repr=False)
-    """The body as it came."""
+    """The body as received."""
 
     @property
     def stream(self) -> bool:
-        """Embeddings come whole."""
+        """Embeddings are not streamed."""
         return False
 
 
 def parse_request(body: bytes) -> EmbeddingsRequest:
-    """Return an embeddings request.
+    """Parse an embeddings request.
 
     Args:
-        body: The request's body as it came.
+        body: The request's body as received.
 
     Raises:
-        Invalid: It is not JSON, no object, or a field that the gateway needs is missing or of
-            another type (the message names the field).
+        Invalid: The body is not a JSON object, or a required field is missing or of the wrong
+            type (the message names the field).
 
     Source: https://platform.openai.com/docs/api-reference/embeddings/create
     """

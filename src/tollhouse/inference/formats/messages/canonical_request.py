@@ -1,4 +1,4 @@
-"""A messages request, in the hub's terms.
+"""Converts a messages request to a canonical request.
 
 Source: https://docs.anthropic.com/en/api/messages
 """
@@ -91,11 +91,11 @@ _MODES: Final[Mapping[str, Literal["auto", "none", "required"]]] = {
     "any": "required",
 }
 _TIERS: Final = {"standard_only": "default"}
-"""Anthropic's words to those that everybody else has."""
+"""Anthropic's service tiers to the common names."""
 
 
 def parse_canonical_request(request: MessagesRequest) -> CanonicalRequest:
-    """Return what a request asks.
+    """Convert a messages request to a canonical request.
 
     Raises:
         Invalid: A field is of the wrong type or missing; the message begins with its path.
@@ -135,12 +135,12 @@ def _turns(messages: list[_Message]) -> list[Turn]:
 
 
 def _is_no_result(block: Block) -> bool:
-    """Order the results of tools first, and leave the rest as it is."""
+    """Sort tool results first, and keep the order of the rest."""
     return not isinstance(block, ToolResult)
 
 
 def _tools(given: list[_Tool] | tuple[()]) -> tuple[ToolDefinition, ...]:
-    """Return the functions; tools that Anthropic itself runs or defines have no schema."""
+    """Return the client's tools; Anthropic's own have no schema and are left out."""
     return tuple(
         _tool(tool, position)
         for position, tool in enumerate(given)
@@ -164,7 +164,7 @@ def _tool(tool: _Tool, position: int) -> ToolDefinition:
 def _tool_choice(
     given: _ToolChoice | None, tools: tuple[ToolDefinition, ...]
 ) -> CanonicalToolChoice | None:
-    """Return the choice, as far as what it speaks of is there."""
+    """Return the tool choice; None if the tool that it names is not there."""
     if given is None or not tools:
         return None
     if given.type != "tool":

@@ -1,4 +1,4 @@
-"""Whole replies between the messages format and the hub.
+"""Converts complete responses from and to the canonical form.
 
 Source: https://docs.anthropic.com/en/api/messages, "response".
 """
@@ -42,13 +42,13 @@ _STOP_REASONS: Final[Mapping[FinishReason, str]] = {
     "content_filter": "refusal",
 }
 _TIERS: Final = {"standard": "default"}
-"""Anthropic's words of the served tier to those that everybody else has."""
+"""Anthropic's names of the served tier to the common names."""
 _SHOWN_TIERS: Final = {"default": "standard", "standard": "standard", "priority": "priority"}
 _text = msgspec.json.Decoder(str)
 
 
 def stop_reason(reason: FinishReason, stop_sequence: str | None, *, refused: bool) -> str | None:
-    """Return the format's word for how a reply ended; it has none for one that failed."""
+    """Return the format's stop reason; None for a failed response."""
     if refused:
         return "refusal"
     if reason == "stop" and stop_sequence is not None:
@@ -57,7 +57,7 @@ def stop_reason(reason: FinishReason, stop_sequence: str | None, *, refused: boo
 
 
 def render_response(reply: CanonicalResponse, identity: ReplyIdentity, charge: Charge) -> bytes:
-    """Return a client's body; it shows the first choice."""
+    """Return the client's body, with the first choice only."""
     choice = reply.choices[0]
     blocks = [rendered for block in choice.blocks if (rendered := _render_block(block)) is not None]
     refused = any(isinstance(block, RefusalBlock) for block in choice.blocks)
@@ -75,7 +75,7 @@ def render_response(reply: CanonicalResponse, identity: ReplyIdentity, charge: C
 
 def _render_block(block: Block) -> Mapping[str, object] | None:
     if isinstance(block, (TextBlock, RefusalBlock)):
-        # Whoever sends it back may not send an empty one.
+        # Clients must not send empty text back.
         return {"type": "text", "text": block.text} if block.text else None
     if isinstance(block, ReasoningBlock):
         return render_reasoning(block)
@@ -90,11 +90,11 @@ def _render_block(block: Block) -> Mapping[str, object] | None:
 
 
 def parse_response(body: bytes) -> CanonicalResponse:
-    """Return a provider's whole reply.
+    """Parse a provider's complete response.
 
     Raises:
-        MalformedResponse: It is not a message.
-        ErrorEvent: It is the provider's error, under a success status.
+        MalformedResponse: The body is not a message.
+        ErrorEvent: The body is the provider's error, sent with a success status.
     """
     _, message = decode_message(body)
     usage = read_fields(message.usage)
@@ -114,7 +114,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
 
 
 def parse_block(block: ContentBlock) -> Block | None:
-    """Return what a block says; None where the hub has no word for it, or it is empty."""
+    """Convert a block; None if it has no canonical form or is empty."""
     if block.type == "text":
         return TextBlock(block.text) if block.text else None
     if block.type == "tool_use":
@@ -128,13 +128,13 @@ def parse_block(block: ContentBlock) -> Block | None:
 
 
 def arguments_text(block: ContentBlock) -> str:
-    """Return a tool call's arguments; a call without any has an empty object."""
+    """Return a tool call's arguments; `{}` if there are none."""
     return "{}" if block.input == NULL else bytes(block.input).decode()
 
 
 def _served_tier(tier: Raw) -> str | None:
     try:
-        word = _text.decode(tier)
+        name = _text.decode(tier)
     except msgspec.DecodeError:
         return None
-    return _TIERS.get(word, word)
+    return _TIERS.get(name, name)

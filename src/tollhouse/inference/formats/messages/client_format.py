@@ -1,4 +1,4 @@
-"""The messages format towards a client whose request is asked in another dialect."""
+"""The client side of the messages format."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ if TYPE_CHECKING:
 
 
 class MessagesClientFormat:
-    """Fulfils `formats.canonical.ports.ClientFormat`."""
+    """Implements `formats.canonical.ports.ClientFormat`."""
 
     def __init__(self, request: MessagesRequest) -> None:
-        """Take the request."""
         self._request = request
 
     def parse_request(self) -> CanonicalRequest:
-        """Return what the request asks."""
+        """Return the request in canonical form."""
         return parse_canonical_request(self._request)
 
     def without_content(self, prompt: CanonicalRequest | None) -> MessagesClientFormat:
-        """Return this without what is said."""
+        """Return a copy without the conversation's content."""
         del prompt
         return MessagesClientFormat(without_content(self._request))
 
     def render_response(
         self, reply: CanonicalResponse, identity: ReplyIdentity, charge: Charge
     ) -> bytes:
-        """Return a whole reply's body."""
+        """Return the body of a complete response."""
         return render_response(reply, identity, charge)
 
     def stream_encoder(self, identity: ReplyIdentity) -> MessagesStreamEncoder:
-        """Begin to write a stream."""
+        """Return the encoder of one stream."""
         return MessagesStreamEncoder(identity)

@@ -1,10 +1,9 @@
-"""A client's content blocks, in the hub's terms.
+"""Parses a client's content blocks to canonical blocks.
 
-    parse_content(content, "messages[2].content", keeps_unknown=...) -> (Text, Image, ToolCall ...)
+    parse_content(content, "messages[2].content", keeps_unknown=...) -> (TextBlock, ImageBlock ...)
 
-A block that is not of the expected shape is named by its path. Blocks of unknown kinds are passed
-over where the model said them, and refused where the user did: what a user gave must not be lost
-silently.
+An error names the path of the invalid block. Blocks of unknown types are skipped in the model's
+turns and rejected in the user's: user content must not be lost silently.
 
 Source: https://docs.anthropic.com/en/api/messages, "messages.content".
 """
@@ -117,21 +116,21 @@ _tool_result: Final = msgspec.json.Decoder(_ToolResult)
 _thinking: Final = msgspec.json.Decoder(_Thinking)
 _redacted: Final = msgspec.json.Decoder(_Redacted)
 _PASSED_OVER: Final = frozenset({"tool_reference"})
-"""What a user's side sends without saying anything to the model itself."""
+"""Blocks of the user's side that carry nothing for the model."""
 
 
 def parse_content(
     content: str | Sequence[Raw], path: str, *, keeps_unknown: bool = True
 ) -> tuple[Block, ...]:
-    """Return a message's content.
+    """Parse a message's content.
 
     Args:
-        content: As it came.
-        path: Where it stands in the request.
-        keeps_unknown: Whether a block of an unknown kind must not be passed over.
+        content: The content as received.
+        path: Its path in the request.
+        keeps_unknown: Whether a block of an unknown type is rejected instead of skipped.
 
     Raises:
-        Invalid: A block is not of its kind, or cannot be said in another format.
+        Invalid: A block does not match its type, or other formats cannot carry it.
     """
     if isinstance(content, str):
         return (TextBlock(content),) if content else ()
@@ -149,10 +148,10 @@ def parse_content(
 
 
 def read_at(decoder: msgspec.json.Decoder[T], data: Raw, path: str) -> T:
-    """Return a part of the body as a type.
+    """Decode a part of the body as a type.
 
     Raises:
-        Invalid: It is not; the message begins with the path of the first field that is wrong.
+        Invalid: The part does not match; the message begins with the path of the first bad field.
     """
     try:
         return read_typed(decoder, bytes(data))

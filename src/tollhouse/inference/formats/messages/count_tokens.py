@@ -1,4 +1,4 @@
-"""How many tokens a messages request has: asked of a provider that counts.
+"""Renders requests to a provider's token counting route, and parses its responses.
 
 Source: https://docs.anthropic.com/en/api/messages-count-tokens
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.types import Endpoint
 
 _OF_THE_REPLY: Final = ("max_tokens", "stream")
-"""Fields that say nothing of the input; the counting route refuses them."""
+"""Fields that do not concern the input; the counting route rejects them."""
 
 
 class _Counted(msgspec.Struct):
@@ -30,16 +30,16 @@ _counted: Final = msgspec.json.Decoder(_Counted)
 
 
 def render_count(request: MessagesRequest, endpoint: Endpoint) -> bytes:
-    """Return the body that asks a provider to count."""
+    """Return the body of a counting request."""
     fields = fields_decoder.decode(provider_request(request, endpoint))
     return encoder.encode({name: fields[name] for name in fields if name not in _OF_THE_REPLY})
 
 
 def parse_count(body: bytes) -> int:
-    """Return the number of tokens that a provider counted.
+    """Return the number of input tokens that a provider counted.
 
     Raises:
-        MalformedResponse: It is no count.
+        MalformedResponse: The body is not a token count.
     """
     try:
         tokens = _counted.decode(body).input_tokens

@@ -1,9 +1,9 @@
-"""Errors in the messages format: ours, before a stream and in the middle of one, and a provider's.
+"""Errors of the messages format: the gateway's own, before and in a stream, and a provider's.
 
     {"type": "error", "error": {"type", "message", "error_type"}, "request_id", "metadata"?}
 
 Source: https://docs.anthropic.com/en/api/errors and the public gateway's error reference, for
-`error_type` and the words beside it.
+`error_type` and its values.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ _TYPES: Final[Mapping[str, str]] = {
     "unmapped": "api_error",
     "timeout": "timeout_error",
 }
-"""The format's word for each `error_type` that is no fault of the request."""
+"""The format's `type` for each `error_type` that the request is not to blame for."""
 _LONGEST_CODE: Final = 100
 _OUR_FAULT: Final = 500
 
 
-class _Said(msgspec.Struct):
+class _ProviderError(msgspec.Struct):
     error: Raw = NULL
     type: str | None = None
     message: str | None = None
 
 
-_said = msgspec.json.Decoder(_Said | str)
+_error = msgspec.json.Decoder(_ProviderError | str)
 
 
 def envelope(error: TollhouseError, request_id: str | None) -> dict[str, object]:
-    """Return the body of an error.
+    """Return the body of an error response.
 
     Args:
-        error: What went wrong; a bug's text stays inside.
+        error: What went wrong; a bug's message is masked.
         request_id: The generation's id; None before there is one.
     """
     shown = error_object(error)
@@ -74,24 +74,24 @@ def envelope(error: TollhouseError, request_id: str | None) -> dict[str, object]
 
 
 def error_event(error: TollhouseError, request_id: str | None) -> bytes:
-    """Return the event that tells a client in mid-stream what went wrong; nothing follows it."""
+    """Return the error event that ends a stream."""
     return render_event("error", envelope(error, request_id))
 
 
 def parse_error(data: Raw | bytes) -> ErrorEvent:
-    """Return what a provider's error says: the whole body, or its `error` object alone.
+    """Parse a provider's error: the complete body or its `error` object alone.
 
-    The code is the word in `type`, such as `overloaded_error`.
+    The code is the value of `type`, such as `overloaded_error`.
     """
     try:
-        said = _said.decode(data)
-        if not isinstance(said, str) and said.error != NULL:
-            said = _said.decode(said.error)
+        error = _error.decode(data)
+        if not isinstance(error, str) and error.error != NULL:
+            error = _error.decode(error.error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ErrorEvent(None, None)
-    if isinstance(said, str):
-        return ErrorEvent(None, said)
-    return ErrorEvent(said.type[:_LONGEST_CODE] if said.type else None, said.message)
+    if isinstance(error, str):
+        return ErrorEvent(None, error)
+    return ErrorEvent(error.type[:_LONGEST_CODE] if error.type else None, error.message)
 
 
 def _type_of(error: TollhouseError) -> str:

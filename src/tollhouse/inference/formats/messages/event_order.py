@@ -1,4 +1,4 @@
-"""A provider's events, and their order, as every reader of this format relies on it. Pure.
+"""Decodes a provider's events and checks the order that clients rely on. Pure.
 
     message_start
       (content_block_start content_block_delta* content_block_stop)*    numbered from 0
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.messages.wire import MessagesEvent
 
 _DONE: Final = b"[DONE]"
-"""Some servers end a stream of any dialect with it."""
+"""Some servers end streams of every dialect with it."""
 
 _OWN_DELTAS: Final[Mapping[str, frozenset[str]]] = {
     "text": frozenset({"text_delta", "citations_delta"}),
@@ -34,7 +34,7 @@ _OWN_DELTAS: Final[Mapping[str, frozenset[str]]] = {
     "tool_use": frozenset({"input_json_delta"}),
     "redacted_thinking": frozenset(),
 }
-"""The known deltas of a known block."""
+"""The known delta types of the known block types."""
 _KNOWN_DELTAS: Final = frozenset(delta for own in _OWN_DELTAS.values() for delta in own)
 
 
@@ -47,11 +47,11 @@ _failure = msgspec.json.Decoder(_Failure)
 
 
 def decode_event(data: bytes) -> MessagesEvent | None:
-    """Return one of a provider's events, from its data; None if it is only the end of the body.
+    """Decode a provider event; None if it is only the end of the body.
 
     Raises:
-        MalformedResponse: It is none of this dialect.
-        ErrorEvent: The provider says that it failed.
+        MalformedResponse: The event is not of this dialect.
+        ErrorEvent: The provider reported an error.
     """
     if not data or data == _DONE:
         return None
@@ -71,18 +71,17 @@ def _is_failure(data: bytes) -> bool:
 
 
 class MessagesEventOrder:
-    """How far a stream is."""
+    """Tracks how far a stream is."""
 
     def __init__(self) -> None:
-        """Start before the first event."""
         self.started = False
         self.stopped = False
-        """A stop reason came."""
+        """A stop reason arrived."""
         self.done = False
         self.open_block: str | None = None
-        """The kind of the open block."""
+        """The type of the open block."""
         self.block_count = 0
-        """How many have begun; the open one is the last of them."""
+        """How many blocks have begun; the open one is the last."""
         self._take: Mapping[str, Callable[[MessagesEvent], None]] = {
             "message_start": self._message_start,
             "content_block_start": self._block_start,
@@ -94,14 +93,14 @@ class MessagesEventOrder:
 
     @property
     def complete(self) -> bool:
-        """Whether all was said, though the end itself may not have come."""
+        """Whether the message is complete, though `message_stop` may be missing."""
         return self.done or (self.stopped and self.open_block is None)
 
     def accept(self, event: MessagesEvent) -> None:
-        """Note an event.
+        """Advance by one event.
 
         Raises:
-            MalformedResponse: It must not come now.
+            MalformedResponse: The event is out of order.
         """
         take = self._take.get(event.type)
         if take is not None:
@@ -137,7 +136,7 @@ class MessagesEventOrder:
 
 def _fits(delta: str | None, block: str | None) -> bool:
     if block not in _OWN_DELTAS or delta not in _KNOWN_DELTAS:
-        # Newer than this program: what neither knows, nobody can check.
+        # Types newer than this gateway cannot be checked.
         return True
     return delta in _OWN_DELTAS[block]
 

@@ -1,4 +1,4 @@
-"""What Anthropic's models differ in, by their names.
+"""Differences between Anthropic's models, by name.
 
 Source: https://docs.anthropic.com/en/docs/build-with-claude/adaptive-thinking (Opus 4.7 and later
 take no budget, and no sampling parameters),
@@ -19,19 +19,19 @@ _NEWEST: Final = (99, 0)
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
-    """What a model takes."""
+    """Which parameters a model takes."""
 
     budget: bool
-    """It thinks on a budget of tokens, and knows neither `adaptive` nor `effort`."""
+    """Takes a thinking budget in tokens, and neither `adaptive` nor `effort`."""
     sampling: bool
-    """It takes temperature, top_p and top_k."""
+    """Takes temperature, top_p and top_k."""
 
 
 def model_traits(model: str) -> ModelTraits:
-    """Return what a model takes; one that is not known counts as new.
+    """Return the traits of a model; an unknown one counts as new.
 
     Args:
-        model: The provider's name of it: `claude-sonnet-4-20250514`, `claude-opus-4-7` ...
+        model: The provider's name for it: `claude-sonnet-4-20250514`, `claude-opus-4-7` ...
     """
     name = model.lower()
     if "claude" not in name:

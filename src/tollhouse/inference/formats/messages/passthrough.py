@@ -1,4 +1,4 @@
-"""Messages on messages: passed through, with what is ours changed and the rest untouched."""
+"""Passes messages requests through to providers of the messages dialect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MessagesPassthroughAdapter:
-    """Fulfils `formats.adapter.FormatAdapter`."""
+    """Implements `formats.adapter.FormatAdapter`."""
 
     dialect = Dialect.MESSAGES
 
@@ -31,34 +31,34 @@ class MessagesPassthroughAdapter:
         query: str = "",
         headers: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Take the request.
+        """Adapt a request.
 
         Args:
             request: The request.
-            query: The part of its URL behind the `?` that the provider gets (`beta=true`).
-            headers: Those of its headers that the provider gets (`anthropic-beta`), in lower case.
+            query: The query string that is forwarded to the provider (`beta=true`).
+            headers: The headers that are forwarded (`anthropic-beta`), names in lower case.
         """
         self._request = request
         self.query = query
         self.headers = headers
 
     def without_content(self, *, parsed: bool = False) -> MessagesPassthroughAdapter:
-        """Return this without what is said."""
+        """Return a copy without the conversation's content."""
         del parsed
         return MessagesPassthroughAdapter(without_content(self._request), self.query, self.headers)
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that an endpoint would not get."""
+        """Return the request's parameters that the endpoint would not receive."""
         return self._request.fields.keys() & endpoint.profile.refuses
 
     def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the body for a provider."""
+        """Return the provider's request body."""
         return provider_request(self._request, endpoint)
 
     def parse_response(self, body: bytes) -> MessagesResponse:
-        """Read a provider's whole reply."""
+        """Parse a provider's complete response."""
         return parse_messages_response(body, self._request)
 
     def open_stream(self, identity: ReplyIdentity) -> MessagesStream:
-        """Begin to relay a stream."""
+        """Return the adapter of one streamed response."""
         return MessagesStream(identity, self._request)

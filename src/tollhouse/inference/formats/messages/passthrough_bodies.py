@@ -1,4 +1,4 @@
-"""Whole replies and requests, passed through with what is ours changed and the rest untouched."""
+"""Request and response bodies that are passed through; only the gateway's fields are changed."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from tollhouse.inference.types import Endpoint, ReplyIdentity
 
 _GATEWAY_ONLY_FIELDS: Final = GATEWAY_FIELDS | {"fallbacks", "safeguards", "user"}
-"""`user` and `safeguards` are the public gateway's additions, which Anthropic refuses."""
+"""`user` and `safeguards` are the public gateway's additions, which Anthropic rejects."""
 
 
 _blocks: Final = msgspec.json.Decoder(list[Fields])
 _NEVER_NULL_IN_BLOCKS: Final = frozenset({"citations", "caller", "toolset_name"})
-"""Fields that a block has or has not: Anthropic never sends null in them, some servers do, and
-published clients refuse it.
+"""Optional fields of a block: Anthropic never sends null in them, some servers do, and published
+clients reject it.
 
 Source: the response schema of @ai-sdk/anthropic 4, where these are optional and not nullable.
 """
@@ -45,7 +45,7 @@ Source: the response schema of @ai-sdk/anthropic 4, where these are optional and
 
 @dataclass(slots=True)
 class MessagesResponse:
-    """A provider's whole reply, read as far as the gateway must."""
+    """A provider's complete response, decoded as far as the gateway needs."""
 
     fields: Fields
     reported: Usage | None
@@ -55,7 +55,7 @@ class MessagesResponse:
     upstream_id: str | None
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
-        """Return the client's body: the provider's fields, with ours in place of its own."""
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
         ours = {
             "content": _without_nulls(self.fields["content"]),
             "usage": render_usage(charge, read_fields(self.fields.get("usage", NULL))),
@@ -70,7 +70,7 @@ def _without_nulls(content: Raw) -> Raw:
 
 
 def block_without_nulls(block: Fields) -> Fields:
-    """Return a block without the fields in which clients refuse null, where they are null."""
+    """Return a block without null in the fields in which clients reject it."""
     return {
         name: value
         for name, value in block.items()
@@ -79,7 +79,7 @@ def block_without_nulls(block: Fields) -> Fields:
 
 
 def message_fields(identity: ReplyIdentity, provider: Fields) -> dict[str, object]:
-    """Return a message's fields without its usage; every key that a client relies on is there."""
+    """Return a message's fields without its usage, with every key that clients rely on."""
     return {
         "stop_reason": None,
         "stop_sequence": None,
@@ -95,10 +95,10 @@ def message_fields(identity: ReplyIdentity, provider: Fields) -> dict[str, objec
 
 
 def provider_request(request: MessagesRequest, endpoint: Endpoint) -> bytes:
-    """Return the body for a provider: the client's, with the provider's name of the model.
+    """Return the provider's request body: the client's, with the provider's model name.
 
-    Left out are the fields for the gateway, those that the provider refuses, and reasoning that
-    another provider has signed. The limit that Anthropic requires is filled in.
+    Fields for the gateway, fields that the provider rejects, and reasoning that another provider
+    signed are left out. `max_tokens`, which Anthropic requires, is filled in.
     """
     left_out = _GATEWAY_ONLY_FIELDS | endpoint.profile.refuses
     fields = {name: value for name, value in request.fields.items() if name not in left_out}
@@ -112,11 +112,11 @@ def provider_request(request: MessagesRequest, endpoint: Endpoint) -> bytes:
 
 
 def parse_messages_response(body: bytes, request: MessagesRequest) -> MessagesResponse:
-    """Return a provider's whole reply.
+    """Parse a provider's complete response.
 
     Raises:
-        MalformedResponse: It is not a message.
-        ErrorEvent: It is the provider's error, under a success status.
+        MalformedResponse: The body is not a message.
+        ErrorEvent: The body is the provider's error, sent with a success status.
     """
     fields, message = decode_message(body)
     reported = parse_usage(read_fields(message.usage))
@@ -132,11 +132,11 @@ def parse_messages_response(body: bytes, request: MessagesRequest) -> MessagesRe
 
 
 def decode_message(body: bytes) -> tuple[Fields, MessageObject]:
-    """Return a provider's whole reply: its fields, and what the gateway knows of them.
+    """Decode a provider's complete response: its raw fields and its typed message.
 
     Raises:
-        MalformedResponse: It is not a message.
-        ErrorEvent: It is the provider's error, under a success status.
+        MalformedResponse: The body is not a message.
+        ErrorEvent: The body is the provider's error, sent with a success status.
     """
     try:
         body = replace_invalid_utf8(body)

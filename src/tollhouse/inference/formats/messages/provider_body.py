@@ -1,4 +1,4 @@
-"""A request of the hub's, as the body that a provider of this dialect takes.
+"""Renders a canonical request as the body of a messages request.
 
 Source: https://docs.anthropic.com/en/api/messages
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MODES: Final = {"auto": "auto", "none": "none", "required": "any", "named": "tool"}
 _TIERS: Final = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 _LEAST_TOP_P: Final = 0.95
-"""While the model thinks."""
+"""While the model reasons."""
 _NO_PARAMETERS: Final[Mapping[str, object]] = {"type": "object", "properties": {}}
 _ONE_TEXT: Final[Mapping[str, object]] = {
     "type": "object",
@@ -48,10 +48,10 @@ _schema: Final = msgspec.json.Decoder(Fields)
 
 
 def render_provider_body(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
-    """Return a request's body; what the dialect cannot say is left out.
+    """Return the provider's request body; parameters that the dialect lacks are left out.
 
     Raises:
-        Invalid: Something that must not be left out (a recording) cannot be said.
+        Invalid: The dialect cannot carry content that must not be dropped (audio).
     """
     system, messages = render_turns(_turns(prompt))
     plan = _plan(prompt, endpoint)
@@ -68,15 +68,15 @@ def render_provider_body(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
         "metadata": {"user_id": prompt.user} if prompt.user else None,
         "stream": prompt.stream,
     }
-    # Anthropic refuses null; an empty list says no more than none.
-    said = {name: value for name, value in fields.items() if value or name == "messages"}
-    said |= _sampling(prompt, endpoint, thinks=plan.thinking is not None)
-    refused = endpoint.profile.refuses
-    return encoder.encode({name: value for name, value in said.items() if name not in refused})
+    # Anthropic rejects null; an empty list means the same as an absent field.
+    present = {name: value for name, value in fields.items() if value or name == "messages"}
+    present |= _sampling(prompt, endpoint, thinks=plan.thinking is not None)
+    rejected = endpoint.profile.refuses
+    return encoder.encode({name: value for name, value in present.items() if name not in rejected})
 
 
 def _turns(prompt: CanonicalRequest) -> Sequence[Turn]:
-    """Return the turns; the dialect has no mode for any JSON object, so the model is told."""
+    """Return the turns; the dialect has no JSON-object mode, so the model is instructed."""
     if prompt.output is None or prompt.output.schema is not None:
         return prompt.turns
     return (*prompt.turns, Turn("system", (TextBlock(_ANY_OBJECT),)))
@@ -98,8 +98,8 @@ def _tool(tool: ToolDefinition) -> Mapping[str, object]:
         "strict": tool.strict or None,
         "cache_control": tool.cache,
     }
-    said = {name: value for name, value in optional.items() if value is not None}
-    return {"name": tool.name, **said, "input_schema": _input_schema(tool)}
+    present = {name: value for name, value in optional.items() if value is not None}
+    return {"name": tool.name, **present, "input_schema": _input_schema(tool)}
 
 
 def _input_schema(tool: ToolDefinition) -> Mapping[str, object]:
@@ -108,7 +108,7 @@ def _input_schema(tool: ToolDefinition) -> Mapping[str, object]:
     if tool.parameters is None:
         return _NO_PARAMETERS
     try:
-        # Anthropic requires the type, which is what every function's schema means.
+        # Anthropic requires the type, which every function's schema implies.
         return {"type": "object", **_schema.decode(tool.parameters)}
     except (msgspec.DecodeError, RecursionError):
         return _NO_PARAMETERS
@@ -118,12 +118,12 @@ def _tool_choice(prompt: CanonicalRequest) -> Mapping[str, object] | None:
     if not prompt.tools:
         return None
     choice = prompt.tool_choice
-    said: dict[str, object] = {"type": _MODES[choice.mode] if choice else "auto"}
+    present: dict[str, object] = {"type": _MODES[choice.mode] if choice else "auto"}
     if choice and choice.name is not None:
-        said["name"] = choice.name
-    if prompt.parallel_tool_calls is False and said["type"] != "none":
-        said["disable_parallel_tool_use"] = True
-    return said if choice or len(said) > 1 else None
+        present["name"] = choice.name
+    if prompt.parallel_tool_calls is False and present["type"] != "none":
+        present["disable_parallel_tool_use"] = True
+    return present if choice or len(present) > 1 else None
 
 
 def _output_config(prompt: CanonicalRequest, plan: ThinkingPlan) -> Mapping[str, object]:
@@ -149,14 +149,14 @@ def _sampling(prompt: CanonicalRequest, endpoint: Endpoint, *, thinks: bool) -> 
     if "top_k" in given:
         sampling["top_k"] = given["top_k"]
     if temperature is not None:
-        # Newer models refuse top_p beside it.
+        # Newer models reject top_p together with temperature.
         return sampling | {"temperature": min(1.0, max(0.0, temperature))}
     return sampling if top_p is None else sampling | {"top_p": top_p}
 
 
-def _tier(word: Raw) -> str | None:
+def _tier(tier: Raw) -> str | None:
     try:
-        return _TIERS.get(_word.decode(word))
+        return _TIERS.get(_word.decode(tier))
     except msgspec.DecodeError:
         return None
 

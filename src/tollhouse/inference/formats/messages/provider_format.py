@@ -1,4 +1,4 @@
-"""The messages dialect towards a provider whose client speaks another format."""
+"""The provider side of the messages format."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ _CANONICAL_NAMES: Final = {"output_config": "output", "metadata": "user", "stop_
 
 
 class MessagesProviderFormat:
-    """Fulfils `formats.canonical.ports.ProviderFormat`."""
+    """Implements `formats.canonical.ports.ProviderFormat`."""
 
     dialect = Dialect.MESSAGES
     supported_parameters = SUPPORTED_PARAMETERS
 
     def rejected_parameters(self, profile: Profile) -> frozenset[str]:
-        """Return the parameters that a provider refuses, by the names of `SUPPORTED_PARAMETERS`."""
+        """Return the parameters that a provider rejects, by their canonical names."""
         return frozenset(_CANONICAL_NAMES.get(name, name) for name in profile.refuses)
 
     def render_request(self, prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
-        """Return the body of a request; what the dialect cannot say is left out."""
+        """Return the provider's request body; parameters that the dialect lacks are left out."""
         return render_provider_body(prompt, endpoint)
 
     def parse_response(self, body: bytes) -> CanonicalResponse:
-        """Read a whole reply."""
+        """Parse a complete response."""
         return parse_response(body)
 
     def stream_decoder(self) -> MessagesStreamDecoder:
-        """Begin to read a stream."""
+        """Return the decoder of one stream."""
         return MessagesStreamDecoder()

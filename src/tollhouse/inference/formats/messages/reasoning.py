@@ -1,7 +1,7 @@
-"""Reasoning in this format: `thinking` and `redacted_thinking`, native or packed.
+"""Converts reasoning from and to `thinking` and `redacted_thinking`, native or packed.
 
-    hub block of Anthropic's    <->  thinking{thinking, signature}  or  redacted_thinking{data}
-    hub block of anyone else's  <->  thinking{thinking, signature: the packed block}
+    Anthropic's reasoning         <->  thinking{thinking, signature}  or  redacted_thinking{data}
+    another provider's reasoning  <->  thinking{thinking, signature: the packed block}
 
 Source: https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking
 """
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MARK: Final = pack(ReasoningBlock()).partition(".")[0].encode() + b"."
-"""What every packed block begins with."""
+"""The prefix of every packed block."""
 
 
-class _Thought(msgspec.Struct):
+class _SignedBlock(msgspec.Struct):
     type: str
     signature: str | None = None
     data: str | None = None
 
 
-_thought = msgspec.json.Decoder(_Thought)
+_signed_block = msgspec.json.Decoder(_SignedBlock)
 _messages = msgspec.json.Decoder(list[Fields])
 _content = msgspec.json.Decoder(list[Raw] | str)
 
 
 def parse_thinking(text: str, signature: str) -> ReasoningBlock:
-    """Return the block that a `thinking` stands for."""
+    """Return the canonical block of a `thinking` block."""
     native = ReasoningBlock(text=text, signature=signature or None, format=ANTHROPIC)
     return _unpacked(signature) or native
 
 
 def parse_redacted(data: str) -> ReasoningBlock:
-    """Return the block that a `redacted_thinking` stands for."""
+    """Return the canonical block of a `redacted_thinking` block."""
     return _unpacked(data) or ReasoningBlock(encrypted=data, format=ANTHROPIC)
 
 
 def render_reasoning(block: ReasoningBlock) -> Mapping[str, object]:
-    """Return a block for a client, whichever provider it came from."""
+    """Render a block for a client, whichever provider it came from."""
     if block.format != ANTHROPIC:
         return {"type": "thinking", "thinking": block.text, "signature": pack(block)}
     if block.encrypted and not block.text:
@@ -57,7 +57,7 @@ def render_reasoning(block: ReasoningBlock) -> Mapping[str, object]:
 
 
 def render_provider_reasoning(block: ReasoningBlock) -> Mapping[str, object] | None:
-    """Return a block for a provider; None if the provider could not verify it."""
+    """Render a block for a provider; None if the provider could not verify it."""
     if block.format != ANTHROPIC or not (block.signature or block.encrypted):
         return None
     if block.signature:
@@ -68,15 +68,15 @@ def render_provider_reasoning(block: ReasoningBlock) -> Mapping[str, object] | N
 def without_foreign_reasoning(messages: Raw) -> Raw:
     """Return a client's messages without the reasoning of other dialects' providers.
 
-    A client that changed the model in the middle of a conversation sends them back; Anthropic
-    refuses a request with a signature that is not its own.
+    A client that changes the model within a conversation sends it back; Anthropic rejects a request
+    with a signature that is not its own.
     """
     if _MARK not in bytes(messages):
         return messages
     try:
         return raw([_cleaned(message) for message in _messages.decode(messages)])
     except (msgspec.DecodeError, RecursionError):
-        # No conversation; the provider says what is wrong with it.
+        # Not a conversation: the provider reports the error.
         return messages
 
 
@@ -89,16 +89,16 @@ def _cleaned(message: Fields) -> Fields:
 
 def _is_foreign(block: Raw) -> bool:
     try:
-        thought = _thought.decode(block)
+        signed = _signed_block.decode(block)
     except (msgspec.DecodeError, RecursionError):
         return False
-    kind = {"thinking": thought.signature, "redacted_thinking": thought.data}
-    return _unpacked(kind.get(thought.type) or "") is not None
+    kind = {"thinking": signed.signature, "redacted_thinking": signed.data}
+    return _unpacked(kind.get(signed.type) or "") is not None
 
 
 def _unpacked(text: str) -> ReasoningBlock | None:
     try:
         return unpack(text)
     except RecursionError:
-        # Not packed by this program.
+        # Not packed by this gateway.
         return None

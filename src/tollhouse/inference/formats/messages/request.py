@@ -1,4 +1,4 @@
-"""A messages request, as far as the gateway reads it whatever becomes of it.
+"""Parses a messages request, as far as the gateway interprets it.
 
 Source: https://docs.anthropic.com/en/api/messages and the public gateway's additions (`models`,
 `fallbacks`; `max_tokens` may be missing).
@@ -33,7 +33,7 @@ _fallbacks = msgspec.json.Decoder(list[_Fallback] | None)
 
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """Fulfils `formats.adapter.ClientRequest`."""
+    """Implements `formats.adapter.ClientRequest`."""
 
     api_type = "completions"
     output_limits = ("max_tokens",)
@@ -44,7 +44,7 @@ class MessagesRequest:
     model: str
     stream: bool
     fields: Fields = field(repr=False)
-    """The body's top-level fields as they came; what a provider gets is made from these."""
+    """The body's top-level fields as received; the provider's request is built from these."""
     size: int
     """Bytes of the body."""
     body: bytes = field(repr=False)
@@ -52,14 +52,14 @@ class MessagesRequest:
 
 
 def parse_request(body: bytes) -> MessagesRequest:
-    """Return a messages request.
+    """Parse a messages request.
 
     Args:
-        body: The request's body as it came.
+        body: The request's body as received.
 
     Raises:
-        Invalid: It is not JSON (the message names the position), no object, or a field that the
-            gateway needs is missing or of another type (the message names the field).
+        Invalid: The body is not JSON (the message names the position) or not an object, or a
+            required field is missing or of the wrong type (the message names the field).
     """
     fields = read_object(body)
     model = read_model(fields)

@@ -1,12 +1,12 @@
-"""A messages stream on its way through: the provider's events in, a legal stream out. Pure.
+"""Passes a messages stream through: provider events in, a legal stream out. Pure.
 
-    relay = MessagesStream(identity, request)
-    relay.feed(data)     -> bytes for the client (may be empty)
-    relay.end(charge)    -> message_delta with the usage, and message_stop
-    relay.fail(error)    -> the error event
+    stream = MessagesStream(identity, request)
+    stream.feed(data)    -> bytes for the client (may be empty)
+    stream.end(charge)   -> message_delta with the usage, and message_stop
+    stream.fail(error)   -> the error event
 
-Blocks pass as they come. The provider's `message_delta`s are kept back until the end and priced,
-its own `message_stop` is only noted.
+Blocks are forwarded at once. The provider's `message_delta`s are held back to the end and priced,
+its `message_stop` is not forwarded.
 """
 
 from __future__ import annotations
@@ -51,10 +51,9 @@ _WITHHELD_EVENTS: Final = frozenset({"message_delta", "message_stop"})
 
 
 class MessagesStream:
-    """One stream's state; fulfils `formats.adapter.AdaptedStream`."""
+    """Implements `formats.adapter.AdaptedStream`."""
 
     def __init__(self, identity: ReplyIdentity, request: MessagesRequest) -> None:
-        """Start before the first event."""
         self.reported: Usage | None = None
         self.finish_reason: str | None = None
         self.native_finish_reason: str | None = None
@@ -67,38 +66,38 @@ class MessagesStream:
         self._last_usage: Fields = {}
         self._delta: Fields = {}
         self._extra_fields: Fields = {}
-        """What `message_delta` has besides its delta and its usage."""
+        """The fields of `message_delta` besides its delta and its usage."""
         self._stream_end = StreamEnd("messages")
 
     @property
     def done(self) -> bool:
-        """Whether the provider's own end event came."""
+        """Whether the provider's terminal event arrived."""
         return self._order.done
 
     @property
     def complete(self) -> bool:
-        """Whether a clean end of the body is an end of the reply, too."""
+        """Whether the response is complete if the body ends here."""
         return self._order.complete
 
     @property
     def seen(self) -> Usage:
-        """The tokens that passed by; the output is estimated from its bytes."""
+        """The tokens seen so far; the output is estimated from its bytes."""
         return replace(self._input, output_tokens=estimate_tokens(self._seen_bytes))
 
     def feed(self, data: bytes) -> bytes:
-        """Take the data of one of the provider's events; return what the client gets of it.
+        """Consume the data of one provider event; return the bytes for the client.
 
         Raises:
-            MalformedResponse: It is no event of this dialect, or out of order.
-            ErrorEvent: The provider says that it failed.
+            MalformedResponse: The event is not of the dialect, or is out of order.
+            ErrorEvent: The provider reported an error.
         """
         if self.done or (event := decode_event(data)) is None:
             return b""
         self._order.accept(event)
-        return self._relay(event, replace_invalid_utf8(data))
+        return self._forward(event, replace_invalid_utf8(data))
 
     def end(self, charge: Charge) -> bytes:
-        """Return the end of a stream that came to its end: what is open is closed first."""
+        """Return the end of a completed stream, after closing the open block."""
         self._stream_end.mark_written()
         opened = b"" if self._order.started else self._start({})
         last = {
@@ -122,11 +121,11 @@ class MessagesStream:
         )
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke."""
+        """Return the end of a failed stream: the error."""
         self._stream_end.mark_written()
         return error_event(error, self._identity.id)
 
-    def _relay(self, event: MessagesEvent, data: bytes) -> bytes:
+    def _forward(self, event: MessagesEvent, data: bytes) -> bytes:
         kind = event.type
         if kind == "message_start":
             return self._begin(event, data)
@@ -134,9 +133,9 @@ class MessagesStream:
             self._keep(event, data)
         if kind in _WITHHELD_EVENTS or not self._order.started or not kind.isprintable():
             return b""
-        for said in (event.content_block, event.delta):
-            if said is not None:
-                self._seen_bytes += output_bytes(said)
+        for part in (event.content_block, event.delta):
+            if part is not None:
+                self._seen_bytes += output_bytes(part)
         if kind == "content_block_start" and b"null" in data:
             data = _without_nulls(data)
         return named_event(kind, data)

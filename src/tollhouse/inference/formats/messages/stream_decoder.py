@@ -1,7 +1,7 @@
-"""A provider's messages stream, as the hub's events.
+"""Decodes a provider's messages stream to canonical events.
 
-Blocks that the hub has no word for (what the provider's own tools did) and citations are passed
-over; the blocks around them are numbered as if they had not been.
+Blocks without a canonical form (of the provider's own tools) and citations are skipped; the
+remaining blocks are numbered without gaps.
 
 Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming
 """
@@ -37,13 +37,12 @@ if TYPE_CHECKING:
 
 
 class MessagesStreamDecoder:
-    """One stream's state; fulfils `canonical.ports.StreamDecoder`."""
+    """Implements `canonical.ports.StreamDecoder`."""
 
     def __init__(self) -> None:
-        """Start before the first event."""
         self._order = MessagesEventOrder()
         self._block = -1
-        """The hub's number of the open block, or of the last."""
+        """The canonical number of the open or the last block."""
         self._open: _OpenBlock | None = None
         self._finished = False
         self._first_usage: Fields = {}
@@ -51,20 +50,20 @@ class MessagesStreamDecoder:
 
     @property
     def done(self) -> bool:
-        """Whether the dialect's own end came: nothing follows."""
+        """Whether the dialect's terminal event arrived; nothing follows it."""
         return self._order.done
 
     @property
     def complete(self) -> bool:
-        """Whether a clean end of the body is an end of the reply, too."""
+        """Whether the response is complete if the body ends here."""
         return self._order.complete
 
     def feed(self, data: bytes) -> Sequence[CanonicalEvent]:
-        """Take the data of one of the provider's events; return what it says.
+        """Consume the data of one provider event; return the canonical events.
 
         Raises:
-            MalformedResponse: It is none of the dialect, or out of order.
-            ErrorEvent: The provider says that it failed.
+            MalformedResponse: The event is not of the dialect, or is out of order.
+            ErrorEvent: The provider reported an error.
         """
         if self.done or (event := decode_event(data)) is None:
             return ()
@@ -100,18 +99,18 @@ class MessagesStreamDecoder:
 
     def _delta(self, event: MessagesEvent) -> list[CanonicalEvent]:
         self._last_usage |= read_fields(event.usage)
-        said: list[CanonicalEvent] = []
+        events: list[CanonicalEvent] = []
         native = event.delta.stop_reason if event.delta else None
         if event.delta is not None and native is not None and not self._finished:
             self._finished = True
             sequence = event.delta.stop_sequence
-            said.append(ChoiceFinished(0, normalize_finish_reason(native), native, sequence))
+            events.append(ChoiceFinished(0, normalize_finish_reason(native), native, sequence))
         usage = parse_report(self._first_usage, self._last_usage)
-        return [*said, UsageReported(usage)] if usage is not None else said
+        return [*events, UsageReported(usage)] if usage is not None else events
 
 
 class _OpenBlock:
-    """A block on its way."""
+    """A block that has not ended."""
 
     def __init__(self, first: ContentBlock, number: int) -> None:
         self.kind = _KINDS.get(first.type)
@@ -123,8 +122,8 @@ class _OpenBlock:
     def start(self) -> list[CanonicalEvent]:
         if self.kind is ToolCall:
             return [ToolCallStarted(0, self._number, self._first.id or "", self._first.name or "")]
-        said = self._first.thinking if self.kind is ReasoningBlock else self._first.text
-        return self._say(said)
+        text = self._first.thinking if self.kind is ReasoningBlock else self._first.text
+        return self._text_event(text)
 
     def take(self, delta: MessagesDelta) -> list[CanonicalEvent]:
         if delta.type == "signature_delta":
@@ -133,13 +132,13 @@ class _OpenBlock:
             self._has_arguments = True
             return [ToolCallDelta(0, self._number, delta.partial_json)]
         if delta.type in {"text_delta", "thinking_delta"}:
-            return self._say(delta.thinking if self.kind is ReasoningBlock else delta.text)
+            return self._text_event(delta.thinking if self.kind is ReasoningBlock else delta.text)
         return []
 
     def end(self) -> list[CanonicalEvent]:
         return [*self._rest(), BlockEnded(0, self._number)]
 
-    def _say(self, text: str | None) -> list[CanonicalEvent]:
+    def _text_event(self, text: str | None) -> list[CanonicalEvent]:
         if not text:
             return []
         if self.kind is ReasoningBlock:
@@ -147,13 +146,13 @@ class _OpenBlock:
         return [TextDelta(0, self._number, text)]
 
     def _rest(self) -> list[CanonicalEvent]:
-        """Return what came with the block's start, or is known at its end only."""
-        whole = parse_block(self._first)
-        if isinstance(whole, ToolCall) and not self._has_arguments:
-            return [ToolCallDelta(0, self._number, whole.arguments)]
+        """Return content of the block's start, or that is known only at its end."""
+        block = parse_block(self._first)
+        if isinstance(block, ToolCall) and not self._has_arguments:
+            return [ToolCallDelta(0, self._number, block.arguments)]
         if self.kind is not ReasoningBlock:
             return []
-        encrypted = whole.encrypted if isinstance(whole, ReasoningBlock) else None
+        encrypted = block.encrypted if isinstance(block, ReasoningBlock) else None
         proof = self._signature or None
         return [ReasoningSignature(0, self._number, proof, encrypted, format=ANTHROPIC)]
 
@@ -164,4 +163,4 @@ _KINDS = {
     "thinking": ReasoningBlock,
     "redacted_thinking": ReasoningBlock,
 }
-"""What the hub has a word for."""
+"""The block types that have a canonical form."""

@@ -1,9 +1,9 @@
-"""Writes the hub's events as a messages stream, always in a legal order.
+"""Encodes canonical events as a messages stream, always in a legal order.
 
     message_start (content_block_start content_block_delta* content_block_stop)*
     message_delta message_stop   |   error
 
-One block is open at a time. The signature of reasoning comes with the end of its block.
+One block is open at a time. The signature of reasoning is sent at the end of its block.
 
 Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming
 """
@@ -45,10 +45,9 @@ if TYPE_CHECKING:
 
 
 class MessagesStreamEncoder:
-    """One stream's state; fulfils `canonical.ports.StreamEncoder`."""
+    """Implements `canonical.ports.StreamEncoder`."""
 
     def __init__(self, identity: ReplyIdentity) -> None:
-        """Start before the first event."""
         self._identity = identity
         self._sequence = BlockSequencer()
         self._finished: ChoiceFinished | None = None
@@ -56,24 +55,23 @@ class MessagesStreamEncoder:
         self._started = False
         self._stream_end = StreamEnd("messages")
         self._index = -1
-        """Of the block that is open, or was the last."""
+        """The index of the open or the last block."""
         self._open: str | None = None
-        """The kind of the open block."""
-        self._thoughts: dict[int, ResponseBuilder] = {}
-        """Of the reasoning blocks that have not ended."""
+        """The type of the open block."""
+        self._reasoning_builders: dict[int, ResponseBuilder] = {}
+        """The reasoning blocks that have not ended."""
 
     def write(self, event: CanonicalEvent) -> bytes:
         """Return what the client gets of an event; may be empty.
 
         Raises:
-            formats.adapter.MalformedResponse: The reply goes on after its end, or a part of it
-                after its own.
+            formats.adapter.MalformedResponse: A finished response or ended block gets more output.
         """
         start = self._start(event.usage if isinstance(event, StreamStarted) else None)
         return start + b"".join(map(self._write, self._sequence.feed(event)))
 
     def end(self, charge: Charge) -> bytes:
-        """Return the end of a stream that came to its end: usage, and the terminal event."""
+        """Return the end of a completed stream: usage, and the terminal event."""
         self._stream_end.mark_written()
         start = self._start(None)
         rest = b"" if self._finished else self._finish()
@@ -85,7 +83,7 @@ class MessagesStreamEncoder:
         )
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke: the error, as the format's terminal event."""
+        """Return the end of a failed stream: the error, as the format's terminal event."""
         self._stream_end.mark_written()
         return error_event(error, self._identity.id)
 
@@ -98,7 +96,7 @@ class MessagesStreamEncoder:
         return render_event("message_start", {"message": message})
 
     def _finish(self) -> bytes:
-        """Close what is open in a reply that never said how it ended."""
+        """Close the open block of a response without a finish reason."""
         return b"".join(map(self._write, self._sequence.feed(ChoiceFinished(0, "error"))))
 
     def _last(self, charge: Charge) -> Mapping[str, object]:
@@ -136,7 +134,7 @@ class MessagesStreamEncoder:
             self._note(event)
             return b""
         if not event.text:
-            # Whoever sends the reply back may not send an empty block.
+            # Clients must not send empty blocks back.
             return b""
         if isinstance(event, ReasoningDelta):
             self._note(event)
@@ -150,7 +148,7 @@ class MessagesStreamEncoder:
 
     def _tool_delta(self, arguments: str) -> bytes:
         if self._open != "tool_use" or not arguments:
-            # Arguments for no tool: nothing legal could be made of them.
+            # Arguments without a call have no legal rendering.
             return b""
         return self._delta("input_json_delta", "partial_json", arguments)
 
@@ -174,16 +172,16 @@ class MessagesStreamEncoder:
         return render_event("content_block_stop", {"index": self._index})
 
     def _end_block(self, block: int) -> bytes:
-        thought = self._thoughts.pop(block, None)
-        said = None if thought is None else thought.block(0, block)
-        proof = self._prove(said) if isinstance(said, ReasoningBlock) else b""
+        builder = self._reasoning_builders.pop(block, None)
+        reasoning = None if builder is None else builder.block(0, block)
+        proof = self._end_reasoning(reasoning) if isinstance(reasoning, ReasoningBlock) else b""
         return proof + self._stop_block()
 
     def _note(self, event: ReasoningDelta | ReasoningSignature) -> None:
-        self._thoughts.setdefault(event.block, ResponseBuilder()).add(event)
+        self._reasoning_builders.setdefault(event.block, ResponseBuilder()).add(event)
 
-    def _prove(self, thought: ReasoningBlock) -> bytes:
-        rendered = render_reasoning(thought)
+    def _end_reasoning(self, reasoning: ReasoningBlock) -> bytes:
+        rendered = render_reasoning(reasoning)
         if rendered["type"] == "redacted_thinking":
             return self._open_block(rendered)
         opened = b"" if self._open == "thinking" else self._open_block(_EMPTY["thinking"])

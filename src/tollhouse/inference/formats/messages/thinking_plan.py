@@ -1,4 +1,4 @@
-"""How much a model is to think, in this dialect's words.
+"""Chooses the thinking parameters of a messages request.
 
     older models     thinking{enabled, budget_tokens}      a share of max_tokens
     newer models     thinking{adaptive}, output_config{effort}
@@ -25,7 +25,7 @@ _SHARES: Final[Mapping[str, float]] = {
     "xhigh": 0.95,
     "max": 0.95,
 }
-"""Of max_tokens, for each effort."""
+"""The share of `max_tokens` for each effort."""
 _EFFORTS: Final[Mapping[str, str]] = {"minimal": "low"} | {
     effort: effort for effort in ("low", "medium", "high", "xhigh", "max")
 }
@@ -35,7 +35,7 @@ _LEAST_BUDGET: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class ThinkingPlan:
-    """What a request says of thinking."""
+    """The thinking parameters of a request."""
 
     max_tokens: int
     thinking: Mapping[str, object] | None = None
@@ -43,9 +43,9 @@ class ThinkingPlan:
 
 
 def wants_thinking(prompt: CanonicalRequest) -> bool:
-    """Tell whether the model is to reason: not with a forced tool, nor with a prefilled answer.
+    """Return whether the model is to reason: not with a forced tool or a prefilled answer.
 
-    Anthropic refuses both together with thinking.
+    Anthropic rejects either one together with thinking.
     """
     choice = prompt.tool_choice
     forced = bool(prompt.tools) and choice is not None and choice.mode in {"required", "named"}
@@ -59,7 +59,7 @@ def wants_thinking(prompt: CanonicalRequest) -> bool:
 
 
 def plan_adaptive(thinking: ThinkingOptions, max_tokens: int) -> ThinkingPlan:
-    """Return the plan for a model that decides itself."""
+    """Return the plan for a model with adaptive thinking."""
     mode: dict[str, object] = {"type": "adaptive"}
     if thinking.summary is not None and not thinking.exclude:
         mode["display"] = "summarized"
@@ -67,13 +67,13 @@ def plan_adaptive(thinking: ThinkingOptions, max_tokens: int) -> ThinkingPlan:
 
 
 def plan_budget(thinking: ThinkingOptions, max_tokens: int, most: int | None) -> ThinkingPlan:
-    """Return the plan for a model with a budget.
+    """Return the plan for a model with a thinking budget.
 
     Args:
-        thinking: What is wanted.
+        thinking: The requested options.
         max_tokens: The limit of reasoning and answer together; raised if the budget would leave
             nothing for the answer.
-        most: The most that the model writes, where that is known.
+        most: The model's maximum output tokens, if known.
     """
     share = _SHARES.get(thinking.effort or "", _SHARES[_USUAL])
     budget = max(_LEAST_BUDGET, thinking.budget_tokens or int(share * max_tokens))

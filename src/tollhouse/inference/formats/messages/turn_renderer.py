@@ -1,10 +1,10 @@
-"""A conversation of the hub's, as a provider of this dialect takes it.
+"""Renders canonical turns as `system` and `messages`.
 
     system turns              -> `system`, in order
-    user and assistant turns  -> `messages`; neighbours of one role are one message
+    user and assistant turns  -> `messages`; consecutive turns of one role are one message
 
-Anthropic refuses empty texts, space at the end of a text that the model is to continue, results of
-tools that do not stand first, and ids of calls with other characters than its own.
+Anthropic rejects empty text, trailing space in a prefilled answer, tool results that do not come
+first, and call ids with characters other than its own.
 
 Source: https://docs.anthropic.com/en/api/messages and
 https://docs.anthropic.com/en/docs/build-with-claude/tool-use
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Content = Mapping[str, object]
 
 _SAID_BY_MODEL: Final = TextBlock | RefusalBlock | ReasoningBlock | ToolCall
-"""What a model's turn may hold; pictures that another model drew are left out."""
+"""The block types of a model's turn; images that another model generated are left out."""
 _DATA_URL: Final = re.compile(r"data:(?P<type>[^;,]*)(?:;[^;,]*)*?;base64,", re.IGNORECASE)
 _FOREIGN_IN_ID: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -50,31 +50,31 @@ def render_turns(turns: Sequence[Turn]) -> tuple[list[Content], list[Content]]:
     """Return `system` and `messages`.
 
     Raises:
-        Invalid: Something that the user gave cannot be said.
+        Invalid: The dialect cannot carry some of the user's content.
     """
     system = [block for turn in turns if turn.role == "system" for block in _system(turn.blocks)]
     spoken = _merged([turn for turn in turns if turn.role != "system"])
     if spoken and spoken[-1][0] == "assistant":
         _strip(spoken[-1][1])
     if spoken and spoken[0][0] == "assistant":
-        # Anthropic wants the user to begin; a greeting is no answer to anybody.
+        # Anthropic requires the user to begin.
         spoken.insert(0, ("user", [{"type": "text", "text": "."}]))
     if not spoken and system:
-        # There must be a message; who says nothing but this asks it.
+        # At least one message is required: a system prompt alone becomes the user's.
         return [], [{"role": "user", "content": system}]
     return system, [{"role": role, "content": content} for role, content in spoken]
 
 
 def _merged(turns: Sequence[Turn]) -> list[tuple[Role, list[Content]]]:
-    """Return who said what: one role after the other, the results of tools first."""
+    """Return messages with alternating roles, tool results first."""
     merged: list[tuple[Role, list[Content]]] = []
     for turn in turns:
         own = _SAID_BY_MODEL if turn.role == "assistant" else Block
-        said = [part for block in turn.blocks if isinstance(block, own) for part in _block(block)]
+        parts = [part for block in turn.blocks if isinstance(block, own) for part in _block(block)]
         if merged and merged[-1][0] == turn.role:
-            merged[-1][1].extend(said)
-        elif said:
-            merged.append((turn.role, said))
+            merged[-1][1].extend(parts)
+        elif parts:
+            merged.append((turn.role, parts))
     for _, content in merged:
         content.sort(key=_is_no_result)
     return merged
@@ -85,7 +85,7 @@ def _is_no_result(content: Content) -> bool:
 
 
 def _strip(prefill: list[Content]) -> None:
-    """Take the space from the end of a text that is to be continued."""
+    """Remove trailing space from a prefilled answer."""
     if prefill[-1]["type"] == "text":
         prefill[-1] = {**prefill[-1], "text": str(prefill[-1]["text"]).rstrip()}
 
@@ -112,8 +112,8 @@ def _block(block: Block) -> list[Content]:
     if isinstance(block, ToolResult):
         return [_tool_result(block)]
     if isinstance(block, ReasoningBlock):
-        thought = render_provider_reasoning(block)
-        return [] if thought is None else [thought]
+        reasoning = render_provider_reasoning(block)
+        return [] if reasoning is None else [reasoning]
     message = "The model takes no audio."
     raise Invalid(message)
 

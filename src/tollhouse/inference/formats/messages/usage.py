@@ -1,7 +1,7 @@
-"""Token counts between the messages format and ours.
+"""Converts token counts of the messages format.
 
 Source: https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching ("input_tokens" counts
-only what no cache had) and https://docs.anthropic.com/en/docs/build-with-claude/streaming (the
+uncached tokens only) and https://docs.anthropic.com/en/docs/build-with-claude/streaming (the
 counts of `message_delta` are cumulative).
 """
 
@@ -52,7 +52,7 @@ _NULLABLE: Final[Mapping[str, object]] = {
 
 
 def read_fields(data: Raw) -> Fields:
-    """Return the fields of a `usage` object that say something; none where it is no object."""
+    """Return the non-null fields of a `usage` object; empty if it is not an object."""
     try:
         fields = _fields.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -65,10 +65,10 @@ def _said(fields: Fields) -> Fields:
 
 
 def parse_usage(fields: Mapping[str, Raw]) -> Usage | None:
-    """Return what a provider reported, in disjoint classes; None where that cannot be used.
+    """Return the reported usage in disjoint token classes; None if it is not usable.
 
-    A count that is missing, negative, absurd or no number is no report: the cost is then unknown,
-    which somebody will look at, rather than a wrong figure that nobody will.
+    A count that is missing, negative, above `MAX_TOKENS` or not a number makes the usage unusable:
+    an unknown cost gets noticed, a wrong one does not.
     """
     try:
         return _disjoint(_usage.decode(raw(fields)))
@@ -77,19 +77,19 @@ def parse_usage(fields: Mapping[str, Raw]) -> Usage | None:
 
 
 def parse_input(fields: Mapping[str, Raw]) -> Usage | None:
-    """Return what a provider counted before it began to answer."""
+    """Return the usage that a provider reported before its output."""
     return parse_usage({**fields, "output_tokens": Raw(b"0")})
 
 
 def readable(fields: Fields) -> Fields:
-    """Return what a provider says at the start, if a client can read it; else nothing."""
+    """Return the usage at the start of a stream if it is valid for clients; else nothing."""
     return fields if parse_usage({"output_tokens": Raw(b"0"), **fields}) is not None else {}
 
 
 def parse_report(start: Fields, end: Fields) -> Usage | None:
-    """Return what a stream reported: the counts at its end, over those at its start."""
+    """Return the usage of a stream: the counts at its end override those at its start."""
     if "output_tokens" not in end:
-        # The one at the start is of what was said until then.
+        # The count at the start covers only the output until then.
         return None
     return parse_usage(start | end)
 
@@ -112,7 +112,7 @@ def _disjoint(reported: _ProviderUsage) -> Usage | None:
     )
     if min(counts) < 0 or max(counts) > MAX_TOKENS:
         return None
-    # The sum is the newer figure where the two disagree: only it is in every report.
+    # The sum wins if the two disagree: every report has it.
     hour = min(hour, written)
     return Usage(
         input_tokens=counts[0],
@@ -125,7 +125,7 @@ def _disjoint(reported: _ProviderUsage) -> Usage | None:
 
 
 def render_tokens(usage: Usage) -> dict[str, object]:
-    """Return a `usage` object; every key that a client may rely on is there."""
+    """Return a `usage` object with every key that clients rely on."""
     return {
         **_NULLABLE,
         "input_tokens": usage.input_tokens,
@@ -141,11 +141,11 @@ def render_tokens(usage: Usage) -> dict[str, object]:
 
 
 def render_usage(charge: Charge, provider: Mapping[str, object] | None = None) -> dict[str, object]:
-    """Return the final `usage` of a reply.
+    """Return the final `usage` of a response.
 
     Args:
-        charge: What is counted and paid.
-        provider: The fields of the provider's own; those that are not ours are kept.
+        charge: The counted tokens and their cost.
+        provider: The provider's own `usage` fields; kept unless the gateway has the same.
     """
     costs = render_costs(charge, is_byok=False)
     return {**_NULLABLE, **(provider or {}), **_counts(charge.usage), **costs}

@@ -1,4 +1,4 @@
-"""The shapes of the messages format that the gateway looks into, and its words.
+"""Schemas of the parts of the messages format that the gateway decodes.
 
 Source: https://docs.anthropic.com/en/api/messages and
 https://docs.anthropic.com/en/docs/build-with-claude/streaming
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NO_INPUT: Final = (NULL, Raw(b"{}"))
 DEFAULT_MAX_TOKENS: Final = 4096
-"""Anthropic requires a limit; this one holds where neither the client nor the catalogue has one."""
+"""Anthropic requires a limit; used if neither the client nor the catalogue has one."""
 
 _FINISH_REASONS: Final[Mapping[str, FinishReason]] = {
     "end_turn": "stop",
@@ -34,12 +34,12 @@ _FINISH_REASONS: Final[Mapping[str, FinishReason]] = {
 
 
 def normalize_finish_reason(native: str) -> FinishReason:
-    """Return the wire's word for a stop reason; one that is not known counts as `stop`."""
+    """Return the normalized finish reason; an unknown stop reason counts as `stop`."""
     return _FINISH_REASONS.get(native, "stop")
 
 
 class ContentBlock(msgspec.Struct):
-    """A block of a reply, or the beginning of one; which fields it has depends on its type."""
+    """A block of a response, or the start of one; its fields depend on its type."""
 
     type: str
     id: str | None = None
@@ -52,7 +52,7 @@ class ContentBlock(msgspec.Struct):
 
 
 class MessagesDelta(msgspec.Struct):
-    """What an event adds: to a block, or to the message at its end."""
+    """The delta of a block, or of the message at its end."""
 
     type: str | None = None
     text: str | None = None
@@ -64,7 +64,7 @@ class MessagesDelta(msgspec.Struct):
 
 
 class MessageObject(msgspec.Struct):
-    """A whole message, or the one that a stream begins with."""
+    """A complete message, or the one at the start of a stream."""
 
     id: str | None = None
     content: list[ContentBlock] | None = None
@@ -84,13 +84,13 @@ class MessagesEvent(msgspec.Struct):
     usage: Raw = NULL
 
 
-def output_bytes(said: ContentBlock | MessagesDelta) -> int:
-    """Return how many bytes a block or a delta adds to what the model said."""
-    texts: list[str | None] = [said.text, said.thinking]
-    if isinstance(said, MessagesDelta):
-        texts.append(said.partial_json)
-    elif said.input not in _NO_INPUT:
-        texts.append(bytes(said.input).decode())
+def output_bytes(part: ContentBlock | MessagesDelta) -> int:
+    """Return the bytes of output in a block or a delta."""
+    texts: list[str | None] = [part.text, part.thinking]
+    if isinstance(part, MessagesDelta):
+        texts.append(part.partial_json)
+    elif part.input not in _NO_INPUT:
+        texts.append(bytes(part.input).decode())
     return sum(len(text.encode()) for text in texts if text)
 
 
@@ -99,13 +99,13 @@ message_decoder: Final = msgspec.json.Decoder(MessageObject)
 
 
 def named_event(kind: str, data: bytes) -> bytes:
-    """Return one event as this format's clients expect it: with its name.
+    """Return an event with its name, which clients of this format expect.
 
-    A provider's JSON may have come in several lines; a line break in it means no more than a space.
+    A provider's JSON may span several lines; its line breaks become spaces.
     """
     return b"event: " + kind.encode() + b"\ndata: " + join_lines(data) + b"\n\n"
 
 
 def render_event(kind: str, fields: Mapping[str, object]) -> bytes:
-    """Return one event of our own."""
+    """Return an event of the gateway's own."""
     return named_event(kind, encoder.encode({"type": kind, **fields}))

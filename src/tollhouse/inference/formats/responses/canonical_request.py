@@ -1,7 +1,7 @@
-"""A request in the responses format as the hub's prompt.
+"""Converts a responses request to a canonical request.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create, and the public gateway's
-reference for what its clients send besides.
+reference for its additions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.responses.request import ResponsesRequest
 
 LOGPROBS: Final = "message.output_text.logprobs"
-"""What a request's `include` says where log-probabilities are wanted."""
+"""The value of `include` that requests log-probabilities."""
 _SAMPLING: Final = (
     "temperature",
     "top_p",
@@ -60,10 +60,10 @@ _choice = msgspec.json.Decoder(str | shapes.NamedChoice | None)
 
 
 def parse_canonical_request(request: ResponsesRequest) -> CanonicalRequest:
-    """Return what a request asks.
+    """Convert a responses request to a canonical request.
 
-    A tool that the provider would run itself is left out, as no other format has it; and without
-    any tool, what is said about their use.
+    Tools that the provider would run are left out, as no other format has them; if no tool is
+    left, the tool parameters are left out as well.
 
     Raises:
         Invalid: A field is of the wrong type or missing; the message begins with its path.
@@ -122,7 +122,7 @@ def _read_tool(data: Raw, path: str) -> ToolDefinition | None:
 
 
 def _described(tool: shapes.ResponsesTool) -> str | None:
-    """Return a custom tool's description with its grammar, which no other format has room for."""
+    """Return a custom tool's description with its grammar: other formats have no field for it."""
     if tool.format is None or not tool.format.definition:
         return tool.description
     rule = f"The input must follow this {tool.format.syntax or ''} grammar:"

@@ -1,4 +1,4 @@
-"""The responses format for clients whose provider speaks something else."""
+"""The client side of the responses format."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 
 class ResponsesClientFormat:
-    """Fulfils `formats.canonical.ports.ClientFormat`."""
+    """Implements `formats.canonical.ports.ClientFormat`."""
 
     def __init__(self, request: ResponsesRequest) -> None:
-        """Take the request."""
         self._request = request
 
     @cached_property
@@ -39,7 +38,7 @@ class ResponsesClientFormat:
         )
 
     def parse_request(self) -> CanonicalRequest:
-        """Return what the request asks.
+        """Return the request in canonical form.
 
         Raises:
             Invalid: A field is of the wrong type or missing; the message begins with its path.
@@ -47,18 +46,18 @@ class ResponsesClientFormat:
         return self._prompt
 
     def without_content(self, prompt: CanonicalRequest | None) -> ResponsesClientFormat:
-        """Return this without what is said."""
-        listener = ResponsesClientFormat(without_content(self._request))
+        """Return a copy without the conversation's content."""
+        copy = ResponsesClientFormat(without_content(self._request))
         if prompt is not None:
-            listener._prompt = prompt
-        return listener
+            copy._prompt = prompt
+        return copy
 
     def render_response(
         self, reply: CanonicalResponse, identity: ReplyIdentity, charge: Charge
     ) -> bytes:
-        """Return a whole reply's body."""
+        """Return the body of a complete response."""
         return render_response(reply, self._request, identity, charge, self._options)
 
     def stream_encoder(self, identity: ReplyIdentity) -> ResponsesStreamEncoder:
-        """Begin to write a stream."""
+        """Return the encoder of one stream."""
         return ResponsesStreamEncoder(self._request, identity, self._options)

@@ -1,7 +1,7 @@
-"""Errors in the responses format: ours, before and in a stream, and a provider's.
+"""Errors of the responses format: the gateway's own, before and in a stream, and a provider's.
 
-Before the stream an error is the common envelope; after the 200 went out the response itself has
-failed, and the stream ends with that.
+Before the first byte an error is the common envelope; after status 200 was sent the stream ends
+with a failed response.
 
 Source: https://platform.openai.com/docs/api-reference/responses-streaming/response/failed, and the
 public gateway's error reference for `error_type` and its table of codes.
@@ -50,7 +50,7 @@ _FORWARDED_CODES: Final = frozenset(
         "failed_to_download_image",
     }
 )
-"""Codes of OpenAI's for a refusal, which a client gets as the provider gave them."""
+"""OpenAI's codes of rejected requests, which are forwarded to the client."""
 _LONGEST_CODE: Final = 100
 
 
@@ -74,9 +74,9 @@ _error = msgspec.json.Decoder(_ProviderError | str)
 
 
 def envelope(error: TollhouseError, request_id: str | None = None) -> dict[str, object]:
-    """Return the whole body of an error before the stream, in the envelope that all JSON has.
+    """Return the body of an error response: the common envelope.
 
-    OpenAI's own code is a text; the public gateway's clients take an integer alone.
+    OpenAI's own code is a string; the public gateway's clients accept only an integer.
     """
     del request_id
     return common.envelope(error)
@@ -85,13 +85,13 @@ def envelope(error: TollhouseError, request_id: str | None = None) -> dict[str, 
 def failed_response(
     response: Mapping[str, object], error_type: str, message: object, code: str | None = None
 ) -> dict[str, object]:
-    """Return a response that failed.
+    """Return a failed response object.
 
     Args:
-        response: The response as far as it came.
-        error_type: The wire's name of the error.
-        message: What the client may read.
-        code: The format's; unless given, the one that the error has in this format.
+        response: The response so far.
+        error_type: The gateway's code of the error.
+        message: The message for the client.
+        code: The format's code; derived from `error_type` if None.
     """
     return {
         **response,
@@ -104,14 +104,14 @@ def failed_response(
 def interrupted_response(
     response: Mapping[str, object], error: TollhouseError
 ) -> dict[str, object]:
-    """Return the response of a stream that an error ended; a bug's text stays inside."""
+    """Return the response of a stream that an error ended; a bug's message is masked."""
     given = error.provider_code if isinstance(error, ProviderRefused) else None
     code = given if isinstance(given, str) and given in _FORWARDED_CODES else None
     return failed_response(response, error.code, error_object(error)["message"], code)
 
 
 def parse_failure_event(data: bytes) -> ErrorEvent:
-    """Return what an event that ends a stream with an error says: in itself, or its response."""
+    """Parse the event that ends a failed stream: its own error, or its response's."""
     try:
         failure = _failure.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -120,7 +120,7 @@ def parse_failure_event(data: bytes) -> ErrorEvent:
 
 
 def parse_error(data: msgspec.Raw | bytes) -> ErrorEvent:
-    """Return what a provider's error says: a response's `error`, or an `error` event.
+    """Parse a provider's error: a response's `error`, or an `error` event.
 
     The event is flat (`{"type": "error", "code", "message"}`); some servers nest the object.
     """

@@ -1,11 +1,10 @@
-"""The input of a request as the hub's turns.
+"""Parses the input of a request to canonical turns.
 
-    message (system, developer, user)              a turn each
-    message (assistant), reasoning, calls ...      one turn of the assistant for a run of them
-    outputs of calls ...                           one turn of the user for a run of them
+    message (system, developer, user)              one turn each
+    message (assistant), reasoning, calls ...      one assistant turn for consecutive items
+    outputs of calls ...                           one user turn for consecutive items
 
-Items of a provider's own tools, references to stored items and kinds that nobody here knows are
-passed over.
+Items of a provider's own tools, references to stored items and unknown types are skipped.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create#responses-create-input
 """
@@ -55,37 +54,37 @@ _reasoning = msgspec.json.Decoder(request_schema.ResponsesReasoningInput)
 
 
 class _ParsedItem(NamedTuple):
-    """What one item says."""
+    """The content of one item."""
 
     role: Role
     blocks: Sequence[Block]
-    joins: bool = False
-    """Whether it is one turn with its role's items beside it of which that is true as well."""
+    merges: bool = False
+    """Whether it shares a turn with adjacent items of its role that merge as well."""
 
 
 def parse_turns(instructions: str | None, given: str | Sequence[Raw]) -> tuple[Turn, ...]:
-    """Return a conversation.
+    """Parse a conversation.
 
     Args:
-        instructions: What stands before the input.
+        instructions: The system prompt.
         given: The input.
 
     Raises:
-        Invalid: An item of a known kind is wrong, or holds what no other format can carry.
+        Invalid: An item of a known type is invalid, or holds what no other format can carry.
     """
-    said = [_ParsedItem("system", [TextBlock(instructions)])] if instructions else []
+    items = [_ParsedItem("system", [TextBlock(instructions)])] if instructions else []
     if isinstance(given, str):
-        said.append(_ParsedItem("user", [TextBlock(given)]))
+        items.append(_ParsedItem("user", [TextBlock(given)]))
     else:
         read = (_item(item, f"input[{index}]") for index, item in enumerate(given))
-        said += [each for each in read if each is not None]
-    return tuple(_joined(said))
+        items += [each for each in read if each is not None]
+    return tuple(_merged_turns(items))
 
 
-def _joined(said: Iterable[_ParsedItem]) -> list[Turn]:
+def _merged_turns(items: Iterable[_ParsedItem]) -> list[Turn]:
     turns: list[Turn] = []
-    for (role, joins), run in groupby(said, lambda each: (each.role, each.joins)):
-        if joins:
+    for (role, merges), run in groupby(items, lambda each: (each.role, each.merges)):
+        if merges:
             turns.append(Turn(role, tuple(block for each in run for block in each.blocks)))
         else:
             turns += [Turn(role, tuple(each.blocks)) for each in run]
@@ -101,7 +100,7 @@ def _item(data: Raw, path: str) -> _ParsedItem | None:
         return None
     block = read(data, path)
     return _ParsedItem(
-        "user" if isinstance(block, ToolResult) else "assistant", [block], joins=True
+        "user" if isinstance(block, ToolResult) else "assistant", [block], merges=True
     )
 
 
@@ -115,29 +114,29 @@ def _read_message(data: Raw, path: str) -> _ParsedItem:
         blocks = _parts(message.content, f"{path}.content", read, strict=role != "assistant")
     if role == "system" and not all(isinstance(block, TextBlock) for block in blocks):
         raise Invalid(f"{path}.content: a {message.role} message is made of text alone.")
-    return _ParsedItem(role, blocks, joins=role == "assistant")
+    return _ParsedItem(role, blocks, merges=role == "assistant")
 
 
 def _parts(
     parts: Iterable[Raw],
     path: str,
-    readers: Mapping[str, Callable[[Raw, str], Block]],
+    parsers: Mapping[str, Callable[[Raw, str], Block]],
     *,
     strict: bool,
 ) -> list[Block]:
-    """Return what the parts of a content hold.
+    """Parse the parts of a content.
 
     Args:
         parts: The content's.
-        path: Where they stand.
-        readers: For each kind of part that may stand here.
-        strict: Whether another kind is refused, as it would be lost, or passed over.
+        path: The content's path in the body.
+        parsers: A parser for each type of part that is allowed here.
+        strict: Whether other types are rejected instead of skipped.
     """
     blocks: list[Block] = []
     for index, part in enumerate(parts):
         here = f"{path}[{index}]"
         kind = read_kind(part, here)
-        read = readers.get(kind or "")
+        read = parsers.get(kind or "")
         if read is not None:
             blocks.append(read(part, here))
         elif strict:
@@ -213,10 +212,10 @@ def _read_reasoning(data: Raw, path: str) -> ReasoningBlock:
     if packed is not None:
         return packed
     summary = PARAGRAPH.join(part.text for part in item.summary or ())
-    thoughts = "".join(part.text for part in item.content or ())
+    reasoning_text = "".join(part.text for part in item.content or ())
     return ReasoningBlock(
-        text=thoughts or summary,
-        is_summary=bool(summary) and not thoughts,
+        text=reasoning_text or summary,
+        is_summary=bool(summary) and not reasoning_text,
         encrypted=item.encrypted_content,
         id=item.id,
         format=OPENAI,

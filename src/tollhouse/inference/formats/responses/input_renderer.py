@@ -1,6 +1,6 @@
-"""The hub's turns as the input of a request in the responses dialect.
+"""Renders canonical turns as the input of a responses request.
 
-    system       a developer's message
+    system       a developer message
     user         function_call_output ..., then a message
     assistant    message, reasoning, function_call ... in their order
 
@@ -45,8 +45,8 @@ def render_input(turns: Sequence[Turn], freeform: Collection[str]) -> list[JsonO
     """Return the items of a conversation.
 
     Args:
-        turns: Who said what.
-        freeform: The names of the tools that take a text.
+        turns: The conversation.
+        freeform: The names of the tools that take text.
     """
     texts = {
         block.id
@@ -88,7 +88,7 @@ def _file(document: DocumentBlock) -> JsonObject:
         return {"type": "input_text", "text": document.text or ""}
     if not document.url.startswith("data:"):
         return {"type": "input_file", "file_url": document.url}
-    # Data without a name is refused.
+    # OpenAI rejects data without a name.
     name = document.name or "document"
     return {"type": "input_file", "filename": name, "file_data": document.url}
 
@@ -103,7 +103,7 @@ def _result(result: ToolResult, texts: Collection[str]) -> JsonObject:
 
 
 def _result_content(result: ToolResult) -> object:
-    """Return a text where that is all, for not every server knows a list of parts."""
+    """Return a string if there is only text; not every server accepts a list of parts."""
     texts = [block.text for block in result.content if isinstance(block, TextBlock)]
     if len(texts) == len(result.content):
         return "\n".join(texts)
@@ -116,22 +116,22 @@ def _assistant(blocks: Iterable[Block], freeform: Collection[str]) -> list[JsonO
         blocks, lambda block: isinstance(block, (TextBlock, RefusalBlock))
     ):
         if is_message:
-            said = [part for part in map(_said, run) if part is not None]
-            if said:
-                items.append({"type": "message", "role": "assistant", "content": said})
+            parts = [part for part in map(_output_part, run) if part is not None]
+            if parts:
+                items.append({"type": "message", "role": "assistant", "content": parts})
         else:
-            given = (_given_back(block, freeform) for block in run)
+            given = (_output_item(block, freeform) for block in run)
             items += [item for item in given if item is not None]
     return items
 
 
-def _given_back(block: Block, freeform: Collection[str]) -> JsonObject | None:
+def _output_item(block: Block, freeform: Collection[str]) -> JsonObject | None:
     if isinstance(block, ToolCall):
         return _call(block, freeform)
     return reasoning_input(block) if isinstance(block, ReasoningBlock) else None
 
 
-def _said(block: Block) -> JsonObject | None:
+def _output_part(block: Block) -> JsonObject | None:
     if isinstance(block, RefusalBlock):
         return {"type": "refusal", "refusal": block.text}
     if isinstance(block, TextBlock) and block.text:
@@ -140,7 +140,7 @@ def _said(block: Block) -> JsonObject | None:
 
 
 def call_id(given: str) -> str:
-    """Return the id of a call, as short as OpenAI wants it; the same for a call and its output."""
+    """Return a call's id within OpenAI's limit; the same for a call and its output."""
     if len(given) <= _LONGEST_CALL_ID:
         return given
     return f"call_{sha256(given.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
@@ -155,7 +155,7 @@ def _call(call: ToolCall, freeform: Collection[str]) -> JsonObject:
 
 
 def reasoning_input(block: ReasoningBlock) -> JsonObject | None:
-    """Return OpenAI's own reasoning as an input item; None for other providers' reasoning."""
+    """Return OpenAI's own reasoning as an input item; None for another provider's."""
     if block.format != OPENAI or not block.encrypted:
         return None
     is_shown = block.is_summary and block.text

@@ -1,9 +1,9 @@
-"""The order of a stream's items and parts, as clients rely on it.
+"""Checks the order of a stream's items and parts that clients rely on.
 
     output_item.added  (content_part.added  its deltas)*  output_item.done
 
-Clients put the reply together while it comes: an event about an item or a part of which they were
-not told breaks them.
+Clients assemble the response while it arrives: an event about an item or a part that was not added
+breaks them.
 """
 
 from __future__ import annotations
@@ -40,19 +40,18 @@ _named = msgspec.json.Decoder(_Named)
 
 
 class ResponsesItemOrder:
-    """What of one stream's output is open."""
+    """Tracks the open items and parts of one stream."""
 
     def __init__(self) -> None:
-        """Start before the first item."""
         self._items: dict[int, Raw] = {}
         self._parts: set[tuple[int, int]] = set()
         self._seen: set[int] = set()
 
     def accept(self, kind: str, fields: Fields) -> None:
-        """Take the next event, and fill in what clients need of it.
+        """Check the next event, and fill in fields that clients need.
 
         Raises:
-            MalformedResponse: It belongs to nothing that is open, or begins something twice.
+            MalformedResponse: The event belongs to nothing open, or adds something twice.
         """
         if kind == "response.output_item.added":
             self._begin(_index.decode(fields["output_index"]), fields["item"])
@@ -63,13 +62,13 @@ class ResponsesItemOrder:
             self._inside(kind, fields)
 
     def missing_ends(self, output: Sequence[Raw]) -> list[dict[str, object]]:
-        """Return the `output_item.done` of the items that are still open at the end.
+        """Return the fields of `output_item.done` for the items that are open at the end.
 
         Args:
-            output: The last event's, where they stand as a whole.
+            output: The output of the terminal event, which has the complete items.
 
         Raises:
-            MalformedResponse: They do not.
+            MalformedResponse: The output lacks an open item.
         """
         if any(index >= len(output) for index in self._items):
             message = "the response ended before its items"

@@ -1,13 +1,13 @@
-"""An output item on its way to a client: the events from its `output_item.added` to its last part.
+"""Renders the events of one output item, between `output_item.added` and `output_item.done`.
 
-    MessageItem        content_part.added  output_text.delta* .done | refusal.delta* .done
-                       content_part.done   ... and the next part
-    ReasoningItem      reasoning_summary_part.added  reasoning_summary_text.delta* .done
-                       reasoning_summary_part.done
-                       | content_part.added  reasoning_text.delta* .done  content_part.done
-    CallItem           function_call_arguments.delta* .done | custom_tool_call_input.delta .done
+    MessageItemStream      content_part.added  output_text.delta* .done | refusal.delta* .done
+                           content_part.done   ... and the next part
+    ReasoningItemStream    reasoning_summary_part.added  reasoning_summary_text.delta* .done
+                           reasoning_summary_part.done
+                           | content_part.added  reasoning_text.delta* .done  content_part.done
+    CallItemStream         function_call_arguments.delta* .done | custom_tool_call_input.delta .done
 
-Each gives pairs of an event's type and its fields; the writer adds where the item stands.
+Each yields pairs of an event's type and its fields; the encoder adds the item's position.
 
 Source: https://platform.openai.com/docs/api-reference/responses-streaming
 """
@@ -66,10 +66,9 @@ _THOUGHTS: Final = _Names("response.content_part", "response.reasoning_text", "c
 
 
 class MessageItemStream:
-    """What the assistant says: texts and refusals."""
+    """A message: text and refusals."""
 
     def __init__(self, id_: str) -> None:
-        """Start without a part."""
         self._parts: list[JsonObject] = []
         self.item = message_item(id_, self._parts)
         self._is_open = False
@@ -90,7 +89,7 @@ class MessageItemStream:
             yield "response.output_text.delta", {**at, "delta": delta.text, "logprobs": tokens}
 
     def end(self, block: Block) -> Iterable[ItemEvent]:
-        """Return the end of the part that is open, whose whole text is known."""
+        """Return the end of the open part, with its complete text."""
         at: JsonObject = {"content_index": len(self._parts)}
         part = content_part(block, self._tokens)
         if isinstance(block, RefusalBlock):
@@ -107,10 +106,10 @@ class ReasoningItemStream:
     """The model's reasoning, or a summary of it."""
 
     def __init__(self, id_: str, *, summarizes: bool) -> None:
-        """Start without a text.
+        """Start without text.
 
         Args:
-            id_: The item's.
+            id_: The item's id.
             summarizes: Whether all reasoning is shown as a summary.
         """
         self.item = reasoning_item(ReasoningBlock(), id_, is_summary=False)
@@ -119,7 +118,7 @@ class ReasoningItemStream:
         self._names: _Names | None = None
 
     def add(self, delta: BlockDelta) -> Iterable[ItemEvent]:
-        """Return the events of more reasoning; its encrypted part is sent at the end."""
+        """Return the events of more reasoning; encrypted content is sent at the end."""
         if not isinstance(delta, ReasoningDelta):
             return
         if self._names is None:
@@ -129,13 +128,13 @@ class ReasoningItemStream:
         yield f"{self._names.text}.delta", {self._names.position: 0, "delta": delta.text}
 
     def end(self, block: Block) -> Iterable[ItemEvent]:
-        """Return the end of the text, if there was one."""
+        """Return the end of the text, if there was any."""
         if not isinstance(block, ReasoningBlock):
             return
         if (names := self._names) is not None:
             yield f"{names.text}.done", {names.position: 0, "text": block.text}
             yield f"{names.part}.done", {names.position: 0, "part": self._part(block.text)}
-        # The first word decides what the client was told that this is.
+        # The first delta decided whether the client sees a summary.
         self.item = reasoning_item(block, self._id, is_summary=names is _SUMMARY)
 
     def _part(self, text: str) -> JsonObject:
@@ -143,10 +142,9 @@ class ReasoningItemStream:
 
 
 class CallItemStream:
-    """A call of a tool."""
+    """A tool call."""
 
     def __init__(self, id_: str, kind: str, call: ToolCallStarted) -> None:
-        """Start without arguments."""
         self._id = id_
         self._kind = kind
         self._call = call
@@ -156,25 +154,25 @@ class CallItemStream:
         }
 
     def add(self, delta: BlockDelta) -> Iterable[ItemEvent]:
-        """Return the events of more arguments; a text inside of them is taken out at the end."""
+        """Return the events of more arguments; the text of a custom call is sent at the end."""
         if isinstance(delta, ToolCallDelta) and self._kind == "function_call":
             yield "response.function_call_arguments.delta", {"delta": delta.arguments}
 
     def end(self, block: Block) -> Iterable[ItemEvent]:
-        """Return the end of the arguments, which are known as a whole."""
+        """Return the end of the arguments, with their complete text."""
         if not isinstance(block, ToolCall):
             return
         self.item = call_item(block, self._kind, self._id)
         name = _ARGUMENTS[self._kind]
-        whole = self.item[name]
+        text = self.item[name]
         if self._kind == "function_call":
-            if whole != block.arguments:
+            if text != block.arguments:
                 yield "response.function_call_arguments.delta", {"delta": NO_ARGUMENTS}
-            done: JsonObject = {"name": block.name, name: whole}
+            done: JsonObject = {"name": block.name, name: text}
             yield "response.function_call_arguments.done", done
             return
-        yield "response.custom_tool_call_input.delta", {"delta": whole}
-        yield "response.custom_tool_call_input.done", {name: whole}
+        yield "response.custom_tool_call_input.delta", {"delta": text}
+        yield "response.custom_tool_call_input.done", {name: text}
 
 
 ItemStream = MessageItemStream | ReasoningItemStream | CallItemStream

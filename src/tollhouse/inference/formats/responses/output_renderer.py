@@ -1,8 +1,8 @@
-"""The hub's blocks as a response's output items.
+"""Renders canonical blocks as the output items of a response.
 
-    Text, Refusal ...  ->  message             one for a run of them
-    Reasoning          ->  reasoning           what this format has no room for is packed
-    ToolCall           ->  function_call, or custom_tool_call where the request's tool takes a text
+    TextBlock, RefusalBlock  ->  message         one for consecutive blocks
+    ReasoningBlock           ->  reasoning       packed if the format has no field for a part of it
+    ToolCall                 ->  function_call, or custom_tool_call for a freeform tool
 
 Source: https://platform.openai.com/docs/api-reference/responses/object#responses/object-output
 """
@@ -46,16 +46,16 @@ _text = msgspec.json.Decoder(str)
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """What a request says of how its output looks."""
+    """The options of a request that affect how its output is rendered."""
 
     freeform: Collection[str] = frozenset()
-    """The names of the tools that take a text."""
+    """The names of the tools that take text."""
     summarizes: bool = False
-    """Whether all reasoning is shown as a summary: whoever asks for one shows nothing else."""
+    """Whether all reasoning is shown as a summary: clients that request one show nothing else."""
 
 
 def item_id(identity: ReplyIdentity, kind: str, position: int) -> str:
-    """Return an item's id, made of the reply's: the same reply has the same ids."""
+    """Return an item's id, derived from the response's: the same response has the same ids."""
     return f"{_PREFIXES[kind]}_{identity.id}_{position}"
 
 
@@ -67,14 +67,14 @@ def render_items(
     logprobs: Raw | None = None,
     complete: bool = True,
 ) -> list[JsonObject]:
-    """Return a reply's output.
+    """Return the output of a response.
 
     Args:
-        blocks: What the model said.
-        identity: The reply's.
-        options: What the request says of it.
-        logprobs: The chat format's object, of all texts; shown with the first of them.
-        complete: Whether the model came to its end; if not, the last item did not.
+        blocks: The output of the model.
+        identity: The response's.
+        options: The request's.
+        logprobs: The chat format's object for all text; rendered with the first text part.
+        complete: Whether the response is complete; if not, its last item is `incomplete`.
     """
     items: list[JsonObject] = []
     tokens = text_logprobs(logprobs)
@@ -110,12 +110,12 @@ def _item(
 
 
 def call_kind(name: str, freeform: Collection[str]) -> str:
-    """Return the type of a tool's calls."""
+    """Return the item type of a tool's calls."""
     return "custom_tool_call" if name in freeform else "function_call"
 
 
 def content_part(block: Block, tokens: Sequence[Raw] = ()) -> JsonObject:
-    """Return a part of a message: a text, with its tokens' log-probabilities, or a refusal."""
+    """Return a message part: text, with its tokens' log-probabilities, or a refusal."""
     if isinstance(block, RefusalBlock):
         return {"type": "refusal", "refusal": block.text}
     text = block.text if isinstance(block, TextBlock) else ""
@@ -123,7 +123,7 @@ def content_part(block: Block, tokens: Sequence[Raw] = ()) -> JsonObject:
 
 
 def message_item(id_: str, parts: Sequence[JsonObject]) -> JsonObject:
-    """Return what the assistant says."""
+    """Return a message item."""
     return {
         "id": id_,
         "type": "message",
@@ -134,7 +134,7 @@ def message_item(id_: str, parts: Sequence[JsonObject]) -> JsonObject:
 
 
 def call_item(call: ToolCall, kind: str, id_: str) -> JsonObject:
-    """Return a call of a tool that takes an object, or of one that takes a text."""
+    """Return the item of a function call or a custom tool call."""
     item: JsonObject = {
         "id": id_,
         "type": kind,
@@ -148,12 +148,12 @@ def call_item(call: ToolCall, kind: str, id_: str) -> JsonObject:
 
 
 def function_arguments(arguments: str) -> str:
-    """Return a call's arguments; none at all is an empty object, which is what clients decode."""
+    """Return a call's arguments; `{}` if they are empty, as clients decode JSON."""
     return arguments if arguments.strip() else arguments + NO_ARGUMENTS
 
 
 def freeform_input(arguments: str) -> str:
-    """Return the text for a tool that takes one: the field `input`, or all that the model wrote."""
+    """Return the text for a freeform tool: the field `input`, or the arguments as written."""
     try:
         return _text.decode(_freeform.decode(arguments)["input"])
     except (msgspec.DecodeError, RecursionError, KeyError):
@@ -161,15 +161,15 @@ def freeform_input(arguments: str) -> str:
 
 
 def reasoning_item(block: ReasoningBlock, id_: str, *, is_summary: bool) -> JsonObject:
-    """Return reasoning, or its summary, with its signature or encryption.
+    """Return a reasoning item, with its signature or encrypted content.
 
-    OpenAI's encrypted reasoning is passed on unchanged, under the id that it belongs to. Any other
-    block is packed whole, because clients may send the item back without its text.
+    OpenAI's encrypted reasoning is passed on unchanged, under its own id. Any other block is packed
+    as a whole, because clients may send the item back without its text.
 
     Args:
         block: The reasoning.
-        id_: The item's.
-        is_summary: Whether the client is told that the text is a summary.
+        id_: The item's id.
+        is_summary: Whether the text is rendered as a summary.
     """
     parts = [reasoning_part(block.text, is_summary=is_summary)] if block.text else []
     return {
@@ -190,12 +190,12 @@ def _proof(block: ReasoningBlock, id_: str) -> str | None:
 
 
 def reasoning_part(text: str, *, is_summary: bool) -> JsonObject:
-    """Return a text of an item of reasoning."""
+    """Return a text part of a reasoning item."""
     return {"type": "summary_text" if is_summary else "reasoning_text", "text": text}
 
 
 def text_logprobs(logprobs: Raw | None) -> Sequence[Raw]:
-    """Return the tokens of a text out of the chat format's object."""
+    """Return the tokens of the chat format's `logprobs` object."""
     if logprobs is None:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""Responses on responses: passed through, with what is ours changed and the rest untouched."""
+"""Passes responses requests through to providers of the responses dialect."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ EXTENSIONS: Final = frozenset(
         "top_k",
     }
 )
-"""The public gateway's additions to OpenAI's format, which refuses them."""
+"""The public gateway's additions, which OpenAI rejects."""
 _OF_REASONING: Final = ("enabled", "exclude", "max_tokens")
-"""Its additions to `reasoning`."""
+"""The public gateway's additions to `reasoning`."""
 _MARK: Final = b'"encrypted_content"'
 _FALSE: Final = Raw(b"false")
 _items = msgspec.json.Decoder(list[Raw] | str)
@@ -53,32 +53,31 @@ _reasoning = msgspec.json.Decoder(_Reasoning)
 
 
 class ResponsesPassthroughAdapter:
-    """Fulfils `formats.adapter.FormatAdapter`."""
+    """Implements `formats.adapter.FormatAdapter`."""
 
     dialect = Dialect.RESPONSES
     query = ""
     headers = ()
 
     def __init__(self, request: ResponsesRequest) -> None:
-        """Take the request."""
         self._request = request
 
     def without_content(self, *, parsed: bool = False) -> ResponsesPassthroughAdapter:
-        """Return this without what is said."""
+        """Return a copy without the conversation's content."""
         del parsed
         return ResponsesPassthroughAdapter(without_content(self._request))
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that an endpoint would not get."""
+        """Return the request's parameters that the endpoint would not receive."""
         profile = endpoint.profile
         extensions = frozenset[str]() if profile.takes_extensions else EXTENSIONS
         return self._request.fields.keys() & (profile.refuses | extensions)
 
     def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the body for a provider: the client's, with the provider's name of the model.
+        """Return the provider's request body: the client's, with the provider's model name.
 
-        Left out are the fields for the gateway, those that the provider refuses, and reasoning of
-        other providers' models, which it would refuse too.
+        Fields for the gateway, fields that the provider rejects, and reasoning of other providers'
+        models are left out.
         """
         profile = endpoint.profile
         ours = GATEWAY_FIELDS if profile.takes_extensions else GATEWAY_FIELDS | EXTENSIONS
@@ -94,25 +93,25 @@ class ResponsesPassthroughAdapter:
         return encoder.encode(fields)
 
     def parse_response(self, body: bytes) -> ResponsesResponse:
-        """Read a provider's whole reply."""
+        """Parse a provider's complete response."""
         return parse_responses_response(body, self._request)
 
     def open_stream(self, identity: ReplyIdentity) -> ResponsesStream:
-        """Begin to relay a stream."""
+        """Return the adapter of one streamed response."""
         return ResponsesStream(identity, self._request)
 
 
 def _own_history(given: Raw) -> Raw:
-    """Return an input without the reasoning that this gateway packed.
+    """Return an input without packed reasoning of other providers.
 
-    That is other providers' reasoning; OpenAI's own is sent back unchanged.
+    OpenAI's own reasoning is sent back unchanged.
     """
     if _MARK not in bytes(given):
         return given
     try:
         items = _items.decode(given)
     except (msgspec.DecodeError, RecursionError):
-        # The provider says what is wrong with it.
+        # Passed on unchanged: the provider reports the error.
         return given
     if isinstance(items, str):
         return given
@@ -121,11 +120,11 @@ def _own_history(given: Raw) -> Raw:
 
 
 def _own_reasoning(given: Raw) -> Raw:
-    """Return the reasoning without what OpenAI does not know of it."""
+    """Return `reasoning` without the public gateway's additions."""
     try:
         fields = fields_decoder.decode(given)
     except (msgspec.DecodeError, RecursionError):
-        # The provider says what is wrong with it.
+        # Passed on unchanged: the provider reports the error.
         return given
     return raw({name: value for name, value in fields.items() if name not in _OF_REASONING})
 
@@ -136,7 +135,7 @@ def _own_item(item: Raw) -> Raw | None:
     try:
         reasoning = _reasoning.decode(item)
     except (msgspec.DecodeError, RecursionError):
-        # The provider says what is wrong with it.
+        # Passed on unchanged: the provider reports the error.
         return item
     packed = unpack(reasoning.encrypted_content or "")
     if reasoning.type != "reasoning" or packed is None:

@@ -1,4 +1,4 @@
-"""A whole response, passed through."""
+"""Complete responses that are passed through."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ResponsesResponse:
-    """A provider's whole response, read as far as the gateway must."""
+    """A provider's complete response, decoded as far as the gateway needs."""
 
     request: ResponsesRequest
     fields: Fields
@@ -39,24 +39,24 @@ class ResponsesResponse:
     upstream_id: str | None
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
-        """Return the client's body: the provider's fields, with ours in place of its own."""
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
         ours = {"id": identity.id, "object": "response", "model": identity.model}
         fields = {**blank_response(self.request, identity), **self.fields, **ours}
         return encoder.encode({**fields, "usage": render_usage(charge)})
 
 
 def parse_responses_response(body: bytes, request: ResponsesRequest) -> ResponsesResponse:
-    """Return a provider's whole response.
+    """Parse a provider's complete response.
 
     Raises:
-        MalformedResponse: It is none.
-        ErrorEvent: It is the provider's error, under a success status.
+        MalformedResponse: The body is not a response.
+        ErrorEvent: The body is the provider's error, sent with a success status.
     """
     reply = parse_response(decode_response(body))
     choice = reply.choices[0]
-    said = sum(map(_said, choice.blocks))
+    output_size = sum(map(_output_size, choice.blocks))
     estimate = Usage(
-        input_tokens=estimate_tokens(request.size), output_tokens=estimate_tokens(said)
+        input_tokens=estimate_tokens(request.size), output_tokens=estimate_tokens(output_size)
     )
     return ResponsesResponse(
         request=request,
@@ -69,8 +69,8 @@ def parse_responses_response(body: bytes, request: ResponsesRequest) -> Response
     )
 
 
-def _said(block: Block) -> int:
-    """Return how many bytes a block adds to what the model said."""
+def _output_size(block: Block) -> int:
+    """Return the bytes of output in a block."""
     if isinstance(block, (TextBlock, RefusalBlock, ReasoningBlock)):
         return len(block.text.encode())
     return len(block.arguments.encode()) if isinstance(block, ToolCall) else 0

@@ -1,7 +1,7 @@
-"""The hub's prompt as a request in the responses dialect.
+"""Renders a canonical request as the body of a responses request.
 
-What the dialect cannot say is left out: stop sequences, penalties, a seed, top_k, several choices,
-and marks for a cache.
+Parameters that the dialect lacks are left out: stop sequences, penalties, a seed, top_k, several
+choices and cache breakpoints.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create
 """
@@ -38,22 +38,26 @@ _SAMPLING: Final = (
     "safety_identifier",
 )
 _LEAST_OUTPUT: Final = 16
-"""OpenAI refuses a smaller `max_output_tokens`."""
+"""OpenAI rejects a smaller `max_output_tokens`."""
 _EFFORTS: Final = ((16_000, "high"), (4_000, "medium"), (1, "low"))
-"""The least budget of tokens for each effort; the dialect knows no budgets."""
+"""The minimum budget in tokens for each effort; the dialect has no budgets."""
 
 
 def render_provider_body(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
-    """Return the body for a provider."""
-    refused = endpoint.profile.refuses
+    """Return the provider's request body."""
+    rejected = endpoint.profile.refuses
     fields = _fields(prompt, endpoint.model)
     return encoder.encode(
-        {name: value for name, value in fields.items() if value is not None and name not in refused}
+        {
+            name: value
+            for name, value in fields.items()
+            if value is not None and name not in rejected
+        }
     )
 
 
 def _fields(prompt: CanonicalRequest, model: str) -> dict[str, object]:
-    """Return every field; None for one that is not sent."""
+    """Return every field; None for one that is left out."""
     leading, turns = _leading(prompt.turns)
     freeform = frozenset(tool.name for tool in prompt.tools if tool.freeform)
     choice = prompt.tool_choice if prompt.tools else None
@@ -78,9 +82,9 @@ def _fields(prompt: CanonicalRequest, model: str) -> dict[str, object]:
 
 
 def _leading(turns: Sequence[Turn]) -> tuple[str | None, Sequence[Turn]]:
-    """Return what the system says first, and the turns after that.
+    """Return the text of the leading system turns, and the turns after them.
 
-    A conversation needs some input, so one of the system alone stays as it is.
+    The input must not be empty, so system turns alone stay where they are.
     """
     count = next((at for at, turn in enumerate(turns) if turn.role != "system"), 0)
     texts = [
@@ -93,10 +97,10 @@ def _leading(turns: Sequence[Turn]) -> tuple[str | None, Sequence[Turn]]:
 
 
 def _include(prompt: CanonicalRequest) -> list[str]:
-    """Return what the reply must hold besides.
+    """Return the values of `include`.
 
-    OpenAI refuses the question for encrypted reasoning where the model does not reason, so it is
-    asked only of a model that is told to, or that did before.
+    OpenAI rejects a request for encrypted reasoning if the model does not reason, so it is sent
+    only if reasoning is enabled or the conversation has some.
     """
     include = [_ENCRYPTED] if _reasons(prompt) else []
     return [*include, LOGPROBS] if prompt.logprobs else include
@@ -130,7 +134,7 @@ def _tool(tool: ToolDefinition) -> dict[str, object]:
         "name": tool.name,
         **described,
         "parameters": tool.parameters or {"type": "object", "properties": {}},
-        # Where nothing is said the dialect is strict, and refuses many a schema.
+        # The dialect defaults to strict, which rejects many schemas.
         "strict": bool(tool.strict),
     }
 
@@ -166,10 +170,10 @@ def _reasoning(thinking: ThinkingOptions) -> dict[str, object]:
     if thinking.enabled is False:
         return {}
     effort = _effort(thinking)
-    # OpenAI does not send the reasoning itself; a client that asks for it expects some text.
+    # OpenAI sends only summaries; a client that enables reasoning expects some text.
     shown = not thinking.exclude and effort != "none"
-    told = {"effort": effort, "summary": (thinking.summary or "auto") if shown else None}
-    return {name: value for name, value in told.items() if value is not None}
+    fields = {"effort": effort, "summary": (thinking.summary or "auto") if shown else None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _effort(thinking: ThinkingOptions) -> str | None:

@@ -1,4 +1,4 @@
-"""The responses dialect of a provider.
+"""The provider side of the responses format.
 
 Source: https://platform.openai.com/docs/api-reference/responses
 """
@@ -46,28 +46,28 @@ _CANONICAL_NAMES: Final = {
 
 
 class ResponsesProviderFormat:
-    """Fulfils `formats.canonical.ports.ProviderFormat`."""
+    """Implements `formats.canonical.ports.ProviderFormat`."""
 
     dialect = Dialect.RESPONSES
     supported_parameters = SUPPORTED_PARAMETERS
 
     def rejected_parameters(self, profile: Profile) -> frozenset[str]:
-        """Return the parameters that a provider refuses, by the names of `SUPPORTED_PARAMETERS`."""
+        """Return the parameters that a provider rejects, by their canonical names."""
         return frozenset(_CANONICAL_NAMES.get(name, name) for name in profile.refuses)
 
     def render_request(self, prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
-        """Return the body of a request; what the dialect cannot say is left out."""
+        """Return the provider's request body; parameters that the dialect lacks are left out."""
         return render_provider_body(prompt, endpoint)
 
     def parse_response(self, body: bytes) -> CanonicalResponse:
-        """Read a whole reply.
+        """Parse a complete response.
 
         Raises:
-            MalformedResponse: It is none of the dialect.
-            ErrorEvent: It is the provider's error, under a success status.
+            MalformedResponse: The body is not of the dialect.
+            ErrorEvent: The body is the provider's error, sent with a success status.
         """
         return parse_response(decode_response(body))
 
     def stream_decoder(self) -> ResponsesStreamDecoder:
-        """Begin to read a stream."""
+        """Return the decoder of one stream."""
         return ResponsesStreamDecoder()

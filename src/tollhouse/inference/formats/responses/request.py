@@ -1,7 +1,7 @@
-"""From the bytes of a responses request to what the gateway understands of it.
+"""Parses a responses request, as far as the gateway interprets it.
 
-Nothing is stored here, so a request that wants to be stored, or to go on from a stored one, is
-refused: answered all the same it would be another answer than the one that was asked for.
+The gateway stores no responses, so a request to store one, or to continue a stored one, is rejected
+rather than answered without its history.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create
 """
@@ -33,34 +33,33 @@ _NO_HISTORY: Final = ("previous_response_id", "conversation")
 
 @dataclass(frozen=True, slots=True)
 class ResponsesRequest:
-    """The fields that the gateway understands, and all the others untouched."""
+    """The fields that the gateway interprets, and all others unchanged."""
 
     api_type = "completions"
     output_limits = ("max_output_tokens",)
     answer_counts = ()
     streamed_errors = (CONTEXT_LENGTH_EXCEEDED,)
-    """Codex knows a full context by `response.failed` alone, as OpenAI tells it."""
+    """Codex recognizes a full context only by `response.failed`, as OpenAI sends it."""
     content_field = "input"
 
     model: str
     stream: bool
     fields: Fields = field(repr=False)
-    """The body's top-level fields as they came; what a provider gets is made from these."""
+    """The body's top-level fields as received; the provider's request is built from these."""
     size: int
     """Bytes of the body."""
     body: bytes = field(repr=False)
 
 
 def parse_request(body: bytes) -> ResponsesRequest:
-    """Return a responses request.
+    """Parse a responses request.
 
     Args:
-        body: The request's body as it came.
+        body: The request's body as received.
 
     Raises:
-        Invalid: It is not JSON, no object, a field that the gateway needs is missing or of another
-            type, or it asks for something that needs stored responses (the message names the
-            field).
+        Invalid: The body is not a JSON object, a required field is missing or of the wrong type,
+            or the request needs stored responses (the message names the field).
     """
     fields = read_object(body)
     model = read_model(fields)

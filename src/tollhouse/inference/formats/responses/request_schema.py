@@ -1,7 +1,7 @@
-"""The shapes of a request's body, as far as it can be said in another format.
+"""Schemas of a responses request, as far as other formats can express it.
 
-Whatever has a `type` is read twice: first its type, then, if that is known, the rest. So an item of
-a kind that nobody here knows may have any fields.
+Objects with a `type` are decoded twice: first the type and then, if it is known, the rest. An item
+of an unknown type may therefore have any fields.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create, and the public gateway's
 reference for `stop`, `top_k`, the penalties and `reasoning.max_tokens`.
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class TextFormat(msgspec.Struct):
-    """How the answer is to be written."""
+    """The field `text.format`."""
 
     type: str
     name: str | None = None
@@ -49,7 +49,7 @@ class ReasoningConfig(msgspec.Struct):
 
 
 class ResponsesRequestBody(msgspec.Struct):
-    """The top level; what stays raw elsewhere is checked here."""
+    """The top level of a request's body."""
 
     input: str | list[Raw]
     instructions: str | None = None
@@ -81,13 +81,13 @@ class ResponsesRequestBody(msgspec.Struct):
 
 
 class TypeTag(msgspec.Struct):
-    """Of which kind something is."""
+    """The `type` of an item, a part or a tool."""
 
     type: str | None = None
 
 
 class ResponsesInputMessage(msgspec.Struct):
-    """What somebody said."""
+    """`message`."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[Raw]
@@ -124,7 +124,7 @@ class FilePart(msgspec.Struct):
 
 
 class AudioData(msgspec.Struct):
-    """A recording."""
+    """The audio of `input_audio`."""
 
     data: str
     format: str
@@ -175,7 +175,7 @@ class ResponsesReasoningInput(msgspec.Struct):
 
 
 class Grammar(msgspec.Struct):
-    """What a custom tool's text must be like."""
+    """The grammar of a custom tool's input."""
 
     type: str | None = None
     syntax: str | None = None
@@ -194,7 +194,7 @@ class ResponsesTool(msgspec.Struct):
 
 
 class NamedChoice(msgspec.Struct):
-    """A tool choice that is no word."""
+    """A tool choice that is an object."""
 
     type: str
     name: str | None = None
@@ -206,15 +206,15 @@ _tag = msgspec.json.Decoder(TypeTag)
 
 
 def read_at(decoder: msgspec.json.Decoder[T], data: Raw, path: str) -> T:
-    """Return a part of a body as a type.
+    """Decode a part of a body as a type.
 
     Args:
         decoder: Of the type.
         data: The part.
-        path: Where it stands in the body.
+        path: Its path in the body.
 
     Raises:
-        Invalid: It is not of the type; the message begins with the path of what is wrong.
+        Invalid: The part does not match; the message begins with the path of the bad field.
     """
     try:
         return read_typed(decoder, bytes(data))
@@ -226,13 +226,13 @@ def read_kind(data: Raw, path: str) -> str | None:
     """Return the `type` of a part of a body; None if it has none.
 
     Raises:
-        Invalid: It is no object, or its type no text.
+        Invalid: The part is not an object, or its type not a string.
     """
     return read_at(_tag, data, path).type
 
 
 def _below(path: str, finding: str) -> str:
-    """Return a finding about a part as one about the body."""
+    """Return a part's validation error as one of the body."""
     if finding.startswith("The body"):
         return f"{path}: must be JSON that is not nested too deeply."
     if finding.startswith("body: "):

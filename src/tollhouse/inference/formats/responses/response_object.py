@@ -1,7 +1,7 @@
-"""The response object around what the model said: our identity, and what the request asked for.
+"""The response object before any output: the gateway's identity and the request's parameters.
 
 Source: https://platform.openai.com/docs/api-reference/responses/object; the public gateway's
-clients need every key of these.
+clients require every key of it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _ECHOED: Final[Mapping[str, Raw]] = {
     "truncation": raw("disabled"),
     "user": NULL,
 }
-"""What the request asked for, or the format's default."""
+"""Fields that repeat the request's value, with the format's defaults."""
 _NO_TOOLS: Final = Raw(b"[]")
 _choice = msgspec.json.Decoder(Fields)
 _tools = msgspec.json.Decoder(list[Fields])
 
 
 def blank_response(request: ResponsesRequest, identity: ReplyIdentity) -> dict[str, object]:
-    """Return a response in which nothing has been said yet, with every key that clients need."""
+    """Return a response without output, with every key that clients require."""
     given = request.fields
     return {
         "id": identity.id,
@@ -71,7 +71,7 @@ def blank_response(request: ResponsesRequest, identity: ReplyIdentity) -> dict[s
 
 
 def _echoed_choice(given: Raw) -> object:
-    """Return a tool choice; the public gateway's clients know no custom tool here."""
+    """Return the tool choice; the public gateway's clients accept no custom tool here."""
     if given == NULL:
         return "auto"
     try:
@@ -82,11 +82,11 @@ def _echoed_choice(given: Raw) -> object:
 
 
 def _echoed_tools(given: Raw) -> Raw:
-    """Return the tools as JSON: a stream writes them three times, and there may be many."""
+    """Return the tools as raw JSON: a stream renders them three times, and there may be many."""
     try:
         tools = _tools.decode(given)
     except (msgspec.DecodeError, RecursionError):
-        # The provider would have refused them; a stream that breaks can still say so.
+        # The provider would have rejected them; a failed stream must still be rendered.
         return _NO_TOOLS
     return raw([_echoed_tool(tool) for tool in tools])
 

@@ -1,4 +1,4 @@
-"""A provider's output items as the hub's blocks.
+"""Converts a provider's response to a canonical response.
 
 Source: https://platform.openai.com/docs/api-reference/responses/object#responses/object-output
 """
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     )
 
 PARAGRAPH: Final = "\n\n"
-"""Stands between the parts of a summary, which are one text in the hub."""
+"""Joins the parts of a summary, which are one text in canonical form."""
 
 
 def decode_response(body: bytes) -> ResponseObject:
-    """Return a provider's whole response, read as far as the gateway follows it.
+    """Decode a provider's complete response, as far as the gateway needs it.
 
     Raises:
-        MalformedResponse: It is none.
-        ErrorEvent: It is the provider's error, under a success status.
+        MalformedResponse: The body is not a response.
+        ErrorEvent: The body is the provider's error, sent with a success status.
     """
     try:
         response = response_decoder.decode(replace_invalid_utf8(body))
@@ -67,11 +67,11 @@ def decode_response(body: bytes) -> ResponseObject:
 
 
 def parse_response(response: ResponseObject) -> CanonicalResponse:
-    """Return a response as a reply in no one's format.
+    """Convert a response to a canonical response.
 
     Raises:
-        MalformedResponse: An item is not what its type promises, or the response has not ended.
-        ErrorEvent: It failed.
+        MalformedResponse: An item does not match its type, or the response has not ended.
+        ErrorEvent: The response failed.
     """
     items = output_items(response)
     blocks = parse_blocks(items)
@@ -92,10 +92,10 @@ def parse_response(response: ResponseObject) -> CanonicalResponse:
 
 
 def parse_blocks(items: Iterable[Raw]) -> list[Block]:
-    """Return what a response's items say; items of the provider's own tools are passed over.
+    """Convert output items to blocks; items of the provider's own tools are skipped.
 
     Raises:
-        MalformedResponse: An item is not what its type promises.
+        MalformedResponse: An item does not match its type.
     """
     try:
         return [block for item in items for block in _item(item)]
@@ -123,21 +123,21 @@ def _content(part: ResponsesPart) -> Block | None:
 
 
 def parse_call(call: ResponsesCall, *, freeform: bool) -> ToolCall:
-    """Return a call; one with a text for its input has it as the field `input` of an object."""
+    """Convert a call; the text of a custom call becomes the field `input` of an object."""
     arguments = encoder.encode({"input": call.input}).decode() if freeform else call.arguments
     return ToolCall(call.call_id, call.name, arguments)
 
 
 def parse_reasoning(item: ResponsesReasoningItem) -> list[ReasoningBlock]:
-    """Return what an item of reasoning holds: a summary, the text, or only the encrypted part.
+    """Convert a reasoning item: its summary, its text, or only its encrypted content.
 
-    The encrypted part goes with the last block.
+    The encrypted content is attached to the last block.
     """
     blocks: list[ReasoningBlock] = []
     if summary := PARAGRAPH.join(part.text for part in item.summary or ()):
         blocks.append(ReasoningBlock(text=summary, is_summary=True, format=OPENAI))
-    if thoughts := "".join(part.text for part in item.content or ()):
-        blocks.append(ReasoningBlock(text=thoughts, format=OPENAI))
+    if reasoning_text := "".join(part.text for part in item.content or ()):
+        blocks.append(ReasoningBlock(text=reasoning_text, format=OPENAI))
     if item.encrypted_content and not blocks:
         blocks.append(ReasoningBlock(format=OPENAI))
     if blocks:
@@ -147,7 +147,7 @@ def parse_reasoning(item: ResponsesReasoningItem) -> list[ReasoningBlock]:
 
 
 def _logprobs(items: Iterable[Raw]) -> Raw | None:
-    """Return the log-probabilities of all texts, as the chat format has them."""
+    """Return the log-probabilities of all text in the chat format."""
     tokens = [
         token
         for item in items
@@ -159,5 +159,5 @@ def _logprobs(items: Iterable[Raw]) -> Raw | None:
 
 
 def chat_logprobs(tokens: Sequence[Raw] | None) -> Raw | None:
-    """Return tokens as the chat format's object; None where there are none."""
+    """Return tokens as the chat format's `logprobs` object; None if there are none."""
     return raw({"content": tokens, "refusal": None}) if tokens else None

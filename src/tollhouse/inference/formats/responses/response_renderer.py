@@ -1,4 +1,4 @@
-"""A whole reply as a response."""
+"""Renders a canonical response as a response object."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INCOMPLETE: Final[Mapping[FinishReason, str]] = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
 }
-"""The reasons for which a reply has no end, in the format's words."""
+"""The `incomplete_details.reason` for each finish reason of an incomplete response."""
 
 
 def render_response(
@@ -37,7 +37,7 @@ def render_response(
     charge: Charge,
     options: OutputOptions,
 ) -> bytes:
-    """Return the client's body: the first choice, for the format has no others."""
+    """Return the client's body, with the first choice only."""
     choice = reply.choices[0]
     items = render_items(
         choice.blocks,
@@ -54,15 +54,17 @@ def render_response(
     return encoder.encode(finished_response(ended, choice.finish_reason, charge))
 
 
-def finished_response(said: JsonObject, finish_reason: FinishReason, charge: Charge) -> JsonObject:
-    """Return a response that came to its end, whatever that was.
+def finished_response(
+    response: JsonObject, finish_reason: FinishReason, charge: Charge
+) -> JsonObject:
+    """Return a response object with its final status.
 
     Args:
-        said: The response with its output.
-        finish_reason: How the model ended.
-        charge: For the usage.
+        response: The response with its output.
+        finish_reason: Determines the status.
+        charge: Rendered as the usage.
     """
-    ended: JsonObject = {**said, "usage": render_usage(charge)}
+    ended: JsonObject = {**response, "usage": render_usage(charge)}
     if finish_reason == "error":
         message = "The provider ended its reply with an error."
         return failed_response(ended, "provider_unavailable", message)

@@ -1,12 +1,12 @@
-"""A responses stream on its way through: the provider's events in, a legal stream out. Pure.
+"""Passes a responses stream through: provider events in, a legal stream out. Pure.
 
-    relay = ResponsesStream(identity, request)
-    relay.feed(data)     -> bytes for the client (may be empty)
-    relay.end(charge)    -> the provider's last event with the priced usage, and [DONE]
-    relay.fail(error)    -> response.failed and [DONE]
+    stream = ResponsesStream(identity, request)
+    stream.feed(data)    -> bytes for the client (may be empty)
+    stream.end(charge)   -> the provider's terminal event with the priced usage, and [DONE]
+    stream.fail(error)   -> response.failed and [DONE]
 
-An event keeps all that the provider put into it, but for its number and for the id and the model of
-the response inside. The last one is kept back until the end.
+Events are forwarded with all their fields, except their number and the id and model of a response
+inside them. The terminal event is held back to the end.
 
 Source: https://platform.openai.com/docs/api-reference/responses-streaming
 """
@@ -55,12 +55,11 @@ _text = msgspec.json.Decoder(str | None)
 
 
 class ResponsesStream:
-    """One stream's state."""
+    """The state of one stream."""
 
     def __init__(self, identity: ReplyIdentity, request: ResponsesRequest) -> None:
-        """Start before the first event."""
         self.done = False
-        """The provider's own end event came."""
+        """The provider's terminal event arrived."""
         self.reported: Usage | None = None
         self.finish_reason: str | None = None
         self.native_finish_reason: str | None = None
@@ -68,7 +67,7 @@ class ResponsesStream:
         self._ours = {"id": identity.id, "object": "response", "model": identity.model}
         self._blank = blank_response(request, identity)
         self._response = self._blank
-        """The response as the provider told it last."""
+        """The latest response object of the provider."""
         self._event_writer = NumberedEventWriter()
         self._order = ResponsesItemOrder()
         self._last_kind = ""
@@ -78,23 +77,23 @@ class ResponsesStream:
 
     @property
     def complete(self) -> bool:
-        """Whether a clean end of the body is an end of the reply: only after the response's own."""
+        """Whether the terminal event arrived; without it the response is not complete."""
         return self.done
 
     @property
     def seen(self) -> Usage:
-        """The tokens that passed by, estimated from their bytes."""
+        """The tokens seen so far, estimated from their bytes."""
         return Usage(
             input_tokens=estimate_tokens(self._request_size),
             output_tokens=estimate_tokens(self._seen_bytes),
         )
 
     def feed(self, data: bytes) -> bytes:
-        """Take the data of one of the provider's events; return what the client gets of it.
+        """Consume the data of one provider event; return the bytes for the client.
 
         Raises:
-            MalformedResponse: It is none of the dialect, or out of order.
-            ErrorEvent: The provider says that it failed.
+            MalformedResponse: The event is not of the dialect, or is out of order.
+            ErrorEvent: The provider reported an error.
         """
         if self.done or not data or data == DONE:
             return b""
@@ -112,7 +111,7 @@ class ResponsesStream:
             raise MalformedResponse(message) from None
 
     def end(self, charge: Charge) -> bytes:
-        """Return the end of a stream that came to its end: the last event, then `[DONE]`."""
+        """Return the end of a completed stream: the terminal event, then `[DONE]`."""
         if not self.done:
             message = "a responses stream was ended before its end"
             raise Bug(message)
@@ -121,7 +120,7 @@ class ResponsesStream:
         return self._event_writer.event(self._last_kind, {"response": response}) + DONE_EVENT
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke: a failed response, then `[DONE]`."""
+        """Return the end of a failed stream: a failed response, then `[DONE]`."""
         self._stream_end.mark_written()
         begun = b""
         if not self._event_writer.count:
@@ -138,7 +137,7 @@ class ResponsesStream:
         if kind in TERMINAL_EVENTS:
             return self._finish(kind, fields)
         if not kind.isprintable():
-            message = "an event's type is no word"
+            message = "an event's type is not printable"
             raise MalformedResponse(message)
         self._order.accept(kind, fields)
         if kind in _TEXTS:
@@ -172,7 +171,7 @@ class ResponsesStream:
 
 
 def _length(delta: Raw) -> int:
-    """Return the bytes of what a delta says; of one that is no text, about as many."""
+    """Return the bytes of a delta's text; of any other delta, the size of its JSON."""
     try:
         return len((_text.decode(delta) or "").encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError):

@@ -1,10 +1,10 @@
-"""A provider's stream in the responses dialect on its way in. Pure.
+"""Decodes a provider's responses stream to canonical events. Pure.
 
     output_item.added ── deltas ── output_item.done      one block for each part, and its end
-    response.completed | response.incomplete             Finished, Reported
+    response.completed | response.incomplete             ChoiceFinished, UsageReported
 
-A part of which no delta came is taken from the item's end; a stream without any item from the last
-event's whole response. Events of an unknown type are passed over.
+A part without deltas is taken from the end of its item; a stream without items from the terminal
+event's response. Events of unknown types are skipped.
 
 Source: https://platform.openai.com/docs/api-reference/responses-streaming
 """
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.canonical.events import CanonicalEvent
     from tollhouse.inference.formats.responses.wire import ResponsesPart, ResponsesReasoningItem
 
-Kind = Literal["text", "refusal", "summary", "thoughts", "call"]
+Kind = Literal["text", "refusal", "summary", "reasoning", "call"]
 
 
 class _Event(msgspec.Struct):
-    """An event's kind; servers that fail may send an `error` in place of one."""
+    """An event's type; a server that fails may send an `error` instead."""
 
     type: str | None = None
     error: Raw = NULL
@@ -99,15 +99,15 @@ _DELTAS: Final[Mapping[str, Kind]] = {
     "response.output_text.delta": "text",
     "response.refusal.delta": "refusal",
     "response.reasoning_summary_text.delta": "summary",
-    "response.reasoning_text.delta": "thoughts",
+    "response.reasoning_text.delta": "reasoning",
     "response.function_call_arguments.delta": "call",
 }
 _PARTS: Final = frozenset({"text", "refusal"})
-"""What has a number of its own in its item's content, and is a block of its own."""
+"""Kinds whose content index identifies a block of its own."""
 
 
 class _OpenItem:
-    """An item on its way: the blocks that its parts are, one after the other."""
+    """An item that has not ended, and the blocks of its parts."""
 
     def __init__(self) -> None:
         self.blocks: dict[tuple[Kind, int], int] = {}
@@ -117,12 +117,11 @@ class _OpenItem:
 
 
 class ResponsesStreamDecoder:
-    """Fulfils `formats.canonical.ports.StreamDecoder`."""
+    """Implements `formats.canonical.ports.StreamDecoder`."""
 
     def __init__(self) -> None:
-        """Start before the first event."""
         self.done = False
-        """The response came to its end."""
+        """The terminal event arrived."""
         self._open: dict[int, _OpenItem] = {}
         self._seen: set[int] = set()
         self._blocks = 0
@@ -130,15 +129,15 @@ class ResponsesStreamDecoder:
 
     @property
     def complete(self) -> bool:
-        """Whether a clean end of the body is an end of the reply: only after the response's own."""
+        """Whether the terminal event arrived; without it the response is not complete."""
         return self.done
 
     def feed(self, data: bytes) -> Sequence[CanonicalEvent]:
-        """Take the data of one of the provider's events; return what it says.
+        """Consume the data of one provider event; return the canonical events.
 
         Raises:
-            MalformedResponse: It is none of the dialect, or out of order.
-            ErrorEvent: The provider says that it failed.
+            MalformedResponse: The event is not of the dialect, or is out of order.
+            ErrorEvent: The provider reported an error.
         """
         if self.done or not data or data == DONE:
             return ()
@@ -182,12 +181,12 @@ class ResponsesStreamDecoder:
             item.summary_index = event.summary_index
             text = PARAGRAPH + text
         part = event.content_index if kind in _PARTS else 0
-        return self._say(item, kind, part, text, event.logprobs)
+        return self._part_events(item, kind, part, text, event.logprobs)
 
-    def _say(
+    def _part_events(
         self, item: _OpenItem, kind: Kind, part: int, text: str, logprobs: list[Raw] | None = None
     ) -> list[CanonicalEvent]:
-        """Return more of a part; one that is new ends the one before."""
+        """Return more of a part; a new part ends the one before."""
         ended: list[CanonicalEvent] = []
         if (kind, part) not in item.blocks:
             ended = _ends(item)
@@ -233,7 +232,7 @@ class ResponsesStreamDecoder:
         return [*added, *self._rest(item, data), *_ends(item)]
 
     def _rest(self, item: _OpenItem, data: Raw) -> list[CanonicalEvent]:
-        """Return what an item holds at its end besides what came of it before."""
+        """Return the content of an item's end that was not streamed before."""
         kind = item_decoder.decode(data).type
         if kind == "message":
             return self._rest_of_message(item, message_decoder.decode(data).content)
@@ -252,7 +251,7 @@ class ResponsesStreamDecoder:
             kind: Kind = "refusal" if part.type == "refusal" else "text"
             text = part.refusal if kind == "refusal" else part.text
             if text and (kind, index) not in item.blocks:
-                rest += self._say(item, kind, index, text, part.logprobs)
+                rest += self._part_events(item, kind, index, text, part.logprobs)
         return rest
 
     def _rest_of_reasoning(
@@ -260,9 +259,9 @@ class ResponsesStreamDecoder:
     ) -> list[CanonicalEvent]:
         rest: list[CanonicalEvent] = []
         for block in parse_reasoning(end):
-            kind: Kind = "summary" if block.is_summary else "thoughts"
+            kind: Kind = "summary" if block.is_summary else "reasoning"
             if block.text and (kind, 0) not in item.blocks:
-                rest += self._say(item, kind, 0, block.text)
+                rest += self._part_events(item, kind, 0, block.text)
         if item.last is None:
             if not end.encrypted_content:
                 return rest
@@ -275,14 +274,14 @@ class ResponsesStreamDecoder:
     def _finish(self, data: Raw) -> list[CanonicalEvent]:
         response = response_decoder.decode(data)
         items = [] if self._seen else output_items(response)
-        said = [event for index, item in enumerate(items) for event in self._end(index, item)]
+        events = [event for index, item in enumerate(items) for event in self._end(index, item)]
         finish_reason, native = parse_finish_reason(response, calls=self._calls)
         self.done = True
         usage = parse_usage(response.usage)
         reported = [] if usage is None else [UsageReported(usage)]
-        return [*said, ChoiceFinished(0, finish_reason, native), *reported]
+        return [*events, ChoiceFinished(0, finish_reason, native), *reported]
 
 
 def _ends(item: _OpenItem) -> list[CanonicalEvent]:
-    """Return the end of the block that came last, if there was one."""
+    """Return the end of the last block, if there is one."""
     return [] if item.last is None else [BlockEnded(0, item.last)]

@@ -1,10 +1,10 @@
-"""A stream in the responses format on its way to a client. Pure.
+"""Encodes canonical events as a responses stream. Pure.
 
     created  in_progress  (output_item.added ... output_item.done)*
         (completed | incomplete | failed)  [DONE]
 
-Items come one after the other, and each event has its number. What the hub has as several blocks of
-text is one message here, so a message ends only when something else begins.
+Items follow one another, and events are numbered. Consecutive text blocks are one message, so a
+message ends only when an item of another type begins.
 
 Source: https://platform.openai.com/docs/api-reference/responses-streaming
 """
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class ResponsesStreamEncoder:
-    """Fulfils `formats.canonical.ports.StreamEncoder`."""
+    """Implements `formats.canonical.ports.StreamEncoder`."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class ResponsesStreamEncoder:
         """Start before the first event.
 
         Args:
-            request: Shown in the response.
-            identity: The reply's.
-            options: What the request says of its output.
+            request: Its parameters are repeated in the response.
+            identity: The response's.
+            options: How the output is rendered.
         """
         self._identity = identity
         self._options = options
@@ -87,28 +87,28 @@ class ResponsesStreamEncoder:
         self._stream_end = StreamEnd("responses")
 
     def write(self, event: CanonicalEvent) -> bytes:
-        """Return what the client gets of an event.
+        """Return the bytes for the client.
 
         Raises:
-            MalformedResponse: The event cannot come here.
+            MalformedResponse: The event is not legal at this point of the stream.
         """
         self._check(event)
         events = self._sequence.feed(event)
         return b"".join([self._begin(), *map(self._write, events)])
 
     def end(self, charge: Charge) -> bytes:
-        """Return the end of a stream that came to its end; one that never finished has failed."""
+        """Return the end of a completed stream; one without a finish reason has failed."""
         begun = self._close()
         rest = b"" if self._finish_reason else self.write(ChoiceFinished(0, "error"))
         response = finished_response(self._response(), self._finish_reason or "error", charge)
         return begun + rest + self._terminal(response)
 
     def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a stream that broke: the response has failed."""
+        """Return the end of a failed stream: `response.failed`."""
         return self._close() + self._terminal(interrupted_response(self._response(), error))
 
     def _check(self, event: CanonicalEvent) -> None:
-        """Refuse an event before anything of it is written, so that no number is left out."""
+        """Reject an event before any part of it is written, so that no number is skipped."""
         if isinstance(event, ToolCallStarted):
             self._calls.add((event.choice, event.block))
         elif isinstance(event, ToolCallDelta) and (event.choice, event.block) not in self._calls:
@@ -182,7 +182,7 @@ class ResponsesStreamEncoder:
         return self._inside(self._item().end(block))
 
     def _end_item(self, *, is_complete: bool) -> bytes:
-        """End the item that is open, of which nothing more can come."""
+        """End the open item."""
         if self._open is None:
             return b""
         item = {**self._open.item, "status": "completed" if is_complete else "incomplete"}
@@ -192,13 +192,13 @@ class ResponsesStreamEncoder:
         return self._event_writer.event("response.output_item.done", at)
 
     def _inside(self, events: Iterable[ItemEvent]) -> bytes:
-        """Write events of the item that is open."""
+        """Render events of the open item."""
         at: JsonObject = {"item_id": self._item().item["id"], "output_index": len(self._output)}
         return b"".join([self._event_writer.event(kind, {**at, **own}) for kind, own in events])
 
 
 def _native_id(event: ReasoningDelta | ReasoningSignature) -> str | None:
-    """Return the id of OpenAI's encrypted reasoning, if it comes before any text."""
+    """Return the id of OpenAI's encrypted reasoning if it precedes any text."""
     if isinstance(event, ReasoningSignature) and event.format == OPENAI:
         return event.id
     return None

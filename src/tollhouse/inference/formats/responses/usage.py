@@ -1,4 +1,4 @@
-"""Token counts between the responses format and ours.
+"""Converts token counts of the responses format.
 
 Source: https://platform.openai.com/docs/api-reference/responses/object#responses/object-usage, and
 the public gateway's reference for the costs.
@@ -38,10 +38,10 @@ _usage = msgspec.json.Decoder(_ProviderUsage | None)
 
 
 def parse_usage(data: msgspec.Raw) -> Usage | None:
-    """Return what a provider reported, in disjoint classes; None where that cannot be used.
+    """Return the reported usage in disjoint token classes; None if it is not usable.
 
-    A count that is missing, negative, absurd or no number is no report: the cost is then unknown,
-    which somebody will look at, rather than a wrong figure that nobody will.
+    A count that is missing, negative, above `MAX_TOKENS` or not a number makes the usage unusable:
+    an unknown cost gets noticed, a wrong one does not.
     """
     try:
         reported = _usage.decode(data)
@@ -59,7 +59,7 @@ def _disjoint(reported: _ProviderUsage) -> Usage | None:
     if min(counts) < 0 or max(counts) > MAX_TOKENS:
         return None
     return Usage(
-        # `input_tokens` contains the cached ones; a provider that counts them apart is clamped.
+        # `input_tokens` includes cached tokens; if a provider excludes them the result is clamped.
         input_tokens=max(0, reported.input_tokens - read - written),
         cache_read_tokens=read,
         cache_write_tokens=written,
@@ -85,7 +85,7 @@ def render_usage(charge: Charge) -> dict[str, object]:
 
 
 def _costs(charge: Charge) -> dict[str, object]:
-    """Return what is said of money; this format has its own names for the parts."""
+    """Return the cost fields; this format has its own names for the details."""
     costs = render_costs(charge, is_byok=False)
     parts = costs.pop("cost_details", None)
     if isinstance(parts, dict):

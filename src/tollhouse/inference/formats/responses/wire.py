@@ -1,4 +1,4 @@
-r"""The shapes of the responses format that the gateway looks into; the rest stays raw bytes.
+r"""Schemas of the parts of the responses format that the gateway decodes; the rest stays raw.
 
     response ─ output ─┬─ message ─┬─ output_text
                        │           └─ refusal
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 DONE: Final = b"[DONE]"
 TERMINAL_EVENTS: Final = frozenset({"response.completed", "response.incomplete"})
-"""Events that end a stream well."""
+"""Events that end a successful stream."""
 FAILURE_EVENTS: Final = frozenset({"error", "response.failed", "response.cancelled"})
-"""Events that end it otherwise."""
+"""Events that end a failed stream."""
 DONE_EVENT: Final = b"data: [DONE]\n\n"
 
 
@@ -43,7 +43,7 @@ class ResponsesPart(msgspec.Struct):
 
 
 class ResponsesItem(msgspec.Struct):
-    """What every item of the output has; its kind says which of the others it is."""
+    """The `type` of an output item, which determines its other fields."""
 
     type: str | None = None
 
@@ -79,7 +79,7 @@ class IncompleteDetails(msgspec.Struct):
 
 
 class ResponseObject(msgspec.Struct):
-    """A response, as far as the gateway follows it."""
+    """A response object, as far as the gateway decodes it."""
 
     output: list[Raw] | None = None
     id: str | None = None
@@ -107,7 +107,7 @@ def output_items(response: ResponseObject) -> list[Raw]:
     """Return a response's output.
 
     Raises:
-        MalformedResponse: It has none, so that it is no response.
+        MalformedResponse: The response has no output.
     """
     if response.output is None:
         message = "the response has no output"
@@ -116,15 +116,15 @@ def output_items(response: ResponseObject) -> list[Raw]:
 
 
 def parse_finish_reason(response: ResponseObject, *, calls: bool) -> tuple[FinishReason, str]:
-    """Return how a response ended, in the hub's word and in the provider's.
+    """Return a response's finish reason, normalized and as the provider reported it.
 
     Args:
-        response: A provider's, whole or out of a stream's last event.
-        calls: Whether it calls a tool.
+        response: A provider's complete response, or that of a terminal event.
+        calls: Whether it contains a tool call.
 
     Raises:
-        MalformedResponse: It has not ended.
-        ErrorEvent: It failed.
+        MalformedResponse: The response has not ended.
+        ErrorEvent: The response failed.
     """
     status = response.status or "completed"
     if status in {"failed", "cancelled"} or response.error != NULL:
@@ -139,14 +139,13 @@ def parse_finish_reason(response: ResponseObject, *, calls: bool) -> tuple[Finis
 
 
 class NumberedEventWriter:
-    """Writes one stream's events, each with its number."""
+    """Writes the events of one stream with consecutive sequence numbers."""
 
     def __init__(self) -> None:
-        """Start at 0."""
         self.count = 0
 
     def event(self, kind: str, fields: Mapping[str, object]) -> bytes:
-        """Return the next event: its type, its number and its own fields."""
+        """Return the next event, with its type and its sequence number."""
         data = encoder.encode({"type": kind, **fields, "sequence_number": self.count})
         self.count += 1
         return b"event: " + kind.encode() + b"\ndata: " + join_lines(data) + b"\n\n"

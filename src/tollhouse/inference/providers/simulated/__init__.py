@@ -1,1 +1,1 @@
-"""A provider inside the gateway that says in every reply that it is simulated."""
+"""A built-in provider of simulated models."""

@@ -1,4 +1,4 @@
-"""What the simulated agent does next: it follows the script in a prompt, a step a turn. Pure.
+"""The simulated agent: runs the script in a prompt, one tool call in each turn. Pure.
 
     think: I should look first.
     write: hello.py
@@ -6,9 +6,9 @@
     run: python3 hello.py
     say: It printed what you see above.
 
-`plan_of` reads the steps of a prompt, and `acts` tells from a conversation which of them comes
-next: each result of a tool since the prompt is a step that was done. So the model keeps nothing,
-and goes on after whatever ended a run. The steps are listed in `docs/guide/simulated-agent.md`.
+`parse_script` parses the steps of a prompt, `next_steps` derives from a conversation which come
+next: each tool result since the prompt is a completed step. The model is therefore stateless, and
+continues after any interruption of a run. The steps are listed in `docs/guide/simulated-agent.md`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HELP: Final = (
 )
 _DONE: Final = "I am a simulated agent: no model was asked, I followed your script.\n"
 _LONGEST_RESULT: Final = 2_000
-"""Of a result in the report, in characters."""
+"""Characters of a result in the report."""
 _STEP: Final = re.compile(
     r"(run with network|run|write|read|fetch|ask|call|say|think|again):[ \t]*(.*)", re.IGNORECASE
 )
@@ -46,27 +46,27 @@ _METHOD: Final = re.compile(r"(GET|HEAD|POST|PUT|PATCH|DELETE)\s+(.*)")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SayStep:
-    """A piece of text."""
+    """Outputs text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ThinkStep:
-    """A thought that is shown."""
+    """Outputs reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ToolCallStep:
-    """A call of a tool."""
+    """Calls a tool."""
 
     tool: str
     arguments: str
-    """As they are sent: JSON, unless the script wants something else."""
+    """As sent: JSON, unless the script has something else."""
     title: str
-    """What the report calls it."""
+    """The title of the call in the report."""
 
 
 AgentStep = SayStep | ThinkStep | ToolCallStep
@@ -78,11 +78,11 @@ class AgentScript:
 
     steps: Sequence[AgentStep]
     repeats: bool
-    """Whether it begins again after the last one, for ever."""
+    """Whether it starts again after the last step, endlessly."""
 
 
 def parse_script(text: str) -> AgentScript | None:
-    """Return the steps of a prompt; None where no line of it is one."""
+    """Parse the script in a prompt; None if no line is a step."""
     steps: list[AgentStep] = []
     repeats = False
     for verb, rest, block in _lines(text):
@@ -94,11 +94,11 @@ def parse_script(text: str) -> AgentScript | None:
 
 
 def next_steps(messages: Sequence[SimulatedMessage], tools: Collection[str]) -> Sequence[AgentStep]:
-    """Return what the agent says next, up to the call that ends its turn, if there is one.
+    """Return the next steps, up to the tool call that ends the turn, if there is one.
 
     Args:
         messages: The conversation.
-        tools: Names of those that can be called.
+        tools: The names of the available tools.
     """
     turn = _turn(messages)
     begun = _begun(turn)
@@ -126,7 +126,7 @@ def _next(plan: AgentScript, results: Sequence[str], tools: Collection[str]) -> 
 
 
 def _begin(plan: AgentScript, done: int) -> int:
-    """Return the index of the step after as many calls."""
+    """Return the index of the step after that many calls."""
     calls = [index for index, step in enumerate(plan.steps) if isinstance(step, ToolCallStep)]
     if plan.repeats and calls:
         done %= len(calls)
@@ -153,7 +153,7 @@ def _short(result: str) -> str:
 
 
 def _turn(messages: Sequence[SimulatedMessage]) -> Sequence[SimulatedMessage]:
-    """Return what came since the assistant last spoke without calling a tool."""
+    """Return the messages since the assistant last spoke without a tool call."""
     ended = [
         index
         for index, message in enumerate(messages)
@@ -165,9 +165,9 @@ def _turn(messages: Sequence[SimulatedMessage]) -> Sequence[SimulatedMessage]:
 def _begun(
     turn: Sequence[SimulatedMessage],
 ) -> tuple[AgentScript, Sequence[SimulatedMessage]] | None:
-    """Return the latest script of a turn, and what came after it.
+    """Return the latest script of a turn, and the messages after it.
 
-    Who adds a message without a script to a turn does not disturb the one that is followed.
+    A later message without a script does not interrupt the script that is running.
     """
     for index in range(len(turn) - 1, -1, -1):
         if turn[index].role == "user" and (plan := parse_script(turn[index].text)):
@@ -193,7 +193,7 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _block_end(lines: Sequence[str], at: int) -> int:
-    """Return where an indented block ends; lines without text belong to it if others follow."""
+    """Return where an indented block ends; blank lines belong to it if it continues."""
     end = at
     while at < len(lines) and (not lines[at].strip() or lines[at][0] in " \t"):
         at += 1

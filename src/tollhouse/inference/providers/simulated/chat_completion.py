@@ -1,4 +1,4 @@
-"""A simulated model's words as a provider's chat completion: whole, and in chunks. Pure.
+"""Renders a simulated response as a chat completion, complete or in chunks. Pure.
 
 Source: https://platform.openai.com/docs/api-reference/chat/object and .../chat/streaming, and the
 public gateway's reference of reasoning tokens for `reasoning` and `reasoning_details`.
@@ -18,106 +18,106 @@ if TYPE_CHECKING:
 
 FINGERPRINT: Final = "simulated"
 _NEVER: Final = -9999.0
-"""The log-probability of what is never said."""
+"""The log-probability of alternatives that never occur."""
 
 JsonObject = dict[str, object]
 
 
-def render_completion(model: str, script: PlannedReply) -> JsonObject:
+def render_completion(model: str, plan: PlannedReply) -> JsonObject:
     """Return a chat completion."""
     return {
-        "id": _reply_id(model, script),
+        "id": _reply_id(model, plan),
         "object": "chat.completion",
         "model": model,
         "system_fingerprint": FINGERPRINT,
         "choices": [
             {
                 "index": index,
-                "message": _message(script, index),
-                "logprobs": _logprobs(script, _pieces(script, "text")),
-                "finish_reason": script.finish,
+                "message": _message(plan, index),
+                "logprobs": _logprobs(plan, _pieces(plan, "text")),
+                "finish_reason": plan.finish,
             }
-            for index in range(script.choices)
+            for index in range(plan.choices)
         ],
-        "usage": _usage(script),
+        "usage": _usage(plan),
     }
 
 
-def render_chunks(model: str, script: PlannedReply) -> Iterator[Mapping[str, object]]:
+def render_chunks(model: str, plan: PlannedReply) -> Iterator[Mapping[str, object]]:
     """Return the chunks of a stream, without the final `[DONE]`: one choice after the other."""
     common: JsonObject = {
-        "id": _reply_id(model, script),
+        "id": _reply_id(model, plan),
         "object": "chat.completion.chunk",
         "model": model,
         "system_fingerprint": FINGERPRINT,
     }
-    for index in range(script.choices):
-        for choice in _chunk_choices(script, index):
+    for index in range(plan.choices):
+        for choice in _chunk_choices(plan, index):
             yield {**common, "choices": [{"index": index, **choice}]}
-    yield {**common, "choices": [], "usage": _usage(script)}
+    yield {**common, "choices": [], "usage": _usage(plan)}
 
 
-# Whole
+# Complete responses
 
 
-def _message(script: PlannedReply, index: int) -> JsonObject:
+def _message(plan: PlannedReply, index: int) -> JsonObject:
     message: JsonObject = {
         "role": "assistant",
-        "content": "".join(_pieces(script, "text")) if _speaks(script) else None,
-        "refusal": "".join(_pieces(script, "refusal")) or None,
+        "content": "".join(_pieces(plan, "text")) if _has_text(plan) else None,
+        "refusal": "".join(_pieces(plan, "refusal")) or None,
     }
-    thoughts = "".join(_pieces(script, "thoughts"))
-    if thoughts and script.shows_thoughts:
-        message["reasoning"] = thoughts
-        message["reasoning_details"] = [_detail(thoughts, sign(thoughts))]
-    calls = [run for run in script.segments if run.kind == "call"]
+    reasoning = "".join(_pieces(plan, "reasoning"))
+    if reasoning and plan.shows_reasoning:
+        message["reasoning"] = reasoning
+        message["reasoning_details"] = [_detail(reasoning, sign(reasoning))]
+    calls = [segment for segment in plan.segments if segment.kind == "call"]
     if calls:
         message["tool_calls"] = [
-            _call(_call_id(script, index, number), call.name, "".join(call.pieces))
+            _call(_call_id(plan, index, number), call.name, "".join(call.pieces))
             for number, call in enumerate(calls)
         ]
     return message
 
 
-def _speaks(script: PlannedReply) -> bool:
-    return any(run.kind == "text" for run in script.segments)
+def _has_text(plan: PlannedReply) -> bool:
+    return any(segment.kind == "text" for segment in plan.segments)
 
 
-def _pieces(script: PlannedReply, kind: str) -> list[str]:
-    return [piece for run in script.segments if run.kind == kind for piece in run.pieces]
+def _pieces(plan: PlannedReply, kind: str) -> list[str]:
+    return [piece for segment in plan.segments if segment.kind == kind for piece in segment.pieces]
 
 
 # Streamed
 
 
-def _chunk_choices(script: PlannedReply, index: int) -> Iterator[JsonObject]:
-    yield _choice({"role": "assistant", "content": "" if _speaks(script) else None})
+def _chunk_choices(plan: PlannedReply, index: int) -> Iterator[JsonObject]:
+    yield _choice({"role": "assistant", "content": "" if _has_text(plan) else None})
     number = 0
-    for run in script.segments:
-        if run.kind == "call":
-            yield from map(_choice, _call_deltas(run, number, _call_id(script, index, number)))
+    for segment in plan.segments:
+        if segment.kind == "call":
+            yield from map(_choice, _call_deltas(segment, number, _call_id(plan, index, number)))
             number += 1
-        elif run.kind == "text":
-            for piece in run.pieces:
-                yield _choice({"content": piece}, _logprobs(script, [piece]))
-        elif run.kind == "refusal":
-            yield from (_choice({"refusal": piece}) for piece in run.pieces)
-        elif script.shows_thoughts:
-            yield from map(_choice, _thought_deltas(run.pieces))
-    yield {**_choice({}), "finish_reason": script.finish}
+        elif segment.kind == "text":
+            for piece in segment.pieces:
+                yield _choice({"content": piece}, _logprobs(plan, [piece]))
+        elif segment.kind == "refusal":
+            yield from (_choice({"refusal": piece}) for piece in segment.pieces)
+        elif plan.shows_reasoning:
+            yield from map(_choice, _reasoning_deltas(segment.pieces))
+    yield {**_choice({}), "finish_reason": plan.finish}
 
 
 def _choice(delta: JsonObject, logprobs: JsonObject | None = None) -> JsonObject:
     return {"delta": delta, "logprobs": logprobs, "finish_reason": None}
 
 
-def _call_deltas(run: ReplySegment, number: int, call_id: str) -> Iterator[JsonObject]:
-    yield {"tool_calls": [{"index": number, **_call(call_id, run.name, "")}]}
-    for piece in run.pieces:
+def _call_deltas(segment: ReplySegment, number: int, call_id: str) -> Iterator[JsonObject]:
+    yield {"tool_calls": [{"index": number, **_call(call_id, segment.name, "")}]}
+    for piece in segment.pieces:
         yield {"tool_calls": [{"index": number, "function": {"arguments": piece}}]}
 
 
-def _thought_deltas(pieces: Sequence[str]) -> Iterator[JsonObject]:
+def _reasoning_deltas(pieces: Sequence[str]) -> Iterator[JsonObject]:
     for piece in pieces:
         yield {"reasoning": piece, "reasoning_details": [_detail(piece, None)]}
     yield {"reasoning_details": [_detail("", sign("".join(pieces)))]}
@@ -142,15 +142,15 @@ def _call(call_id: str, name: str, arguments: str) -> JsonObject:
     return {"id": call_id, "type": "function", "function": function}
 
 
-def _call_id(script: PlannedReply, choice: int, number: int) -> str:
-    return f"call_{script.digest[:16]}_{choice}_{number}"
+def _call_id(plan: PlannedReply, choice: int, number: int) -> str:
+    return f"call_{plan.digest[:16]}_{choice}_{number}"
 
 
-def _logprobs(script: PlannedReply, words: Sequence[str]) -> JsonObject | None:
-    """Return the log-probabilities of words: each is certain, as nothing else could be said."""
-    if script.top_logprobs is None or not words:
+def _logprobs(plan: PlannedReply, words: Sequence[str]) -> JsonObject | None:
+    """Return the log-probabilities of words; each word is certain."""
+    if plan.top_logprobs is None or not words:
         return None
-    return {"content": [_certain(word, script.top_logprobs) for word in words], "refusal": None}
+    return {"content": [_certain(word, plan.top_logprobs) for word in words], "refusal": None}
 
 
 def _certain(word: str, top: int) -> JsonObject:
@@ -162,18 +162,18 @@ def _token(word: str, logprob: float) -> JsonObject:
     return {"token": word, "logprob": logprob, "bytes": list(word.encode())}
 
 
-def _usage(script: PlannedReply) -> JsonObject:
+def _usage(plan: PlannedReply) -> JsonObject:
     usage: JsonObject = {
-        "prompt_tokens": script.prompt_words,
-        "completion_tokens": script.words,
-        "total_tokens": script.prompt_words + script.words,
+        "prompt_tokens": plan.prompt_words,
+        "completion_tokens": plan.words,
+        "total_tokens": plan.prompt_words + plan.words,
     }
-    if script.thought_words:
-        usage["completion_tokens_details"] = {"reasoning_tokens": script.thought_words}
+    if plan.reasoning_words:
+        usage["completion_tokens_details"] = {"reasoning_tokens": plan.reasoning_words}
     return usage
 
 
-def _reply_id(model: str, script: PlannedReply) -> str:
-    said = (piece for run in script.segments for piece in run.pieces)
-    text = "\0".join((model, script.digest, *said))
+def _reply_id(model: str, plan: PlannedReply) -> str:
+    said = (piece for segment in plan.segments for piece in segment.pieces)
+    text = "\0".join((model, plan.digest, *said))
     return f"sim-{sha256(text.encode()).hexdigest()[:24]}"

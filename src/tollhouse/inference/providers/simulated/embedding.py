@@ -1,4 +1,4 @@
-"""What a simulated model makes of a text: a vector that is the same for the same text. Pure."""
+"""Simulated embeddings: a deterministic vector for each text. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _request = msgspec.json.Decoder(_Request)
 
 
 def embeddings(model: str, body: bytes) -> dict[str, object]:
-    """Return the reply to an embeddings request.
+    """Return the response to an embeddings request.
 
-    A word counts as a token, and so does a token.
+    A word counts as one token, a token id as well.
 
     Raises:
-        InvalidSimulatedRequest: The input or the dimensions are not of the format.
+        InvalidSimulatedRequest: The input or the dimensions are invalid.
     """
     try:
         request = _request.decode(body)

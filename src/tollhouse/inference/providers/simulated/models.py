@@ -1,4 +1,4 @@
-"""The models of the simulated provider, and how each behaves."""
+"""The models of the simulated provider and their behaviour."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tollhouse.accounting.types import FREE, Price, Rates
 from tollhouse.inference.types import Dialect, Endpoint, Model, Profile
 
 SLUG = "simulated"
-"""The author of the simulated models, and their provider where none is configured."""
+"""The author of the simulated models, and their provider if none is configured."""
 _CONTEXT = 131_072
 _ONE_DOLLAR_A_MILLION = Decimal("0.000001")
 _PRICE = Price(
@@ -29,22 +29,22 @@ _PROFILE: Final = Profile(takes_reasoning_as="reasoning_details")
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How a simulated model answers."""
+    """How a simulated model responds."""
 
     description: str
     reply_kind: Literal["echo", "calls", "script", "refusal"] = "echo"
-    """Repeats what it was asked and calls a tool if it must; calls tools if it can; follows the
-    script in the prompt; refuses."""
+    """echo: repeats the prompt, and calls a tool if it must; calls: calls tools if it can;
+    script: runs the script in the prompt; refusal: refuses."""
     thinks: bool = False
-    """Before it answers, unless it is told not to; its thoughts must come back unchanged."""
+    """Whether it reasons unless disabled; its reasoning must be sent back unchanged."""
     pause_seconds: float = 0.0
-    """Before every piece of a reply."""
+    """Pause before every piece of a response."""
     fails: bool = False
-    """Every reply breaks: a stream after its first pieces, a whole reply before anything."""
+    """Whether every response fails: a stream after its first pieces, others before any output."""
     refuses: int | None = None
-    """The HTTP status with which every request is refused."""
+    """The HTTP status with which every request is rejected."""
     alternates: bool = False
-    """Of the requests that one process sees, the first fails with 502, the second not, and on."""
+    """Whether every other request of a process fails with 502, beginning with the first."""
     price: Price = _PRICE
     dialect: Dialect = Dialect.CHAT
 

@@ -1,8 +1,8 @@
-"""The simulated provider: deterministic replies, and faults on request.
+"""The simulated provider: deterministic responses, and faults on request.
 
-It speaks a provider's dialects to the pipeline, so that every reply takes the way that a real
-provider's reply takes. A real one is slow and far away; this one would keep the event loop busy,
-so its replies take turns: one slice of one reply in each turn of the loop.
+It returns provider responses to the pipeline, so that they are processed like those of a real
+provider. As they need no network they would block the event loop, so they are scheduled: one slice
+of one response in each iteration of the loop.
 """
 
 from __future__ import annotations
@@ -33,31 +33,30 @@ if TYPE_CHECKING:
 NAME: Final = "Simulated"
 _PIECES_BEFORE_FAILURE = 2
 _SLICE: Final = 8
-"""Chunks of a stream in one turn of the event loop: about a millisecond."""
+"""Chunks of a stream in one iteration of the event loop: about a millisecond."""
 _BAD_GATEWAY = 502
 
 
 class SimulatedProvider:
-    """Answers without a network."""
+    """A provider that responds without a network."""
 
     dialects: Collection[Dialect] = frozenset((Dialect.CHAT, Dialect.EMBEDDINGS))
 
     def __init__(
         self, name: str, on_disconnect: Literal["cancel", "drain"], steps: Steps | None = None
     ) -> None:
-        """Take the settings that every provider has, and what reads large requests."""
         self._steps = steps or Steps()
         self._scheduler = _TurnScheduler()
         self.name = name
         self.on_disconnect: Literal["cancel", "drain"] = on_disconnect
         self._alternation = count()
-        """Of the model that fails every other request."""
+        """Counts the requests of the model that fails every other one."""
 
     async def open(self, call: ProviderCall) -> SimulatedReply | ReadyReply:
-        """Begin a reply.
+        """Begin a response.
 
         Raises:
-            ProviderFailure: The model refuses by design, or the messages are not understood.
+            ProviderFailure: The model rejects requests by design, or the request is invalid.
         """
         behaviour = BEHAVIOURS.get(call.endpoint.model, BEHAVIOURS["echo"])
         if behaviour.refuses is not None:
@@ -76,21 +75,21 @@ class SimulatedProvider:
                 return ReadyReply(
                     await run(_render_reply, call.endpoint.model, call.body, behaviour)
                 )
-            said = await run(plan_reply, call.body, behaviour)
+            planned = await run(plan_reply, call.body, behaviour)
         except InvalidSimulatedRequest as error:
             raise ProviderRefused(str(error), provider_name=self.name) from None
         turn = partial(self._scheduler.turn, call.owner)
-        return SimulatedReply(self.name, call.endpoint.model, behaviour, said, turn)
+        return SimulatedReply(self.name, call.endpoint.model, behaviour, planned, turn)
 
     async def check(self) -> None:
-        """It is always there."""
+        """Do nothing: the provider is always available."""
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 class _TurnScheduler:
-    """Lets one reply go on in each turn of the event loop; accounts take turns."""
+    """Lets one response continue in each iteration of the event loop, fairly between accounts."""
 
     def __init__(self) -> None:
         self._waiting: Turns[asyncio.Future[None]] = Turns()
@@ -115,42 +114,41 @@ class _TurnScheduler:
 
 
 class SimulatedReply:
-    """A reply under way."""
+    """A response that is generated as it is read."""
 
     def __init__(
         self,
         name: str,
         model: str,
         behaviour: Behaviour,
-        said: PlannedReply,
+        planned: PlannedReply,
         turn: Callable[[], Awaitable[None]],
     ) -> None:
-        """Take what will be said, and what waits until more of it may be."""
         self._turn = turn
         self._name = name
         self._model = model
         self._behaviour = behaviour
-        self._script = said
+        self._planned = planned
 
     async def whole(self) -> bytes:
         """Return a chat completion.
 
         Raises:
-            ProviderFailure: The model breaks by design.
+            ProviderFailure: The model fails by design.
         """
         if pause := self._behaviour.pause_seconds:
-            await asyncio.sleep(pause * self._script.words)
+            await asyncio.sleep(pause * self._planned.words)
         if self._behaviour.fails:
             raise _interrupted(self._name)
-        return msgspec.json.encode(chat_completion.render_completion(self._model, self._script))
+        return msgspec.json.encode(chat_completion.render_completion(self._model, self._planned))
 
     async def events(self) -> AsyncIterator[Sequence[bytes]]:
         """Return the data of a stream's events.
 
         Raises:
-            ProviderFailure: The model breaks by design.
+            ProviderFailure: The model fails by design.
         """
-        for number, chunk in enumerate(chat_completion.render_chunks(self._model, self._script)):
+        for number, chunk in enumerate(chat_completion.render_chunks(self._model, self._planned)):
             if self._behaviour.fails and number == _PIECES_BEFORE_FAILURE:
                 raise _interrupted(self._name)
             if pause := self._behaviour.pause_seconds:
@@ -161,26 +159,25 @@ class SimulatedReply:
         yield [b"[DONE]"]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 class ReadyReply:
-    """A whole reply that is there already: embeddings, or that to a large request."""
+    """A complete response that is already rendered: embeddings, or that to a large request."""
 
     def __init__(self, made: bytes) -> None:
-        """Take its body."""
         self._made = made
 
     async def whole(self) -> bytes:
-        """Return it."""
+        """Return the body."""
         return self._made
 
     async def events(self) -> AsyncIterator[Sequence[bytes]]:
-        """Return it as the only event: nobody asks for a stream of it."""
+        """Return the body as the only event; it is never requested as a stream."""
         yield [self._made]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 def _render_reply(model: str, body: bytes, behaviour: Behaviour) -> bytes:

@@ -1,7 +1,7 @@
-"""What a simulated model thinks, and the signature by which it knows its thoughts again. Pure.
+"""Simulated reasoning and its signature, which is verified when it is sent back. Pure.
 
-A stream's details come in pieces, and a client may send them back as they came, or added up field
-by field. So the format stands with the signature, which vouches for all text since the one before.
+A stream sends details in pieces, and a client may send them back in pieces or merged field by
+field. The format is therefore set with the signature, which covers all text since the last one.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     )
 
 FORMAT: Final = "simulated-v1"
-"""Whose details these are."""
+"""The `format` of signed simulated reasoning."""
 
 
 def think(question: str) -> str:
-    """Return the thoughts about what was asked."""
+    """Return the reasoning about a question."""
     return f"Simulated reasoning: {len(question.split())} words came, and no model has read them."
 
 
 def sign(text: str) -> str:
-    """Return what vouches for thoughts. It proves nothing to anybody else: there is no secret."""
+    """Return the signature of reasoning: a hash without a secret."""
     return sha256(f"{FORMAT}\0{text}".encode()).hexdigest()
 
 
 def verify(messages: Sequence[SimulatedMessage]) -> None:
-    """Refuse a history in which thoughts were changed, as providers do.
+    """Reject a history in which reasoning was changed, as providers do.
 
     Raises:
         InvalidSimulatedRequest: A signature does not fit its text, or is missing.

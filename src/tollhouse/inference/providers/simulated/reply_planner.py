@@ -1,6 +1,6 @@
-"""What a simulated model says to a request: pure, and the same for the same request.
+"""Plans the response of a simulated model; deterministic for each request. Pure.
 
-request ─▶ thoughts? (calls | refusal | text) ─▶ cut at the stop sequence and the token limit
+request ─▶ reasoning? (calls | refusal | text) ─▶ cut at the stop sequence and the token limit
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 REFUSAL: Final = "Simulated: I refuse whatever I am asked."
 NO_FUNCTION: Final = "Simulated: there is no function to call."
 _LONGEST: Final = 10_000_000
-"""Of what a request makes longer than it is itself: characters of several choices and their words'
-log-probabilities, each of which is about as long as eight characters."""
+"""The maximum output, in characters, of a request with several choices or log-probabilities; each
+log-probability counts as eight characters."""
 _LOGPROB: Final = 8
 _WORD: Final = re.compile(r"\s*\S+\s*|\s+")
 _ARGUMENT: Final = re.compile(r"[^{,:]*[{,:]|[^{,:]+")
@@ -39,110 +39,115 @@ _ARGUMENT: Final = re.compile(r"[^{,:]*[{,:]|[^{,:]+")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ReplySegment:
-    """One kind of thing that is said at one go."""
+    """Consecutive output of one kind."""
 
-    kind: Literal["thoughts", "text", "refusal", "call"]
+    kind: Literal["reasoning", "text", "refusal", "call"]
     pieces: Sequence[str]
     """Words with the spaces around them, or pieces of a call's arguments; each is a token."""
     name: str = ""
-    """The tool's, of a call."""
+    """The name of the called tool."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PlannedReply:
-    """What a reply will say."""
+    """The output of a response, before it is rendered."""
 
     segments: Sequence[ReplySegment]
-    """Of every choice."""
+    """The same for every choice."""
     finish: Literal["stop", "length", "tool_calls"]
     choices: int
     prompt_words: int
     top_logprobs: int | None
-    """How many words are listed for each word; None where no log-probabilities are wanted."""
-    shows_thoughts: bool
+    """How many alternatives each word has; None if no log-probabilities are requested."""
+    shows_reasoning: bool
     digest: str
-    """Of the conversation: what is said in another one has another id."""
+    """The SHA-256 of the messages, from which ids are derived."""
 
     @property
     def words(self) -> int:
-        """How many tokens are said."""
-        return self.choices * sum(len(run.pieces) for run in self.segments)
+        """The number of output tokens."""
+        return self.choices * sum(len(segment.pieces) for segment in self.segments)
 
     @property
-    def thought_words(self) -> int:
-        """How many of them are thoughts."""
-        thoughts = (run for run in self.segments if run.kind == "thoughts")
-        return self.choices * sum(len(run.pieces) for run in thoughts)
+    def reasoning_words(self) -> int:
+        """The number of reasoning tokens."""
+        reasoning = (segment for segment in self.segments if segment.kind == "reasoning")
+        return self.choices * sum(len(segment.pieces) for segment in reasoning)
 
 
 def plan_reply(body: bytes, behaviour: Behaviour) -> PlannedReply:
-    """Return the reply to a request.
+    """Plan the response to a request.
 
     Raises:
-        InvalidSimulatedRequest: A field is not of the chat format, reasoning in the history was
-            changed, or the reply would be far longer than the request.
+        InvalidSimulatedRequest: A field is invalid, reasoning in the history was changed, or the
+            response would be far longer than the request.
     """
     request = parse_request(body)
     if behaviour.thinks:
         verify(request.messages)
-    said = [*_thoughts(request, behaviour), *_answer(request, behaviour)]
-    _check_length(request, said)
+    planned = [*_plan_reasoning(request, behaviour), *_plan_output(request, behaviour)]
+    _check_length(request, planned)
     limit = request.max_tokens
-    cut = limit is not None and sum(len(run.pieces) for run in said) > limit
-    runs = said if limit is None else list(_first(said, limit))
-    called = any(run.kind == "call" for run in runs)
+    cut = limit is not None and sum(len(segment.pieces) for segment in planned) > limit
+    segments = planned if limit is None else list(_within_limit(planned, limit))
+    called = any(segment.kind == "call" for segment in segments)
     return PlannedReply(
-        segments=runs,
+        segments=segments,
         finish="length" if cut else "tool_calls" if called else "stop",
         choices=request.choices,
         prompt_words=sum(len(message.text.split()) for message in request.messages),
         top_logprobs=request.top_logprobs,
-        shows_thoughts=request.thinking.shown,
+        shows_reasoning=request.thinking.shown,
         digest=request.digest,
     )
 
 
-def _check_length(request: SimulatedRequest, runs: Iterable[ReplySegment]) -> None:
+def _check_length(request: SimulatedRequest, segments: Iterable[ReplySegment]) -> None:
     top = request.top_logprobs
     times = request.choices * (1 if top is None else _LOGPROB * (1 + top))
-    if times > 1 and times * sum(len(piece) for run in runs for piece in run.pieces) > _LONGEST:
+    if (
+        times > 1
+        and times * sum(len(piece) for segment in segments for piece in segment.pieces) > _LONGEST
+    ):
         raise InvalidSimulatedRequest(
             "messages: too long for as many choices and log-probabilities."
         )
 
 
-def _first(runs: Iterable[ReplySegment], limit: int) -> Iterator[ReplySegment]:
-    """Return what is said within a limit of tokens; a text stays, if only as an empty one."""
-    for run in runs:
-        kept = run.pieces[:limit]
+def _within_limit(segments: Iterable[ReplySegment], limit: int) -> Iterator[ReplySegment]:
+    """Return the segments within a token limit; a text segment is kept even if empty."""
+    for segment in segments:
+        kept = segment.pieces[:limit]
         limit -= len(kept)
-        if kept or run.kind == "text":
-            yield replace(run, pieces=kept)
+        if kept or segment.kind == "text":
+            yield replace(segment, pieces=kept)
 
 
-def _thoughts(request: SimulatedRequest, behaviour: Behaviour) -> list[ReplySegment]:
+def _plan_reasoning(request: SimulatedRequest, behaviour: Behaviour) -> list[ReplySegment]:
     if not behaviour.thinks or not request.thinking.wanted:
         return []
-    return [ReplySegment("thoughts", _words(think(_asked(request.messages))))]
+    return [ReplySegment("reasoning", _words(think(_echoed_text(request.messages))))]
 
 
-def _answer(request: SimulatedRequest, behaviour: Behaviour) -> list[ReplySegment]:
+def _plan_output(request: SimulatedRequest, behaviour: Behaviour) -> list[ReplySegment]:
     if behaviour.reply_kind == "refusal":
         return [ReplySegment("refusal", _words(REFUSAL))]
-    called = _called(request, behaviour)
+    called = _called_tools(request, behaviour)
     if called and not _results(request.messages):
         return [ReplySegment("call", _arguments(each), each.name) for each in called]
     if behaviour.reply_kind == "script":
-        return [_run(act, request) for act in next_steps(request.messages, _callable(request))]
+        return [
+            _segment_of(step, request) for step in next_steps(request.messages, _callable(request))
+        ]
     return [ReplySegment("text", _words(_until_stop(_text(request, behaviour), request.stop)))]
 
 
-def _run(act: AgentStep, request: SimulatedRequest) -> ReplySegment:
-    if isinstance(act, ToolCallStep):
-        return ReplySegment("call", _ARGUMENT.findall(act.arguments), act.tool)
-    if isinstance(act, ThinkStep):
-        return ReplySegment("thoughts", _words(act.text))
-    return ReplySegment("text", _words(_until_stop(act.text, request.stop)))
+def _segment_of(step: AgentStep, request: SimulatedRequest) -> ReplySegment:
+    if isinstance(step, ToolCallStep):
+        return ReplySegment("call", _ARGUMENT.findall(step.arguments), step.tool)
+    if isinstance(step, ThinkStep):
+        return ReplySegment("reasoning", _words(step.text))
+    return ReplySegment("text", _words(_until_stop(step.text, request.stop)))
 
 
 def _callable(request: SimulatedRequest) -> Collection[str]:
@@ -151,8 +156,8 @@ def _callable(request: SimulatedRequest) -> Collection[str]:
     return {function.name for function in request.functions}
 
 
-def _called(request: SimulatedRequest, behaviour: Behaviour) -> Sequence[FunctionTool]:
-    """Return the tools that are called: those that must be, and at most two that may be."""
+def _called_tools(request: SimulatedRequest, behaviour: Behaviour) -> Sequence[FunctionTool]:
+    """Return the tools to call: the required one, or at most two optional ones."""
     if request.named is not None:
         return [request.named]
     if behaviour.reply_kind == "calls" and request.tool_choice != "none":
@@ -161,7 +166,7 @@ def _called(request: SimulatedRequest, behaviour: Behaviour) -> Sequence[Functio
 
 
 def _text(request: SimulatedRequest, behaviour: Behaviour) -> str:
-    text = _asked(request.messages)
+    text = _echoed_text(request.messages)
     if behaviour.reply_kind == "calls" and not request.functions and not _results(request.messages):
         text = NO_FUNCTION
     if request.output == "json_schema":
@@ -170,8 +175,8 @@ def _text(request: SimulatedRequest, behaviour: Behaviour) -> str:
     return _json({"echo": text}) if request.output == "json_object" else text
 
 
-def _asked(messages: Sequence[SimulatedMessage]) -> str:
-    """Return what came since the assistant spoke, if tools answered, else the last user's words."""
+def _echoed_text(messages: Sequence[SimulatedMessage]) -> str:
+    """Return the tool results since the assistant's last message, else the last user text."""
     results = _results(messages)
     if results:
         return "\n".join(filter(None, (message.acknowledged_text for message in results)))
@@ -179,7 +184,7 @@ def _asked(messages: Sequence[SimulatedMessage]) -> str:
 
 
 def _results(messages: Sequence[SimulatedMessage]) -> Sequence[SimulatedMessage]:
-    """Return the results of tools at the end of a conversation, and what a user adds to them."""
+    """Return the messages after the assistant's last one, if tool results are among them."""
     spoken = [index for index, each in enumerate(messages) if each.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
     return since if any(message.is_result for message in since) else []

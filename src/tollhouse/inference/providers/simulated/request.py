@@ -1,4 +1,4 @@
-"""What a chat request asks, as far as a simulated model heeds it. Pure.
+"""Parses a chat request, as far as simulated models interpret it. Pure.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create, and the public gateway's
 additions to it (`reasoning`, `reasoning_details`).
@@ -30,11 +30,11 @@ _SHOWN: Final = {
     "input_audio": "[audio]",
     "video_url": "[video]",
 }
-"""How a part that is no text is acknowledged."""
+"""The text that acknowledges a part without text."""
 
 
 class InvalidSimulatedRequest(MalformedResponse):
-    """A field is not of its format; the text names it."""
+    """A field is invalid; the message names it."""
 
 
 class _Part(Struct):
@@ -43,7 +43,7 @@ class _Part(Struct):
 
 
 class SimulatedReasoningDetail(Struct):
-    """One of a message's `reasoning_details`."""
+    """An item of a message's `reasoning_details`."""
 
     text: str | None = None
     signature: str | None = None
@@ -51,7 +51,7 @@ class SimulatedReasoningDetail(Struct):
 
 
 class SimulatedMessage(Struct):
-    """Of the conversation."""
+    """A message of the conversation."""
 
     role: str
     content: str | list[_Part] | None = None
@@ -59,24 +59,24 @@ class SimulatedMessage(Struct):
     tool_calls: list[Raw] | None = None
 
     def __repr__(self) -> str:
-        """Show nothing of it."""
+        """Show none of its content."""
         return "<Message>"
 
     @property
     def is_result(self) -> bool:
-        """Whether a tool says it."""
+        """Whether it is a tool result."""
         return self.role in _RESULTS
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """The text of the message."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content or ())
 
     @property
     def acknowledged_text(self) -> str:
-        """What it says, after a word in brackets for each part that is no text."""
+        """The text, after an acknowledgement of each part without text."""
         parts = self.content if isinstance(self.content, list) else []
         shown = [_SHOWN[part.type] for part in parts if part.type in _SHOWN]
         return " ".join([*shown, self.text] if self.text else shown)
@@ -136,7 +136,7 @@ _word = msgspec.json.Decoder(str | None)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SimulatedThinking:
-    """Whether the model is to reason, and to show it."""
+    """Whether the model reasons, and shows its reasoning."""
 
     wanted: bool
     shown: bool
@@ -144,33 +144,33 @@ class SimulatedThinking:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SimulatedRequest:
-    """A chat request."""
+    """A parsed chat request."""
 
     messages: Sequence[SimulatedMessage]
     digest: str
-    """Of the messages."""
+    """The SHA-256 of the messages."""
     functions: Sequence[FunctionTool]
     tool_choice: Literal["auto", "none", "required"]
     named: FunctionTool | None
     """The tool that must be called."""
     parallel: bool
-    """Whether several tools may be called at once."""
+    """Whether several tools may be called in parallel."""
     output: Literal["text", "json_object", "json_schema"]
     schema: Raw
-    """Of the output, where it has one."""
+    """The schema of the output; null if there is none."""
     thinking: SimulatedThinking
     stop: Sequence[str]
     max_tokens: int | None
     choices: int
     top_logprobs: int | None
-    """None where no log-probabilities are wanted."""
+    """None if no log-probabilities are requested."""
 
 
 def parse_request(body: bytes) -> SimulatedRequest:
-    """Return what a request asks.
+    """Parse a request.
 
     Raises:
-        InvalidSimulatedRequest: A field is not of the chat format.
+        InvalidSimulatedRequest: A field is invalid.
     """
     fields = _fields.decode(body)
     messages = _read_messages(fields)

@@ -1,9 +1,9 @@
-"""A plain value of a JSON schema: the same for the same schema. Pure.
+"""Generates a deterministic sample value of a JSON schema. Pure.
 
     {type: object, properties: {city: {type: string}}, required: [city]}  ->  {"city": "text"}
 
 An object has its required properties, an array one item, a choice its first. Bounds of numbers and
-texts, patterns and formats are passed over.
+strings, patterns and formats are ignored.
 
 Source: https://json-schema.org/understanding-json-schema/reference
 """
@@ -28,12 +28,12 @@ _PLAIN: Final[Mapping[str, object]] = {
 }
 _MOST_VALUES: Final = 1_000
 _MOST_GIVEN: Final = 64 * 1024
-"""Bytes of values that the schema itself gives: references can repeat a long one many times."""
+"""Bytes of constants in the schema: references can repeat a long one many times."""
 _DEEPEST: Final = 32
 
 
 def sample(schema: Raw) -> object:
-    """Return a value; null where the schema says nothing, or says itself of itself."""
+    """Return a sample value; null if the schema is empty or refers to itself."""
     try:
         read: object = msgspec.json.decode(schema)
     except (msgspec.DecodeError, RecursionError):
@@ -42,13 +42,13 @@ def sample(schema: Raw) -> object:
 
 
 def sample_object(schema: Raw) -> dict[str, object]:
-    """Return an object; an empty one where the schema is of something else."""
+    """Return a sample object; an empty one if the schema is of another type."""
     value = sample(schema)
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 class _Sampling:
-    """One schema. Values are counted: a short schema can ask for more than a memory holds."""
+    """Samples one schema. Values are counted: a short schema can demand unbounded memory."""
 
     def __init__(self, root: object) -> None:
         self._root = root
@@ -56,12 +56,12 @@ class _Sampling:
         self._given_left = _MOST_GIVEN
 
     def value(self, schema: object, refs: frozenset[str], depth: int) -> object:
-        """Return a value of a part of the schema.
+        """Return a sample value of a subschema.
 
         Args:
-            schema: The part.
-            refs: The references that led to it; one that leads to itself has no end.
-            depth: How deep the value lies.
+            schema: The subschema.
+            refs: The references followed so far, to detect cycles.
+            depth: The depth of the value.
         """
         self._left -= 1
         if not isinstance(schema, dict) or self._left < 0 or depth > _DEEPEST:
@@ -98,7 +98,7 @@ class _Sampling:
         return _PLAIN.get(kind)
 
     def _at(self, ref: str) -> object:
-        """Return what a reference within the schema points to."""
+        """Resolve a reference within the schema."""
         found = self._root if ref.startswith("#") else None
         for step in ref.split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
@@ -107,7 +107,7 @@ class _Sampling:
 
 
 def _type(keywords: Mapping[str, object]) -> str:
-    """Return the type, the first of several; of a schema that names none, what it speaks of."""
+    """Return the type, or the first of several; infer it if the schema names none."""
     kinds = _items(keywords.get("type")) or [keywords.get("type")]
     if isinstance(kinds[0], str):
         return kinds[0]

@@ -1,4 +1,4 @@
-"""Attacks on the proxy by what they attack with; importing them all fills the table."""
+"""Attacks on the proxy; importing these modules fills the table."""
 
 from tests.integration.vault.egress.attacks import (
     answers,

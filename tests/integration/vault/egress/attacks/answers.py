@@ -1,4 +1,4 @@
-"""Attacks with an answer: that shows the value, or hides it from a search."""
+"""Attacks with a response that shows a value, or hides it from the redaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks with who answers: a false certificate, an address of ours."""
+"""Attacks with the destination: a false certificate, a private address."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def a_metadata_address_in_a_network_that_is_open(egress: EgressFixture) ->
 
 
 class Rebinding(FakeNameServer):
-    """Shows an address that may be called first, and then another one."""
+    """Resolves to an allowed address first, and then to another one."""
 
     async def __call__(self, host: str, port: int) -> object:  # type: ignore[override]
         found = await super().__call__(host, port)

@@ -1,4 +1,4 @@
-"""Attacks that use up what there is."""
+"""Attacks that exhaust resources."""
 
 from __future__ import annotations
 

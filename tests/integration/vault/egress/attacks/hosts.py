@@ -1,4 +1,4 @@
-"""Attacks with a host: another one, names that disagree, one without TLS."""
+"""Attacks with the host: an unbound one, contradicting names, one without TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks with a request: that two readers read differently, or with placeholders elsewhere."""
+"""Attacks with a request that two parsers read differently, or with misplaced placeholders."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-r"""Attacks on the proxy: the bytes, what may reach a host's socket, and the rule that stops them.
+r"""Attacks on the proxy: each sends bytes, and checks what reached the host.
 
     @attack(row, off)
-    async def name(house): ...        asserts that it is stopped
+    async def name(egress): ...       asserts that it is stopped
 
-`off` takes the rule away; the same attack must then be seen, or the test shows nothing.
+`off` disables the rule; the same attack must then succeed, or the test proves nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOKEN = "Authorization: Bearer {{secret:token}}"
 
 
 class Attack(NamedTuple):
-    """An attack, and how its rule is taken away."""
+    """An attack, and how its rule is disabled."""
 
     row: str
     run: RunAttack
@@ -43,7 +43,7 @@ def attack(row: str, off: DisableRule) -> Callable[[RunAttack], RunAttack]:
 
 
 def without(owner: object, name: str, instead: object) -> DisableRule:
-    """Return what puts something else in the place of a rule."""
+    """Return a function that replaces a rule."""
     return lambda patch: patch.setattr(owner, name, instead)
 
 

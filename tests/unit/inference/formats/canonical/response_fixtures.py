@@ -1,4 +1,4 @@
-"""Any reply, whole and as the events that tell it; prompts and what stays of them."""
+"""Strategies for canonical responses and the events of their streams."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def replies(draw: Any, most_choices: int = 1) -> CanonicalResponse:
 
 
 def events_of(reply: CanonicalResponse, cut: int = 1) -> list[CanonicalEvent]:
-    """Return the events that tell a reply, each text in two pieces."""
+    """Return the events of a response, each text in two pieces."""
     events: list[CanonicalEvent] = [StreamStarted(reply.upstream_id)]
     for choice in reply.choices:
         for number, block in enumerate(choice.blocks):

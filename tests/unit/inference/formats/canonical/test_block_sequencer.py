@@ -42,7 +42,7 @@ def test_a_block_that_was_ended_is_not_ended_twice() -> None:
     assert ordered(a, BlockEnded(0, 0), END) == [a, BlockEnded(0, 0), END]
 
 
-def test_calls_that_come_interleaved_are_told_one_after_the_other() -> None:
+def test_interleaved_calls_are_sent_one_after_the_other() -> None:
     first, second = (
         [ToolCallDelta(0, 0, "{"), ToolCallDelta(0, 0, "}")],
         [ToolCallDelta(0, 1, "{}")],
@@ -89,21 +89,21 @@ def is_object(text: str) -> bool:
         return False
 
 
-def test_a_call_is_told_at_once_while_no_other_waits_before_it() -> None:
+def test_a_call_is_sent_at_once_if_no_other_precedes_it() -> None:
     sequence = BlockSequencer()
     assert sequence.feed(call(0)) == [call(0)]
     assert sequence.feed(ToolCallDelta(0, 0, "{}")) == [ToolCallDelta(0, 0, "{}")]
     assert sequence.feed(call(1)) == [BlockEnded(0, 0), call(1)]
 
 
-def test_a_call_without_arguments_waits_for_the_end_or_its_own() -> None:
+def test_a_call_without_arguments_waits_for_an_end() -> None:
     sequence = BlockSequencer()
     sequence.feed(call(0))
     assert sequence.feed(call(1)) == []
     assert sequence.feed(BlockEnded(0, 0)) == [BlockEnded(0, 0), call(1)]
 
 
-def test_blocks_that_wait_are_told_before_the_end() -> None:
+def test_waiting_blocks_are_sent_before_the_end() -> None:
     assert ordered(call(0), call(1), END) == [
         call(0),
         BlockEnded(0, 0),
@@ -117,29 +117,29 @@ def test_other_choices_than_the_first_are_left_out() -> None:
     assert ordered(TextDelta(1, 0, "a"), ChoiceFinished(1, "stop")) == []
 
 
-def test_what_tells_no_block_passes() -> None:
+def test_events_outside_of_blocks_pass_through() -> None:
     assert ordered(StreamStarted("x")) == [StreamStarted("x")]
 
 
 @pytest.mark.parametrize("late", [TextDelta(0, 0, "more"), BlockEnded(0, 0)])
-def test_a_block_that_goes_on_after_its_end_is_unreadable(late: CanonicalEvent) -> None:
+def test_more_output_of_an_ended_block_is_malformed(late: CanonicalEvent) -> None:
     with pytest.raises(MalformedResponse):
         ordered(TextDelta(0, 0, "a"), TextDelta(0, 1, "b"), late)
 
 
 @pytest.mark.parametrize("late", [TextDelta(0, 1, "more"), BlockEnded(0, 1)])
-def test_a_block_that_waits_may_not_go_on_after_its_end_either(late: CanonicalEvent) -> None:
+def test_more_output_of_an_ended_waiting_block_is_malformed(late: CanonicalEvent) -> None:
     with pytest.raises(MalformedResponse):
         ordered(call(0), TextDelta(0, 1, "a"), BlockEnded(0, 1), late)
 
 
-def test_nothing_follows_the_end() -> None:
+def test_events_after_the_end_are_malformed() -> None:
     with pytest.raises(MalformedResponse):
         ordered(END, TextDelta(0, 0, "a"))
 
 
 @given(st.lists(calls, min_size=1, max_size=4), st.randoms(use_true_random=False))
-def test_calls_in_any_order_of_their_pieces_are_told_whole(
+def test_calls_with_interleaved_pieces_are_sent_completely(
     made: list[ToolCall], random: Random
 ) -> None:
     runs = [
@@ -147,15 +147,15 @@ def test_calls_in_any_order_of_their_pieces_are_told_whole(
         + [ToolCallDelta(0, number, piece) for piece in each.arguments]
         for number, each in enumerate(made)
     ]
-    gathering = ResponseBuilder()
+    builder = ResponseBuilder()
     for event in ordered(*merged(runs, random), END):
-        gathering.add(event)
-    told = gathering.build().choices[0].blocks
+        builder.add(event)
+    told = builder.build().choices[0].blocks
     assert sorted(map(repr_of, told)) == sorted(map(repr_of, made))
 
 
 def merged(runs: list[list[CanonicalEvent]], random: Random) -> list[CanonicalEvent]:
-    """Return the runs' events, each run in its own order."""
+    """Interleave the events of several runs, each in its own order."""
     owners = [number for number, run in enumerate(runs) for _ in run]
     random.shuffle(owners)
     waiting = [iter(run) for run in runs]
@@ -171,5 +171,5 @@ def repr_of(call: object) -> str:
     ("arguments", "keys"),
     [('{"a": 1}', ["a"]), ("", []), (" ", []), ("[1]", ["input"]), ("not json", ["input"])],
 )
-def test_arguments_that_are_no_object_become_one(arguments: str, keys: list[str]) -> None:
+def test_arguments_that_are_not_an_object_become_one(arguments: str, keys: list[str]) -> None:
     assert list(arguments_object(arguments)) == keys

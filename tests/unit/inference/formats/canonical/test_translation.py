@@ -1,4 +1,4 @@
-"""A request in one format, asked in another."""
+"""A request in one format, sent in another dialect."""
 
 import json
 from dataclasses import replace
@@ -38,44 +38,44 @@ STREAM = (
 
 def chat_on(dialect: Dialect, **fields: Any) -> FormatAdapter:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | fields
-    _, relays = FORMATS["/chat/completions"].parse(RawRequest(json.dumps(body).encode(), {}, b""))
-    return next(each for each in relays if each.dialect is dialect)
+    _, adapters = FORMATS["/chat/completions"].parse(RawRequest(json.dumps(body).encode(), {}, b""))
+    return next(each for each in adapters if each.dialect is dialect)
 
 
 @pytest.mark.parametrize(
     "hides", [{"reasoning": {"effort": "low", "exclude": True}}, {"include_reasoning": False}]
 )
-def test_thoughts_that_the_client_does_not_want_to_see_are_left_out(hides: dict[str, Any]) -> None:
-    relay = chat_on(Dialect.MESSAGES, **hides)
-    whole = relay.parse_response(json.dumps(MESSAGE).encode()).render(IDENTITY, CHARGE)
+def test_excluded_reasoning_is_left_out(hides: dict[str, Any]) -> None:
+    adapter = chat_on(Dialect.MESSAGES, **hides)
+    whole = adapter.parse_response(json.dumps(MESSAGE).encode()).render(IDENTITY, CHARGE)
     assert json.loads(whole)["choices"][0]["message"]["content"] == "so"
-    stream = relay.open_stream(IDENTITY)
+    stream = adapter.open_stream(IDENTITY)
     streamed = b"".join(stream.feed(json.dumps(each).encode()) for each in STREAM)
     assert b"hm" not in whole + streamed
     assert stream.seen.output_tokens == 1, "they were thought all the same"
 
 
-def test_thoughts_are_shown_otherwise() -> None:
-    relay = chat_on(Dialect.MESSAGES)
-    assert b"hm" in relay.parse_response(json.dumps(MESSAGE).encode()).render(IDENTITY, CHARGE)
+def test_reasoning_is_kept_by_default() -> None:
+    adapter = chat_on(Dialect.MESSAGES)
+    assert b"hm" in adapter.parse_response(json.dumps(MESSAGE).encode()).render(IDENTITY, CHARGE)
 
 
-def test_a_parameter_that_the_dialect_cannot_say_is_lost() -> None:
+def test_a_parameter_that_the_dialect_lacks_is_unsupported() -> None:
     assert set(chat_on(Dialect.MESSAGES, seed=1, top_k=2).unsupported_parameters(ENDPOINT)) == {
         "seed"
     }
 
 
-def test_a_parameter_that_the_server_refuses_is_lost_under_its_name_there() -> None:
+def test_a_parameter_that_the_server_rejects_is_unsupported() -> None:
     picky = replace(ENDPOINT, profile=Profile(refuses=frozenset({"reasoning", "text"})))
-    relay = chat_on(Dialect.RESPONSES, reasoning_effort="low", max_tokens=20, seed=1)
-    assert set(relay.unsupported_parameters(picky)) == {"thinking", "seed"}
+    adapter = chat_on(Dialect.RESPONSES, reasoning_effort="low", max_tokens=20, seed=1)
+    assert set(adapter.unsupported_parameters(picky)) == {"thinking", "seed"}
 
 
-def test_the_limit_of_the_output_is_never_lost() -> None:
+def test_the_output_limit_is_always_supported() -> None:
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
-    _, relays = FORMATS["/messages"].parse(RawRequest(json.dumps(body).encode(), {}, b""))
-    chat = next(each for each in relays if each.dialect is Dialect.CHAT)
+    _, adapters = FORMATS["/messages"].parse(RawRequest(json.dumps(body).encode(), {}, b""))
+    chat = next(each for each in adapters if each.dialect is Dialect.CHAT)
     openai = Profile(
         refuses_in_chat=frozenset({"max_tokens"}), output_limit="max_completion_tokens"
     )

@@ -41,7 +41,7 @@ def relayed(reply: object) -> dict[str, Any]:
     return answer
 
 
-def test_what_is_ours_stands_in_the_reply() -> None:
+def test_the_response_has_the_gateways_fields() -> None:
     answer = relayed(replies.whole())
     ours = {name: answer[name] for name in ("id", "object", "created", "model", "provider")}
     assert ours == {
@@ -53,7 +53,7 @@ def test_what_is_ours_stands_in_the_reply() -> None:
     }
 
 
-def test_everything_else_is_the_providers() -> None:
+def test_other_fields_are_the_providers() -> None:
     reply = replies.whole(citations=["a"], x_groq={"id": "r"})
     answer = relayed(reply)
     for name in ("service_tier", "system_fingerprint", "citations", "x_groq"):
@@ -61,7 +61,7 @@ def test_everything_else_is_the_providers() -> None:
     assert answer["choices"][0]["message"] == reply["choices"][0]["message"]
 
 
-def test_what_is_not_ours_keeps_its_bytes() -> None:
+def test_provider_fields_keep_their_bytes() -> None:
     body = (
         b'{"x": 1e999 ,"choices":[{"message":{"content":"\\u0041" , "y":0.10}, "z":[ ] }],'
         b'"big":123456789012345678901234567890}'
@@ -78,14 +78,14 @@ def test_what_is_not_ours_keeps_its_bytes() -> None:
         assert piece in answer
 
 
-def test_bytes_that_are_no_utf8_are_replaced() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     body = json.dumps(replies.whole(x="?")).encode().replace(b"?", b"\xff")
     read = parse_chat_response(body, REQUEST)
     answer = json.loads(read.render(IDENTITY, charged(read)))
     assert answer["x"] == "\N{REPLACEMENT CHARACTER}"
 
 
-def test_tool_calls_pass() -> None:
+def test_tool_calls_are_passed_through() -> None:
     choice = replies.choice(None, "tool_calls", tool_calls=replies.TOOL_CALLS)
     answer = relayed(replies.whole(choices=[choice]))["choices"][0]
     assert answer["message"]["tool_calls"] == replies.TOOL_CALLS
@@ -93,19 +93,19 @@ def test_tool_calls_pass() -> None:
     assert (answer["finish_reason"], answer["native_finish_reason"]) == ("tool_calls", "tool_calls")
 
 
-def test_a_refusal_passes() -> None:
+def test_a_refusal_is_passed_through() -> None:
     choice = replies.choice(None, refusal="I cannot help with that.")
     answer = relayed(replies.whole(choices=[choice]))["choices"][0]
     assert answer["message"]["refusal"] == "I cannot help with that."
 
 
-def test_logprobs_pass() -> None:
+def test_logprobs_are_passed_through() -> None:
     logprobs = {"content": [{"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}]}
     answer = relayed(replies.whole(choices=[replies.choice("a") | {"logprobs": logprobs}]))
     assert answer["choices"][0]["logprobs"] == logprobs
 
 
-def test_every_choice_passes() -> None:
+def test_every_choice_is_passed_through() -> None:
     choices = [replies.choice("a"), replies.choice("b", "length") | {"index": 1}]
     answer = relayed(replies.whole(choices=choices))["choices"]
     assert [each["message"]["content"] for each in answer] == ["a", "b"]
@@ -128,7 +128,7 @@ def test_every_choice_passes() -> None:
         (None, None),
     ],
 )
-def test_a_finish_reason_is_one_of_five_words_beside_the_providers(
+def test_a_finish_reason_is_normalized_and_the_native_one_kept(
     native: str | None, normal: str | None
 ) -> None:
     reply = replies.whole(choices=[replies.choice("a", native)])
@@ -145,7 +145,7 @@ def test_a_missing_finish_reason_is_null() -> None:
     assert (answer["finish_reason"], answer["native_finish_reason"]) == (None, None)
 
 
-def test_what_clients_need_and_the_provider_left_out_is_there() -> None:
+def test_fields_that_clients_require_are_filled_in() -> None:
     answer = relayed({"choices": [{"message": {}}, {"index": None, "message": {}}]})
     assert answer["system_fingerprint"] is None
     assert [choice["index"] for choice in answer["choices"]] == [0, 1]
@@ -155,7 +155,7 @@ def test_what_clients_need_and_the_provider_left_out_is_there() -> None:
 
 
 @pytest.mark.parametrize("created", [None, "2026-01-01", 1.5, -1])
-def test_created_is_always_an_integer_of_ours(created: object) -> None:
+def test_created_is_the_gateways_integer(created: object) -> None:
     assert relayed(replies.whole(created=created))["created"] == 1700000000
 
 
@@ -185,19 +185,19 @@ def test_usage_is_priced() -> None:
     }
 
 
-def test_the_cost_that_the_provider_claims_is_not_believed() -> None:
+def test_the_providers_own_cost_is_replaced() -> None:
     usage = replies.USAGE | {"cost": 99.0, "is_byok": True}
     assert relayed(replies.whole(usage=usage)) == relayed(replies.whole())
 
 
-def test_more_cached_tokens_than_prompt_tokens_are_no_negative_input() -> None:
+def test_input_tokens_are_not_negative_if_more_are_cached() -> None:
     usage = replies.USAGE | {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}
     assert parsed(replies.whole(usage=usage)).reported == Usage(
         input_tokens=0, cache_read_tokens=5, output_tokens=10, reasoning_tokens=3
     )
 
 
-def test_written_cache_tokens_are_a_class_of_their_own() -> None:
+def test_cache_write_tokens_are_counted_separately() -> None:
     usage = {
         "prompt_tokens": 10,
         "completion_tokens": 1,
@@ -208,7 +208,7 @@ def test_written_cache_tokens_are_a_class_of_their_own() -> None:
     )
 
 
-def test_details_that_are_null_are_zeros() -> None:
+def test_null_token_details_count_as_zero() -> None:
     usage = {
         "prompt_tokens": 10,
         "completion_tokens": 2,
@@ -218,7 +218,7 @@ def test_details_that_are_null_are_zeros() -> None:
     assert parsed(replies.whole(usage=usage)).reported == Usage(input_tokens=10, output_tokens=2)
 
 
-def test_an_explicit_zero_is_a_report() -> None:
+def test_a_usage_of_zero_counts_as_reported() -> None:
     assert (
         parsed(replies.whole(usage={"prompt_tokens": 0, "completion_tokens": 0})).reported
         == Usage()
@@ -249,7 +249,7 @@ def test_an_explicit_zero_is_a_report() -> None:
         7,
     ],
 )
-def test_a_usage_that_cannot_be_true_is_none(usage: object) -> None:
+def test_an_implausible_usage_is_ignored(usage: object) -> None:
     assert parsed(replies.whole(usage=usage)).reported is None
 
 
@@ -261,13 +261,13 @@ def test_without_usage_the_cost_is_null_on_the_wire() -> None:
     assert "cost_details" not in usage
 
 
-def test_without_usage_the_tokens_are_estimated_from_what_was_said() -> None:
+def test_without_usage_tokens_are_estimated_from_the_output() -> None:
     choices = [replies.choice("abcdefgh"), replies.choice(None, refusal="abcd")]
     seen = parsed(replies.whole(usage=None, choices=choices)).seen
     assert seen == Usage(input_tokens=-(-REQUEST.size // 4), output_tokens=3)
 
 
-# Garbage
+# Invalid bodies
 
 
 @pytest.mark.parametrize(
@@ -295,12 +295,12 @@ def test_without_usage_the_tokens_are_estimated_from_what_was_said() -> None:
         b"data: {}\n\n",
     ],
 )
-def test_garbage_is_unreadable(body: bytes) -> None:
+def test_an_invalid_body_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedResponse):
         parse_chat_response(body, REQUEST)
 
 
-def test_every_cut_of_a_reply_is_unreadable() -> None:
+def test_a_truncated_response_is_malformed() -> None:
     body = json.dumps(replies.whole()).encode()
     for cut in range(len(body)):
         with pytest.raises(MalformedResponse):
@@ -330,5 +330,5 @@ def test_an_error_under_a_success_status_is_the_providers_error(
         assert (caught.value.code, caught.value.message) == (code, message)
 
 
-def test_an_error_of_null_is_none() -> None:
+def test_a_null_error_is_no_error() -> None:
     assert relayed(replies.whole(error=None))["choices"]

@@ -44,12 +44,12 @@ def sent(body: bytes, model: str = "large-2026") -> bytes:
         (b'{"model":"a","stream":[],%s}' % MESSAGES, "stream: must be true or false."),
     ],
 )
-def test_a_field_that_is_missing_or_of_another_type_is_named(body: bytes, message: str) -> None:
+def test_a_missing_or_mistyped_field_is_named(body: bytes, message: str) -> None:
     assert refusal(body) == message
 
 
 @pytest.mark.parametrize("body", [b"[]", b"[1]", b'"text"', b"1", b"true", b"null"])
-def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_rejected(body: bytes) -> None:
     assert refusal(body) == "The body must be a JSON object."
 
 
@@ -75,7 +75,7 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
         (b'{"x":"\\udc00 half of a pair"}', 12),
     ],
 )
-def test_a_body_that_is_not_json_is_refused_with_the_position(body: bytes, position: int) -> None:
+def test_a_body_that_is_not_json_is_rejected_with_the_position(body: bytes, position: int) -> None:
     message = refusal(body)
     assert message.startswith("The body is not valid JSON: ")
     assert message.endswith(f"(byte {position}).")
@@ -91,23 +91,23 @@ def test_a_body_that_is_not_json_is_refused_with_the_position(body: bytes, posit
         b'{"model":"\xed\xa0\x80",%s}' % MESSAGES,
     ],
 )
-def test_a_body_that_is_not_utf8_is_refused_wherever_the_byte_is(body: bytes) -> None:
+def test_a_body_that_is_not_utf8_is_rejected(body: bytes) -> None:
     assert "it is not UTF-8 (byte " in refusal(body)
 
 
 @pytest.mark.parametrize("field", [b'"model"', b'"messages"', b'"stream"', b'"x"', b'"tools"'])
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_hundred_thousand_levels_are_refused(field: bytes, *, closed: bool) -> None:
+def test_a_hundred_thousand_levels_of_nesting_are_rejected(field: bytes, *, closed: bool) -> None:
     nested = b"[" * 100_000 + (b"]" * 100_000 if closed else b"")
     assert refusal(b"{%s:%s}" % (field, nested)).endswith("it is nested too deeply.")
 
 
-def test_a_message_shows_nothing_of_the_body() -> None:
+def test_an_error_message_quotes_nothing_of_the_body() -> None:
     assert "secret" not in refusal(b'{"model":"a","secret-name":"secret-value"')
     assert "secret" not in refusal(b'{"model":["secret"]}')
 
 
-def test_a_text_of_ten_megabytes_passes_untouched() -> None:
+def test_ten_megabytes_of_text_are_passed_through_unchanged() -> None:
     text = b"x" * 10_000_000
     body = b'{"model":"a","messages":[{"role":"user","content":"%s"}]}' % text
     request = parse_request(body)
@@ -115,7 +115,7 @@ def test_a_text_of_ten_megabytes_passes_untouched() -> None:
     assert text in provider_request(request, ENDPOINT)
 
 
-def test_of_duplicate_fields_the_last_one_holds_and_only_it_is_passed_on() -> None:
+def test_the_last_of_duplicate_fields_is_used_and_forwarded() -> None:
     body = b'{"model":"a","x":1,"model":"b","x":2,%s}' % MESSAGES
     assert parse_request(body).model == "b"
     assert json.loads(sent(body), object_pairs_hook=list)[0] == ("model", "large-2026")
@@ -125,19 +125,19 @@ def test_of_duplicate_fields_the_last_one_holds_and_only_it_is_passed_on() -> No
 @pytest.mark.parametrize(
     ("value", "streamed"), [(b"true", True), (b"false", False), (b"null", False)]
 )
-def test_stream_says_whether_the_reply_is_streamed(value: bytes, *, streamed: bool) -> None:
+def test_the_stream_field_selects_streaming(value: bytes, *, streamed: bool) -> None:
     assert parse_request(b'{"model":"a","stream":%s,%s}' % (value, MESSAGES)).stream is streamed
 
 
-def test_without_stream_the_reply_is_whole() -> None:
+def test_without_the_stream_field_the_response_is_not_streamed() -> None:
     assert not parse_request(b'{"model":"a",%s}' % MESSAGES).stream
 
 
-def test_the_content_of_a_request_does_not_show_in_its_repr() -> None:
+def test_the_repr_of_a_request_hides_its_content() -> None:
     assert "hi" not in repr(parse_request(b'{"model":"a",%s}' % MESSAGES))
 
 
-# What a provider gets
+# The provider's request
 
 
 def test_only_the_model_changes() -> None:
@@ -182,7 +182,7 @@ KEPT = st.text(max_size=8).filter(
 
 @settings(deadline=None, max_examples=40)
 @given(st.dictionaries(KEPT, JSON, max_size=5), st.booleans())
-def test_any_fields_reach_the_provider_as_they_came(unknown: dict[str, Any], ascii_: bool) -> None:  # noqa: FBT001
+def test_unknown_fields_are_forwarded_unchanged(unknown: dict[str, Any], ascii_: bool) -> None:  # noqa: FBT001
     values = {name: json.dumps(value, ensure_ascii=ascii_) for name, value in unknown.items()}
     inner = "".join(f",{json.dumps(name)}:{value}" for name, value in values.items())
     body = f'{{"model":"a","messages":[1]{inner}}}'.encode()
@@ -204,7 +204,7 @@ def test_a_model_name_is_written_as_json() -> None:
     assert json.loads(sent(b'{"model":"a",%s}' % MESSAGES, 'q"\\\n'))["model"] == 'q"\\\n'
 
 
-def test_a_stream_asks_for_its_usage() -> None:
+def test_a_stream_requests_its_usage() -> None:
     body = b'{"model":"a","stream":true,%s}' % MESSAGES
     assert json.loads(sent(body))["stream_options"] == {"include_usage": True}
 
@@ -219,19 +219,19 @@ def test_a_stream_asks_for_its_usage() -> None:
         (b"7", {"include_usage": True}),
     ],
 )
-def test_a_stream_asks_for_its_usage_whatever_the_client_wanted(
+def test_a_stream_requests_its_usage_whatever_the_client_sent(
     given_options: bytes, options: object
 ) -> None:
     body = b'{"model":"a","stream":true,"stream_options":%s,%s}' % (given_options, MESSAGES)
     assert json.loads(sent(body))["stream_options"] == options
 
 
-def test_a_whole_reply_has_no_options_of_a_stream() -> None:
+def test_stream_options_are_dropped_without_streaming() -> None:
     body = b'{"model":"a","stream_options":{"include_usage":true},%s}' % MESSAGES
     assert "stream_options" not in json.loads(sent(body))
 
 
-def test_two_efforts_that_differ_contradict_each_other() -> None:
+def test_two_efforts_that_differ_are_rejected() -> None:
     body = b'{"model":"a",%s,"reasoning_effort":"low","reasoning":{"effort":"high"}}' % MESSAGES
     assert refusal(body) == "reasoning_effort: contradicts reasoning.effort; give one of them."
 
@@ -245,5 +245,5 @@ def test_two_efforts_that_differ_contradict_each_other() -> None:
         b'"reasoning_effort":"low","reasoning":null',
     ],
 )
-def test_efforts_that_agree_pass(efforts: bytes) -> None:
+def test_two_equal_efforts_are_accepted(efforts: bytes) -> None:
     assert parse_request(b'{"model":"a",%s,%s}' % (MESSAGES, efforts)).model == "a"

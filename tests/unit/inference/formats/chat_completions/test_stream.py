@@ -33,8 +33,8 @@ def new_stream() -> ChatStream:
     return ChatStream(IDENTITY, REQUEST)
 
 
-def relay(*pieces: bytes) -> bytes:
-    """Return a client's whole stream, for a provider's bytes and then their clean end."""
+def client_stream(*pieces: bytes) -> bytes:
+    """Return a client's complete stream for a provider's bytes and a clean end."""
     parser, stream = EventParser(), new_stream()
     out: list[bytes] = []
     try:
@@ -58,7 +58,7 @@ def charge(stream: ChatStream) -> Any:
 
 
 def seen(*events: bytes) -> CheckedStream:
-    return check_stream(relay(b"".join(events)))
+    return check_stream(client_stream(b"".join(events)))
 
 
 def fed(*events: bytes) -> ChatStream:
@@ -68,10 +68,10 @@ def fed(*events: bytes) -> ChatStream:
     return stream
 
 
-# What a client gets
+# The client's stream
 
 
-def test_every_chunk_says_what_is_ours() -> None:
+def test_every_chunk_has_the_gateways_fields() -> None:
     stream = seen(STREAMS["text"])
     for each in [*stream.chunks, stream.last]:
         assert {name: each[name] for name in ("id", "object", "created", "model", "provider")} == {
@@ -83,7 +83,7 @@ def test_every_chunk_says_what_is_ours() -> None:
         }
 
 
-def test_everything_else_of_a_chunk_is_the_providers() -> None:
+def test_other_fields_of_a_chunk_are_the_providers() -> None:
     logprobs = {"content": [{"token": "a", "logprob": -0.1}]}
     event = chunk({"content": "a", "x": [1]}, service_tier="flex", obfuscation="AbC", big=10**40)
     event = event.replace(b'"logprobs":null', b'"logprobs":' + json.dumps(logprobs).encode())
@@ -93,13 +93,13 @@ def test_everything_else_of_a_chunk_is_the_providers() -> None:
     assert got["choices"][0]["logprobs"] == logprobs
 
 
-def test_a_choice_that_goes_on_keeps_its_bytes() -> None:
+def test_an_unfinished_choice_keeps_its_bytes() -> None:
     choices = b'[ {"index":0,"delta":{"content":"\\u0041"},"finish_reason":null , "x":1e999} ]'
     out = new_stream().feed(b'{"choices":%s}' % choices)
     assert b'"choices":' + choices in out
 
 
-def test_usage_comes_once_at_the_end_and_is_priced() -> None:
+def test_usage_is_sent_once_at_the_end_with_its_cost() -> None:
     usage = seen(STREAMS["text"]).last["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (19, 10)
     assert usage["cost"] == 0.0000354
@@ -115,10 +115,10 @@ def test_usage_comes_once_at_the_end_and_is_priced() -> None:
         ({"usage": {"include": True}}, []),
     ],
 )
-def test_the_usage_comes_without_a_choice_only_to_whoever_asked(
+def test_the_usage_chunk_has_no_choices_only_if_usage_was_requested(
     asked: dict[str, Any], choices: list[Any]
 ) -> None:
-    """OpenAI's clients know such a chunk, and others read the first choice of every chunk."""
+    """OpenAI's clients accept such a chunk, others read the first choice of every chunk."""
     request = parse_request(json.dumps({"model": "a", "messages": [{}], **asked}).encode())
     stream = ChatStream(IDENTITY, request)
     out = stream.feed(chunk({}, "stop").removeprefix(b"data: "))
@@ -126,13 +126,13 @@ def test_the_usage_comes_without_a_choice_only_to_whoever_asked(
     assert (last["choices"], last["usage"]["total_tokens"] > 0) == (choices, True)
 
 
-def test_the_last_of_several_usages_holds() -> None:
+def test_the_last_of_several_usages_counts() -> None:
     assert fed(STREAMS["usage twice"]).reported == Usage(
         input_tokens=15, cache_read_tokens=4, output_tokens=10, reasoning_tokens=3
     )
 
 
-def test_a_usage_of_null_does_not_take_back_a_report() -> None:
+def test_a_null_usage_does_not_reset_a_reported_one() -> None:
     stream = fed(chunk({}, "stop", usage=USAGE), chunk(None, usage=None))
     assert stream.reported is not None
 
@@ -143,7 +143,7 @@ def test_without_usage_the_cost_is_null() -> None:
     assert "cost_details" not in usage
 
 
-def test_an_explicit_usage_of_zero_costs_exactly_nothing() -> None:
+def test_a_usage_of_zero_costs_nothing() -> None:
     zero = {"prompt_tokens": 0, "completion_tokens": 0}
     assert seen(chunk({}, "stop"), chunk(None, usage=zero), DONE).last["usage"]["cost"] == 0.0
 
@@ -153,7 +153,7 @@ SPREAD = {"reasoning": "Hm", "reasoning_details": [{**THOUGHT, "index": 0}]}
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-def test_what_the_model_thought_stands_wherever_clients_look_for_it(field: str) -> None:
+def test_reasoning_is_in_every_field_that_clients_read(field: str) -> None:
     said = {"role": "assistant", "content": None, field: "Hm"}
     (streamed,) = seen(chunk(said), chunk({}, "stop"), DONE).chunks[0]["choices"]
     assert streamed["delta"] == {**said, **SPREAD}
@@ -163,7 +163,7 @@ def test_what_the_model_thought_stands_wherever_clients_look_for_it(field: str) 
     assert {name: message[name] for name in (*SPREAD, field)} == {field: "Hm", **SPREAD}
 
 
-def test_details_of_reasoning_are_the_providers_where_it_has_any() -> None:
+def test_the_providers_reasoning_details_are_kept() -> None:
     details = [{"type": "reasoning.encrypted", "data": "abc"}]
     said = chunk({"reasoning_content": "Hm", "reasoning_details": details})
     delta = seen(said, chunk({}, "stop"), DONE).chunks[0]["choices"][0]["delta"]
@@ -171,7 +171,7 @@ def test_details_of_reasoning_are_the_providers_where_it_has_any() -> None:
     assert delta["reasoning"] == "Hm"
 
 
-def test_an_event_whose_reasoning_lacks_nothing_keeps_its_bytes() -> None:
+def test_an_event_with_complete_reasoning_fields_keeps_its_bytes() -> None:
     choices = b'[ {"index":0,"delta":{"reasoning":"\\u0041","reasoning_details":[ ]}} ]'
     choices = choices.replace(b"}} ]", b'},"finish_reason":null} ]')
     assert b'"choices":' + choices in new_stream().feed(b'{"choices":%s}' % choices)
@@ -183,18 +183,18 @@ def test_a_null_fingerprint_is_left_out() -> None:
     )
 
 
-def test_a_fingerprint_passes() -> None:
+def test_a_fingerprint_is_passed_through() -> None:
     assert seen(STREAMS["text"]).chunks[0]["system_fingerprint"] == "fp_44709d6fcb"
 
 
-def test_fields_that_clients_need_are_added_where_the_provider_left_them_out() -> None:
+def test_fields_that_clients_require_are_filled_in() -> None:
     choices = [each["choices"][0] for each in seen(STREAMS["fields left out"]).chunks]
     assert [choice["index"] for choice in choices] == [0, 0, 0]
     assert [choice["delta"] for choice in choices] == [{"content": "a"}, {"content": "b"}, {}]
     assert [choice["finish_reason"] for choice in choices] == [None, None, "stop"]
 
 
-def test_a_choice_without_a_finish_reason_is_repaired_beside_one_that_has_it() -> None:
+def test_a_missing_finish_reason_is_filled_in_beside_a_finished_choice() -> None:
     both = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}, {"delta": {}}]}
     end = {"choices": [{"index": index, "delta": {}, "finish_reason": "stop"} for index in (0, 1)]}
     choices = seen(replies.event(both), replies.event(end), DONE).chunks[0]["choices"]
@@ -204,7 +204,7 @@ def test_a_choice_without_a_finish_reason_is_repaired_beside_one_that_has_it() -
     ]
 
 
-def test_a_finish_reason_is_translated_beside_the_providers() -> None:
+def test_a_finish_reason_is_normalized_and_the_native_one_kept() -> None:
     choice = seen(chunk({}, "function_call"), DONE).chunks[0]["choices"][0]
     assert (choice["finish_reason"], choice["native_finish_reason"]) == (
         "tool_calls",
@@ -218,12 +218,12 @@ def test_the_providers_own_native_finish_reason_is_kept() -> None:
     assert got["native_finish_reason"] == "STOP"
 
 
-def test_content_in_parts_passes() -> None:
+def test_content_parts_are_passed_through() -> None:
     first = seen(STREAMS["content in parts"]).chunks[0]["choices"][0]["delta"]["content"]
     assert first[0]["type"] == "thinking"
 
 
-def test_bytes_that_are_no_utf8_are_replaced() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     event = chunk({"content": "a?"}, x="?").replace(b"?", b"\xe6\xbc")
     got = seen(event, chunk({}, "stop"), DONE).chunks[0]
     assert got["choices"][0]["delta"]["content"] == "a\N{REPLACEMENT CHARACTER}"
@@ -235,18 +235,18 @@ def test_chunks_without_choices_are_not_passed_on() -> None:
     assert len(seen(azure, chunk({}, "stop"), DONE).chunks) == 1
 
 
-def test_an_empty_event_is_passed_over() -> None:
+def test_an_empty_event_is_skipped() -> None:
     assert len(seen(b"data:\n\n", chunk({}, "stop"), b"data\n\n", DONE).chunks) == 1
 
 
-def test_nothing_is_passed_on_after_the_providers_end() -> None:
+def test_nothing_is_forwarded_after_done() -> None:
     stream = fed(chunk({}, "stop"), DONE)
     assert stream.feed(b'{"choices":[{"index":0,"delta":{"content":"late"}}]}') == b""
     assert stream.feed(b"garbage") == b""
     assert stream.reported is None
 
 
-def test_a_late_usage_after_the_providers_end_does_not_count() -> None:
+def test_a_usage_after_done_is_ignored() -> None:
     assert fed(chunk({}, "stop"), DONE, USAGE_CHUNK).reported is None
 
 
@@ -259,7 +259,7 @@ def test_a_stream_cannot_be_ended_twice() -> None:
         stream.fail(CUT)
 
 
-# What is complete
+# Completeness
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_stream_is_complete_when_every_choice_has_finished(
     assert fed(*events).complete is complete
 
 
-def test_the_providers_id_and_finish_reason_are_remembered() -> None:
+def test_the_providers_id_and_finish_reason_are_recorded() -> None:
     stream = fed(STREAMS["tools"])
     assert stream.upstream_id == "chatcmpl-123"
     assert (stream.finish_reason, stream.native_finish_reason) == ("tool_calls", "tool_calls")
@@ -307,13 +307,11 @@ def test_the_providers_id_and_finish_reason_are_remembered() -> None:
         ({}, 0),
     ],
 )
-def test_tokens_are_estimated_from_the_bytes_that_passed(
-    delta: dict[str, Any], tokens: int
-) -> None:
+def test_tokens_are_estimated_from_the_streamed_bytes(delta: dict[str, Any], tokens: int) -> None:
     assert fed(chunk(delta)).seen.output_tokens == tokens
 
 
-# What is wrong
+# Invalid events
 
 
 @pytest.mark.parametrize(
@@ -333,7 +331,7 @@ def test_tokens_are_estimated_from_the_bytes_that_passed(
         b" [DONE]",
     ],
 )
-def test_an_event_that_is_no_chunk_is_unreadable(data: bytes) -> None:
+def test_an_event_that_is_not_a_chunk_is_malformed(data: bytes) -> None:
     with pytest.raises(MalformedResponse):
         new_stream().feed(data)
 
@@ -344,7 +342,7 @@ def test_an_error_event_is_the_providers_error() -> None:
     assert (caught.value.code, caught.value.message) == (529, "Overloaded")
 
 
-def test_an_error_chunk_tells_the_client_what_went_wrong() -> None:
+def test_an_error_chunk_describes_the_error() -> None:
     error = check_stream(new_stream().fail(CUT)).last["error"]
     assert error == {
         "code": 502,
@@ -353,7 +351,7 @@ def test_an_error_chunk_tells_the_client_what_went_wrong() -> None:
     }
 
 
-def test_an_error_chunk_shows_nothing_of_a_bug() -> None:
+def test_an_error_chunk_masks_a_bug() -> None:
     error = check_stream(new_stream().fail(Bug("the secret is 42"))).last["error"]
     assert error["code"] == 500
     assert "42" not in json.dumps(error)
@@ -366,19 +364,19 @@ def test_an_error_chunk_shows_nothing_of_a_bug() -> None:
 def test_a_stream_that_is_cut_at_any_byte_ends_legally(name: str) -> None:
     upstream = STREAMS[name]
     for cut in range(len(upstream) + 1):
-        check_stream(relay(upstream[:cut]))
+        check_stream(client_stream(upstream[:cut]))
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_in_two_pieces_is_the_same(name: str) -> None:
+def test_a_stream_in_two_chunks_is_the_same(name: str) -> None:
     upstream = STREAMS[name]
-    in_one_piece = relay(upstream)
+    in_one_piece = client_stream(upstream)
     for cut in [*range(0, len(upstream), 5), len(upstream) - 1]:
-        assert relay(upstream[:cut], upstream[cut:]) == in_one_piece
+        assert client_stream(upstream[:cut], upstream[cut:]) == in_one_piece
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_whole_stream_ends_with_its_usage_unless_the_provider_failed(name: str) -> None:
+def test_a_complete_stream_ends_with_its_usage_unless_the_provider_failed(name: str) -> None:
     assert seen(STREAMS[name]).failed == (name == "an error")
 
 
@@ -391,10 +389,10 @@ def test_a_whole_stream_ends_with_its_usage_unless_the_provider_failed(name: str
 )
 def test_a_damaged_stream_ends_legally(name: str, at: int, gone: int, instead: bytes) -> None:
     upstream = STREAMS[name]
-    check_stream(relay(upstream[:at] + instead + upstream[at + gone :]))
+    check_stream(client_stream(upstream[:at] + instead + upstream[at + gone :]))
 
 
-# Streamed and whole
+# Streamed and complete responses
 
 
 COUNT = st.integers(0, 2_000_000)
@@ -416,7 +414,7 @@ COUNT = st.integers(0, 2_000_000)
     st.sampled_from([None, "stop", "length", "error"]),
     st.lists(st.text(max_size=5), max_size=5),
 )
-def test_a_streamed_reply_costs_what_the_whole_one_costs(
+def test_a_streamed_response_costs_as_much_as_a_complete_one(
     usage: dict[str, Any] | None, finish_reason: str | None, words: list[str]
 ) -> None:
     whole = replies.whole(usage=usage, choices=[replies.choice("".join(words), finish_reason)])
@@ -435,7 +433,7 @@ def test_a_streamed_reply_costs_what_the_whole_one_costs(
     assert ended == json.loads(read.render(IDENTITY, whole_charge))["usage"]
 
 
-def test_an_event_that_is_spread_over_lines_stays_one_event() -> None:
+def test_a_multi_line_event_stays_one_event() -> None:
     data = b'{"id":"c","choices":[{"index":0,\n"delta":{"content":"a"},\n"finish_reason":null}]}'
     stream = new_stream().feed(data)
     assert stream.count(b"\n") == 2
@@ -445,7 +443,7 @@ HIDES = [b'"reasoning":{"exclude":true}', b'"include_reasoning":false']
 
 
 @pytest.mark.parametrize("hides", HIDES)
-def test_thoughts_that_the_client_does_not_want_to_see_are_left_out(hides: bytes) -> None:
+def test_excluded_reasoning_is_left_out(hides: bytes) -> None:
     request = parse_request(b'{"model":"a","messages":[{"role":"user","content":"a"}],%s}' % hides)
     delta = {"content": "so", "reasoning": "hm", "reasoning_content": "hm", "reasoning_details": []}
     chunk = {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
@@ -466,7 +464,7 @@ def test_an_empty_finish_reason_does_not_finish_a_stream() -> None:
     assert not stream.complete
 
 
-def test_of_a_broken_stream_what_the_model_wrote_is_estimated_not_the_json_around_it() -> None:
+def test_tokens_of_a_failed_stream_are_estimated_without_the_json_around_them() -> None:
     stream = new_stream()
     for _ in range(100):
         call = {"index": 0, "function": {"arguments": "ab"}}

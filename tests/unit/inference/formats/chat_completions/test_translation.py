@@ -1,4 +1,4 @@
-"""The chat format between the hub and the wire: what was said is what is read again."""
+"""Conversion between the chat format and the canonical form, and round trips."""
 
 import json
 from itertools import pairwise
@@ -51,28 +51,28 @@ from tollhouse.kernel.errors import Bug, Invalid, ProviderUnavailable
 IDENTITY = ReplyIdentity("gen-1", "acme/large", "Acme", 1)
 CHARGE = Charge(CostState.EXACT, USED, 9, 9, Cost(9, 4, 5))
 ENDPOINT = Endpoint("acme", "large-2026", FREE)
-SPEAKER = ChatProviderFormat()
+PROVIDER_FORMAT = ChatProviderFormat()
 PNG = "data:image/png;base64,AAAA"
 
 
-def listener(**fields: Any) -> ChatClientFormat:
+def client_format(**fields: Any) -> ChatClientFormat:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | fields
     return ChatClientFormat(parse_request(json.dumps(body).encode()))
 
 
 def parsed(*messages: dict[str, Any], **fields: Any) -> CanonicalRequest:
-    return listener(messages=list(messages), **fields).parse_request()
+    return client_format(messages=list(messages), **fields).parse_request()
 
 
 def asked(*turns: Turn, endpoint: Endpoint = ENDPOINT, **fields: Any) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(
-        SPEAKER.render_request(CanonicalRequest(turns, **fields), endpoint)
+        PROVIDER_FORMAT.render_request(CanonicalRequest(turns, **fields), endpoint)
     )
     return body
 
 
 def essence(reply: CanonicalResponse) -> list[tuple[object, ...]]:
-    """Return what a chat reply can say of each choice: texts are one, and thoughts come first."""
+    """Return what the chat format keeps of each choice: text is joined, reasoning comes first."""
     return [
         (
             "".join(each.text for each in choice.blocks if isinstance(each, TextBlock)),
@@ -86,7 +86,7 @@ def essence(reply: CanonicalResponse) -> list[tuple[object, ...]]:
 
 
 def apart(blocks: tuple[Block, ...]) -> bool:
-    """Tell whether no thought without a proof is followed by another: in a stream they are one."""
+    """Return whether no unsigned reasoning is followed by more; in a stream they are one block."""
     return not any(
         isinstance(first, ReasoningBlock)
         and not first.format
@@ -95,18 +95,18 @@ def apart(blocks: tuple[Block, ...]) -> bool:
     )
 
 
-# Replies
+# Responses
 
 
 @given(replies(most_choices=3))
-def test_a_whole_reply_is_read_again_as_it_was(reply: CanonicalResponse) -> None:
-    got = SPEAKER.parse_response(listener().render_response(reply, IDENTITY, CHARGE))
+def test_a_complete_response_survives_a_round_trip(reply: CanonicalResponse) -> None:
+    got = PROVIDER_FORMAT.parse_response(client_format().render_response(reply, IDENTITY, CHARGE))
     assert essence(got) == essence(reply)
     assert got.usage == USED
 
 
 @given(replies(most_choices=3))
-def test_a_stream_is_read_again_as_it_was(reply: CanonicalResponse) -> None:
+def test_a_stream_survives_a_round_trip(reply: CanonicalResponse) -> None:
     stream = written(events_of(reply))
     check_stream(stream)
     got = reread(stream)
@@ -122,32 +122,32 @@ def test_a_stream_is_read_again_as_it_was(reply: CanonicalResponse) -> None:
 
 
 def written(events: list[CanonicalEvent]) -> bytes:
-    writer = listener().stream_encoder(IDENTITY)
-    return b"".join(map(writer.write, events)) + writer.end(CHARGE)
+    encoder = client_format().stream_encoder(IDENTITY)
+    return b"".join(map(encoder.write, events)) + encoder.end(CHARGE)
 
 
 def reread(stream: bytes) -> CanonicalResponse:
-    reader, gathering = SPEAKER.stream_decoder(), ResponseBuilder()
+    decoder, builder = PROVIDER_FORMAT.stream_decoder(), ResponseBuilder()
     for data in EventParser().feed(stream):
-        for event in reader.feed(data):
-            gathering.add(event)
-    assert reader.done
-    return gathering.build()
+        for event in decoder.feed(data):
+            builder.add(event)
+    assert decoder.done
+    return builder.build()
 
 
 @given(replies())
-def test_a_stream_that_breaks_anywhere_ends_with_its_error(reply: CanonicalResponse) -> None:
+def test_a_stream_that_fails_anywhere_ends_with_its_error(reply: CanonicalResponse) -> None:
     events = events_of(reply)
     for cut in range(len(events)):
-        writer = listener().stream_encoder(IDENTITY)
-        stream = b"".join(map(writer.write, events[:cut]))
-        stream += writer.fail(ProviderUnavailable("Acme failed.", provider_name="Acme"))
+        encoder = client_format().stream_encoder(IDENTITY)
+        stream = b"".join(map(encoder.write, events[:cut]))
+        stream += encoder.fail(ProviderUnavailable("Acme failed.", provider_name="Acme"))
         assert check_stream(stream).failed
 
 
 @given(replies())
-def test_a_reply_that_is_sent_back_is_the_same_again(reply: CanonicalResponse) -> None:
-    message = json.loads(listener().render_response(reply, IDENTITY, CHARGE))["choices"][0][
+def test_a_response_sent_back_by_the_client_is_unchanged(reply: CanonicalResponse) -> None:
+    message = json.loads(client_format().render_response(reply, IDENTITY, CHARGE))["choices"][0][
         "message"
     ]
     [turn] = parsed(message).turns
@@ -155,33 +155,33 @@ def test_a_reply_that_is_sent_back_is_the_same_again(reply: CanonicalResponse) -
     assert essence(again) == essence(CanonicalResponse(reply.choices))
 
 
-def test_probabilities_that_came_in_several_lines_leave_in_one() -> None:
+def test_multi_line_logprobs_are_sent_on_one_line() -> None:
     spread = msgspec.Raw(b'{"content":[\n],\r\n"refusal":null}')
-    chunk = listener().stream_encoder(IDENTITY).write(TextDelta(0, 0, "a", spread))
+    chunk = client_format().stream_encoder(IDENTITY).write(TextDelta(0, 0, "a", spread))
     assert chunk.count(b"\n") == 2
     assert b"\r" not in chunk
 
 
 def test_a_stream_cannot_be_ended_twice() -> None:
-    writer = listener().stream_encoder(IDENTITY)
-    writer.end(CHARGE)
+    encoder = client_format().stream_encoder(IDENTITY)
+    encoder.end(CHARGE)
     with pytest.raises(Bug):
-        writer.fail(ProviderUnavailable("x", provider_name="Acme"))
+        encoder.fail(ProviderUnavailable("x", provider_name="Acme"))
 
 
-def test_a_choice_cannot_go_on_after_its_end() -> None:
-    writer = listener().stream_encoder(IDENTITY)
-    writer.write(ChoiceFinished(0, "stop"))
+def test_a_finished_choice_takes_no_more_output() -> None:
+    encoder = client_format().stream_encoder(IDENTITY)
+    encoder.write(ChoiceFinished(0, "stop"))
     with pytest.raises(MalformedResponse):
-        writer.write(TextDelta(0, 0, "more"))
+        encoder.write(TextDelta(0, 0, "more"))
 
 
-# What providers of this dialect send
+# Provider responses
 
 
 def decoded(*chunks: dict[str, Any]) -> list[CanonicalEvent]:
-    reader = SPEAKER.stream_decoder()
-    return [event for each in chunks for event in reader.feed(json.dumps(each).encode())][1:]
+    decoder = PROVIDER_FORMAT.stream_decoder()
+    return [event for each in chunks for event in decoder.feed(json.dumps(each).encode())][1:]
 
 
 def delta(finish_reason: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -189,16 +189,16 @@ def delta(finish_reason: str | None = None, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
-def test_thoughts_are_read_under_every_name_that_servers_give_them(name: str) -> None:
+def test_reasoning_is_parsed_from_every_known_field(name: str) -> None:
     assert decoded(delta(**{name: "hm"})) == [ReasoningDelta(0, 0, "hm")]
 
 
-def test_thoughts_that_come_under_two_names_are_read_once() -> None:
+def test_reasoning_in_two_fields_is_parsed_once() -> None:
     details = [{"type": "reasoning.text", "text": "hm", "format": None}]
     assert decoded(delta(reasoning="hm", reasoning_details=details)) == [ReasoningDelta(0, 0, "hm")]
 
 
-def test_a_signature_ends_its_block_of_thoughts() -> None:
+def test_a_signature_ends_its_reasoning_block() -> None:
     first = {"type": "reasoning.text", "text": "a", "signature": "s", "format": "f"}
     second = {"type": "reasoning.text", "text": "b"}
     assert decoded(delta(reasoning_details=[first]), delta(reasoning_details=[second])) == [
@@ -208,7 +208,7 @@ def test_a_signature_ends_its_block_of_thoughts() -> None:
     ]
 
 
-def test_calls_without_an_index_are_whole_each() -> None:
+def test_calls_without_an_index_are_complete_calls() -> None:
     one = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
     two = {"id": "b", "function": {"name": "g", "arguments": ""}}
     assert decoded(delta(tool_calls=[one]), delta(tool_calls=[two])) == [
@@ -218,13 +218,13 @@ def test_calls_without_an_index_are_whole_each() -> None:
     ]
 
 
-def test_a_server_that_says_stop_where_a_tool_is_called_means_the_call() -> None:
+def test_a_stop_reason_with_a_tool_call_becomes_tool_calls() -> None:
     call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
     *_, end = decoded(delta(tool_calls=[call]), delta("stop"))
     assert end == ChoiceFinished(0, "tool_calls", "stop")
 
 
-def test_text_in_parts_is_read() -> None:
+def test_text_in_content_parts_is_parsed() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert decoded(delta(content=parts)) == [TextDelta(0, 0, "ab")]
 
@@ -241,21 +241,21 @@ def test_text_in_parts_is_read() -> None:
         b'{"choices":[{"message":1}]}',
     ],
 )
-def test_what_is_no_chat_completion_is_unreadable(body: bytes) -> None:
+def test_a_body_that_is_not_a_chat_completion_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedResponse):
-        SPEAKER.parse_response(body)
+        PROVIDER_FORMAT.parse_response(body)
 
 
 def test_an_error_under_a_success_status_is_the_providers() -> None:
     with pytest.raises(ErrorEvent) as caught:
-        SPEAKER.parse_response(b'{"error":{"message":"no","code":"c"}}')
+        PROVIDER_FORMAT.parse_response(b'{"error":{"message":"no","code":"c"}}')
     assert (caught.value.code, caught.value.message) == ("c", "no")
 
 
-# Requests that come in
+# Client requests
 
 
-def test_what_a_conversation_holds_is_read() -> None:
+def test_every_part_of_a_conversation_is_parsed() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     file = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AA"}
     prompt = parsed(
@@ -291,9 +291,9 @@ def test_what_a_conversation_holds_is_read() -> None:
     )
 
 
-def test_what_steers_the_answer_is_read() -> None:
+def test_parameters_are_parsed() -> None:
     schema = {"name": "n", "schema": {"type": "object"}, "strict": True}
-    prompt = listener(
+    prompt = client_format(
         max_completion_tokens=9,
         stop="END",
         tools=[{"type": "function", "function": {"name": "f", "parameters": {"a": 1}}}],
@@ -329,35 +329,35 @@ def test_what_steers_the_answer_is_read() -> None:
         ({"stop": 3}, "stop"),
     ],
 )
-def test_a_field_that_is_wrong_is_named_by_its_path(fields: dict[str, Any], path: str) -> None:
+def test_an_invalid_field_is_named_by_its_path(fields: dict[str, Any], path: str) -> None:
     with pytest.raises(Invalid) as caught:
-        listener(**fields).parse_request()
+        client_format(**fields).parse_request()
     assert caught.value.message.startswith(path)
 
 
-def test_a_file_by_its_id_is_refused_and_not_forgotten() -> None:
+def test_a_file_by_id_is_rejected_rather_than_dropped() -> None:
     part = {"type": "file", "file": {"file_id": "file-1"}}
     with pytest.raises(Invalid, match=r"messages\[0\]\.content\[0\]\.file\.file_data"):
         parsed({"role": "user", "content": [part]})
 
 
-def test_what_another_model_left_behind_is_passed_over() -> None:
+def test_unknown_parts_of_assistant_messages_are_skipped() -> None:
     parts = [{"type": "server_tool_use", "id": "x"}, {"type": "text", "text": "so"}]
     [turn] = parsed({"role": "assistant", "content": parts}).turns
     assert turn.blocks == (TextBlock("so"),)
 
 
-# Requests that go out
+# Provider requests
 
 
-def test_a_turn_of_which_nothing_remains_is_left_out() -> None:
+def test_an_empty_turn_is_left_out() -> None:
     thought = Turn("assistant", (ReasoningBlock("hm"),))
     assert asked(thought, Turn("user", (TextBlock("a"),)))["messages"] == [
         {"role": "user", "content": "a"}
     ]
 
 
-def test_pictures_that_a_tool_gave_back_follow_as_the_users() -> None:
+def test_images_in_tool_results_follow_as_a_user_message() -> None:
     result = ToolResult("c", (TextBlock("here"), ImageBlock(PNG)))
     _, tool, user = asked(
         Turn("assistant", (ToolCall("c", "f", "{}"),)), Turn("user", (result, TextBlock("and?")))
@@ -376,7 +376,7 @@ def test_pictures_that_a_tool_gave_back_follow_as_the_users() -> None:
         ),
     ],
 )
-def test_thoughts_go_back_only_to_servers_that_take_them(
+def test_reasoning_is_sent_back_only_to_servers_that_accept_it(
     field: Any, expected: dict[str, Any]
 ) -> None:
     endpoint = Endpoint("a", "m", FREE, profile=Profile(takes_reasoning_as=field))
@@ -385,12 +385,12 @@ def test_thoughts_go_back_only_to_servers_that_take_them(
 
 
 @pytest.mark.parametrize(("budget", "effort"), [(1024, "low"), (4000, "medium"), (16_000, "high")])
-def test_a_budget_for_thoughts_becomes_an_effort(budget: int, effort: str) -> None:
+def test_a_reasoning_budget_becomes_an_effort(budget: int, effort: str) -> None:
     fields = asked(Turn("user", (TextBlock("a"),)), thinking=ThinkingOptions(budget_tokens=budget))
     assert fields["reasoning_effort"] == effort
 
 
-def test_what_a_server_refuses_is_left_out_or_has_its_name_there() -> None:
+def test_rejected_parameters_are_left_out_or_renamed() -> None:
     profile = Profile(
         refuses_in_chat=frozenset({"user", "max_tokens"}), output_limit="max_completion_tokens"
     )
@@ -400,26 +400,26 @@ def test_what_a_server_refuses_is_left_out_or_has_its_name_there() -> None:
     assert not fields.keys() & {"user", "max_tokens"}
 
 
-def test_a_stream_asks_for_its_usage_where_the_server_knows_that_question() -> None:
+def test_a_stream_requests_usage_if_the_server_supports_it() -> None:
     turn = Turn("user", (TextBlock("a"),))
     assert asked(turn, stream=True)["stream_options"] == {"include_usage": True}
     silent = Endpoint("a", "m", FREE, profile=Profile(usage_in_streams=False))
     assert "stream_options" not in asked(turn, stream=True, endpoint=silent)
 
 
-def test_a_tool_that_takes_a_text_is_a_function_of_one_field() -> None:
+def test_a_freeform_tool_becomes_a_function_with_one_field() -> None:
     [tool] = asked(
         Turn("user", (TextBlock("a"),)), tools=(ToolDefinition("patch", freeform=True),)
     )["tools"]
     assert tool["function"]["parameters"]["required"] == ["input"]
 
 
-def test_no_more_stop_texts_are_sent_than_the_dialect_takes() -> None:
+def test_stop_sequences_are_limited_to_what_the_dialect_accepts() -> None:
     fields = asked(Turn("user", (TextBlock("a"),)), stop=("a", "b", "c", "d", "e"))
     assert fields["stop"] == ["a", "b", "c", "d"]
 
 
-def test_a_document_by_its_address_is_refused_and_not_forgotten() -> None:
+def test_a_document_by_url_is_rejected_rather_than_dropped() -> None:
     with pytest.raises(Invalid, match="send its bytes"):
         asked(Turn("user", (DocumentBlock(url="https://a.example/a.pdf"),)))
 
@@ -435,12 +435,12 @@ def test_a_document_by_its_address_is_refused_and_not_forgotten() -> None:
         ([{"choices": [{"delta": {}, "finish_reason": "stop"}]}], True),
     ],
 )
-def test_after_done_a_stream_is_complete_if_anything_was_said(
+def test_a_stream_without_finish_reason_is_complete_after_done_if_it_has_output(
     chunks: list[dict[str, Any]],
     complete: bool,  # noqa: FBT001
 ) -> None:
-    reader = SPEAKER.stream_decoder()
+    decoder = PROVIDER_FORMAT.stream_decoder()
     for each in chunks:
-        reader.feed(json.dumps(each).encode())
-    reader.feed(b"[DONE]")
-    assert reader.complete is complete
+        decoder.feed(json.dumps(each).encode())
+    decoder.feed(b"[DONE]")
+    assert decoder.complete is complete

@@ -11,7 +11,7 @@ def read(*, with_output: bool = True, **counts: Any) -> Usage | None:
     return parse_usage(msgspec.Raw(msgspec.json.encode(counts)), with_output=with_output)
 
 
-def test_a_report_without_the_output_is_none_where_there_is_output() -> None:
+def test_a_usage_without_output_tokens_is_ignored_if_output_is_required() -> None:
     assert read(prompt_tokens=10, total_tokens=30) is None
     assert read(prompt_tokens=10, with_output=False) == Usage(input_tokens=10)
 
@@ -20,7 +20,7 @@ def test_a_report_without_the_output_is_none_where_there_is_output() -> None:
     ("completion", "reasoning", "total", "output"),
     [(530, 233, 567, 530), (530, 233, 800, 763), (5, 233, None, 238), (233, 233, 270, 233)],
 )
-def test_reasoning_is_part_of_the_output_also_where_it_is_counted_beside_it(
+def test_reasoning_tokens_are_part_of_the_output_even_if_reported_separately(
     completion: int, reasoning: int, total: int | None, output: int
 ) -> None:
     details = {"reasoning_tokens": reasoning}

@@ -1,4 +1,4 @@
-"""A completions stream on its way through."""
+"""Passing completions streams through."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def seen(*choices: dict[str, Any], **fields: Any) -> CheckedStream:
         ([{"choices": [ENDED]}], True),
     ],
 )
-def test_after_done_a_stream_is_complete_if_anything_was_said(
+def test_a_stream_without_finish_reason_is_complete_after_done_if_it_has_output(
     chunks: list[dict[str, Any]],
     complete: bool,  # noqa: FBT001
 ) -> None:
@@ -53,7 +53,7 @@ def test_after_done_a_stream_is_complete_if_anything_was_said(
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_the_usage_comes_without_a_choice_only_to_whoever_asked(asked: bool) -> None:  # noqa: FBT001
+def test_the_usage_chunk_has_no_choices_only_if_usage_was_requested(asked: bool) -> None:  # noqa: FBT001
     last = seen(SAID, ENDED, stream_options={"include_usage": asked}).last
     silent = {"index": 0, "text": "", "finish_reason": None, "logprobs": None}
     assert last["choices"] == ([] if asked else [silent])

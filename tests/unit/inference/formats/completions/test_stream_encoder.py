@@ -1,4 +1,4 @@
-"""What a completion says of its end."""
+"""Finish reasons of completions."""
 
 import pytest
 
@@ -23,11 +23,11 @@ IDENTITY = ReplyIdentity("gen-1", "a/b", "a", 0)
         ("tool_calls", "stop"),
     ],
 )
-def test_it_ends_for_one_of_the_reasons_that_the_format_has(reason: str, told: str) -> None:
+def test_a_completion_has_a_finish_reason_of_its_format(reason: str, told: str) -> None:
     assert render_choice(0, "said", reason)["finish_reason"] == told
 
 
-def test_a_stream_does_the_same() -> None:
-    writer = CompletionsStreamEncoder({}, IDENTITY)
-    stream = writer.write(ChoiceFinished(0, "tool_calls")) + writer.fail(Unavailable("gone"))
+def test_a_completions_stream_has_a_finish_reason_of_its_format() -> None:
+    encoder = CompletionsStreamEncoder({}, IDENTITY)
+    stream = encoder.write(ChoiceFinished(0, "tool_calls")) + encoder.fail(Unavailable("gone"))
     assert check_stream(stream).choices[0]["finish_reason"] == "stop"

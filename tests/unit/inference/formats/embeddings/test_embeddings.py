@@ -1,4 +1,4 @@
-"""Embeddings on their way through: requests read, vectors in the encoding that was asked for."""
+"""Passing embeddings through: request parsing, and vectors in the requested encoding."""
 
 import json
 import struct
@@ -26,7 +26,7 @@ PACKED = b64encode(struct.pack("<3f", *VECTOR)).decode()
 floats32 = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=20)
 
 
-def relay(**fields: Any) -> EmbeddingsPassthroughAdapter:
+def adapter(**fields: Any) -> EmbeddingsPassthroughAdapter:
     body = {"model": "acme/embedding", "input": "hello"} | fields
     return EmbeddingsPassthroughAdapter(parse_request(json.dumps(body).encode()))
 
@@ -62,7 +62,7 @@ def refusal(body: object) -> str:
         ({"input": "a", "encoding_format": "hex"}, "encoding_format: must be float or base64."),
     ],
 )
-def test_a_field_that_is_wrong_is_named(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_field_is_named(fields: dict[str, Any], message: str) -> None:
     assert refusal({"model": "m"} | fields) == message
 
 
@@ -71,23 +71,23 @@ def test_a_model_is_required() -> None:
 
 
 @pytest.mark.parametrize("given_", ["a", ["a", "b"], [1, 2], [[1], [2, 3]], [{"content": []}]])
-def test_every_kind_of_input_is_passed_on(given_: object) -> None:
+def test_every_type_of_input_is_forwarded(given_: object) -> None:
     sent = json.loads(
-        relay(input=given_, dimensions=3, user="u").render_request(
+        adapter(input=given_, dimensions=3, user="u").render_request(
             Endpoint("acme", "embedding-2026", FREE)
         )
     )
     assert sent == {"model": "embedding-2026", "input": given_, "dimensions": 3, "user": "u"}
 
 
-def test_fields_that_speak_to_the_gateway_are_left_out() -> None:
+def test_gateway_fields_are_left_out() -> None:
     assert "provider" not in json.loads(
-        relay(provider={"only": ["acme"]}).render_request(Endpoint("acme", "m", FREE))
+        adapter(provider={"only": ["acme"]}).render_request(Endpoint("acme", "m", FREE))
     )
 
 
-def test_a_reply_is_passed_on_with_what_is_ours() -> None:
-    answer = rendered(relay().parse_response(reply_of(VECTOR, id="theirs", extra=[1])))
+def test_a_response_is_forwarded_with_the_gateways_fields() -> None:
+    answer = rendered(adapter().parse_response(reply_of(VECTOR, id="theirs", extra=[1])))
     assert answer["id"] == "gen-1"
     assert (answer["object"], answer["model"], answer["provider"]) == (
         "list",
@@ -105,14 +105,14 @@ def test_a_reply_is_passed_on_with_what_is_ours() -> None:
     }
 
 
-def test_what_is_known_of_a_reply() -> None:
-    read = relay().parse_response(reply_of(VECTOR, id="theirs"))
+def test_a_response_is_parsed_for_its_metadata() -> None:
+    read = adapter().parse_response(reply_of(VECTOR, id="theirs"))
     assert (read.reported, read.seen) == (Usage(input_tokens=8), Usage(input_tokens=8))
     assert (read.finish_reason, read.upstream_id) == ("stop", "theirs")
 
 
 def test_without_usage_tokens_are_estimated_from_the_request() -> None:
-    read = relay(input="x" * 400).parse_response(reply_of(VECTOR, usage=None))
+    read = adapter(input="x" * 400).parse_response(reply_of(VECTOR, usage=None))
     assert read.reported is None
     assert 100 <= read.seen.input_tokens < 130
 
@@ -127,23 +127,23 @@ def test_without_usage_tokens_are_estimated_from_the_request() -> None:
         (None, PACKED, VECTOR),
     ],
 )
-def test_a_vector_comes_as_it_was_asked_for_whatever_the_provider_sends(
+def test_vectors_are_converted_to_the_requested_encoding(
     encoding: str | None, sent: object, received: object
 ) -> None:
-    answer = rendered(relay(encoding_format=encoding).parse_response(reply_of(sent)))
+    answer = rendered(adapter(encoding_format=encoding).parse_response(reply_of(sent)))
     assert answer["data"][0]["embedding"] == received
 
 
 @given(floats32)
-def test_packing_and_unpacking_keep_every_number(vector: list[float]) -> None:
-    packed = rendered(relay(encoding_format="base64").parse_response(reply_of(vector)))
-    again = rendered(relay().parse_response(reply_of(packed["data"][0]["embedding"])))
+def test_a_vector_survives_encoding_and_decoding(vector: list[float]) -> None:
+    packed = rendered(adapter(encoding_format="base64").parse_response(reply_of(vector)))
+    again = rendered(adapter().parse_response(reply_of(packed["data"][0]["embedding"])))
     assert again["data"][0]["embedding"] == vector
 
 
-def test_what_a_provider_leaves_out_of_an_item_is_filled_in() -> None:
+def test_missing_fields_of_an_item_are_filled_in() -> None:
     body = json.dumps({"data": [{"embedding": [1.0]}, {"embedding": [2.0]}]}).encode()
-    data = rendered(relay().parse_response(body))["data"]
+    data = rendered(adapter().parse_response(body))["data"]
     assert [(item["object"], item["index"]) for item in data] == [
         ("embedding", 0),
         ("embedding", 1),
@@ -164,18 +164,18 @@ def test_what_a_provider_leaves_out_of_an_item_is_filled_in() -> None:
         b'{"data":[{"embedding":"AAA="}]}',
     ],
 )
-def test_what_is_no_list_of_embeddings_is_unreadable(body: bytes) -> None:
+def test_a_body_that_is_not_a_list_of_embeddings_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedResponse):
-        relay().parse_response(body)
+        adapter().parse_response(body)
 
 
 def test_an_error_under_a_success_status_is_the_providers() -> None:
     with pytest.raises(ErrorEvent) as caught:
-        relay().parse_response(b'{"error":{"message":"too long","code":"context"}}')
+        adapter().parse_response(b'{"error":{"message":"too long","code":"context"}}')
     assert caught.value.code == "context"
 
 
 def test_embeddings_are_not_streamed() -> None:
     assert parse_request(b'{"model":"m","input":"a","stream":true}').stream is False
     with pytest.raises(Bug):
-        relay().open_stream(IDENTITY)
+        adapter().open_stream(IDENTITY)

@@ -1,4 +1,4 @@
-"""Where the provider may cut its cache."""
+"""Cache breakpoints of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who says what."""
+"""The roles and messages of a conversation."""
 
 from __future__ import annotations
 

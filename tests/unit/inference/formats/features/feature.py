@@ -1,11 +1,11 @@
-"""What a request or a reply may have, and where it stands in each format.
+"""A feature of requests or replies, and its place in each format.
 
-    says    a client's (or a provider's) words for it
-    own     where each format has it, and as what: there it was kept
-    other   where it stands in another shape: there it was changed
+    says    the fields by which a client (or a provider) expresses it
+    own     its place and value in each format: there it is kept
+    other   its place in another form: there it is changed
 
 Formats go by their names in the documentation: chat, responses, messages, completions. A place is a
-path with dots, `messages.0.content`; all places of a format must hold what they are said to hold.
+path with dots, `messages.0.content`; all places of a format must hold the given values.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ MARK = "marker"
 @dataclass(frozen=True, kw_only=True)
 class Feature:
     says: dict[str, Body]
-    """Of each format that can say it: the fields on top of the plainest body."""
+    """By format: the fields that express it, added to a minimal body."""
     own: dict[str, Places] = field(default_factory=dict[str, Places])
     other: dict[str, Places] = field(default_factory=dict[str, Places])
-    """By the format in which it ends, or by `from -> to` where that makes a difference."""
+    """By target format, or by `from -> to` if the origin matters."""
     beside: dict[str, Body] = field(default_factory=dict[str, Body])
-    """Fields without which it makes no sense, on top of the plainest body, too."""
+    """Fields that it requires, also added to a minimal body."""
     aside: tuple[str, ...] = ()
-    """Places that tell of it when it was dropped, without what it said."""
+    """Places that remain when it is dropped."""
     covers: tuple[str, ...] = ()
-    """The hub's fields that it is about: `Image.url`."""
+    """The canonical fields that it covers: `ImageBlock.url`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +44,11 @@ class RequestFeature(Feature):
 @dataclass(frozen=True, kw_only=True)
 class ReplyFeature(Feature):
     asks: dict[str, Body] = field(default_factory=dict[str, Body])
-    """Of each client: fields of the request that is answered."""
+    """By client format: fields of the request."""
     clients: tuple[str, ...] = ("chat", "responses", "messages", "completions")
-    """The formats in which it can be asked for."""
+    """The client formats that can request it."""
     streams: dict[str, list[Body]] = field(default_factory=dict[str, list[Body]])
-    """Events for what a whole reply cannot show."""
+    """Stream events, if they cannot be derived from a complete reply."""
     whole: bool = True
     streamed: bool = True
 
@@ -59,7 +59,7 @@ def in_all(names: tuple[str, ...], places: Places) -> dict[str, Places]:
 
 
 def found(body: Any, path: str) -> Any:
-    """Return what stands at a path; MISSING where nothing does."""
+    """Return the value at a path; MISSING if there is none."""
     for step in path.split("."):
         if isinstance(body, dict) and step in body:
             body = body[step]
@@ -74,14 +74,14 @@ def found(body: Any, path: str) -> Any:
 
 
 def holds(body: Any, places: Places | None) -> bool:
-    """Tell whether every place holds its value."""
+    """Return whether every place holds its value."""
     if not places:
         return False
     return all(found(body, path) == value for path, value in places.items())
 
 
 def _without(body: Body, paths: tuple[str, ...]) -> Body:
-    """Return a copy without what stands at some paths."""
+    """Return a copy without the values at some paths."""
     copy = deepcopy(body)
     for path in paths:
         above, _, name = path.rpartition(".")
@@ -92,14 +92,14 @@ def _without(body: Body, paths: tuple[str, ...]) -> Body:
 
 
 def outcome_of(feature: Feature, origin: str, target: str, body: Body, plain: Body) -> str:
-    """Return the word for what became of a feature.
+    """Return what became of a feature: kept, changed or dropped.
 
     Args:
-        feature: Which.
-        origin: The format in which it was said.
-        target: The format in which it ended.
-        body: What came of it.
-        plain: What comes of the same without it.
+        feature: The feature.
+        origin: The format of the original.
+        target: The format of the result.
+        body: The result.
+        plain: The result of the same without it.
     """
     own = feature.own.get(target)
     other = feature.other.get(f"{origin} -> {target}") or feature.other.get(target)

@@ -1,4 +1,4 @@
-"""Pictures, documents and recordings."""
+"""Images, documents and audio in a request."""
 
 from __future__ import annotations
 

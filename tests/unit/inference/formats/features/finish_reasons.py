@@ -1,4 +1,4 @@
-"""How a reply ends, and what it used."""
+"""Finish reasons and usage of a reply."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _ends() -> dict[str, ReplyFeature]:
 
 
 def _usage() -> dict[str, ReplyFeature]:
-    """Return the counts: each in a report that says 90 where the plainest says less."""
+    """Return the token counts, each in a usage of 90 where the minimal reply has less."""
 
     def counted(chat_usage: Body, responses: Body | None, messages: Body) -> dict[str, Body]:
         return replies(

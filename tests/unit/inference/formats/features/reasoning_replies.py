@@ -1,4 +1,4 @@
-"""What a model tells of its reasoning."""
+"""The reasoning in a reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a model reasons, and what it thought."""
+"""Reasoning parameters of a request, and reasoning that is sent back."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _reasoning() -> dict[str, RequestFeature]:
 
 
 def _thoughts() -> dict[str, RequestFeature]:
-    """Return what the model thought, sent back: as each client got it."""
+    """Return reasoning that is sent back, in the form in which each client received it."""
     signed = ReasoningBlock(text="thought", signature=MARK, format=ANTHROPIC)
     redacted = ReasoningBlock(encrypted=MARK, format=ANTHROPIC)
     sealed = ReasoningBlock("thought", is_summary=True, encrypted=MARK, id="rs_1", format=OPENAI)

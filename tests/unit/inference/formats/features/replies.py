@@ -1,4 +1,4 @@
-"""What a reply may have, in the words of each dialect."""
+"""The features of replies in each dialect."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ if TYPE_CHECKING:
     from tests.unit.inference.formats.features.feature import ReplyFeature
 
 REPLIES: dict[str, ReplyFeature] = {**REPLY_CONTENT, **REASONING_REPLIES, **FINISH_REASONS}
-"""By their names in the documentation."""
+"""By name in the documentation."""

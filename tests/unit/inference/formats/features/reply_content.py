@@ -1,4 +1,4 @@
-"""What a model says besides its thoughts."""
+"""The content of a reply besides reasoning."""
 
 from __future__ import annotations
 

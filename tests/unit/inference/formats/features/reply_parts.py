@@ -1,4 +1,4 @@
-"""The plainest reply of each dialect, and what replies are put together from."""
+"""A minimal reply of each dialect, and builders of replies."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ PLAIN: dict[str, Body] = {"chat": chat(), "responses": response(), "messages": m
 def replies(
     chat: Body | None = None, responses: Body | None = None, messages: Body | None = None
 ) -> dict[str, Body]:
-    """Return a reply in the dialects that can have it."""
+    """Return a reply in the dialects that support it."""
     given = {"chat": chat, "responses": responses, "messages": messages}
     return {name: body for name, body in given.items() if body is not None}

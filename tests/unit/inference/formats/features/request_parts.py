@@ -1,4 +1,4 @@
-"""The plainest request of each format, and what requests are put together from."""
+"""A minimal request of each format, and builders of requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def turns(
     responses: list[Any] | None = None,
     messages: list[Any] | None = None,
 ) -> dict[str, Body]:
-    """Return a conversation in the formats that can have it."""
+    """Return a conversation in the formats that support it."""
     given = {
         "chat": {"messages": chat},
         "responses": {"input": responses},
@@ -42,7 +42,7 @@ def user(
     responses: Any = None,
     messages: Any = None,
 ) -> dict[str, Body]:
-    """Return a user's message with one part, in the formats that can have it."""
+    """Return a user message with one part, in the formats that support it."""
     given = {"chat": chat, "responses": responses, "messages": messages}
     return turns(
         **{
@@ -54,7 +54,7 @@ def user(
 
 
 def model(chat: Any = None, responses: Any = None, messages: Any = None) -> dict[str, Body]:
-    """Return a conversation in which the model said something.
+    """Return a conversation with an assistant message.
 
     Args:
         chat: Fields of its message.
@@ -69,7 +69,7 @@ def model(chat: Any = None, responses: Any = None, messages: Any = None) -> dict
 
 
 def result(chat: Any = None, responses: Any = None, messages: Any = None) -> dict[str, Body]:
-    """Return a conversation in which a tool gave something back.
+    """Return a conversation with a tool result.
 
     Args:
         chat: The content of its message.

@@ -1,4 +1,4 @@
-"""What a request may ask, in the words of each format."""
+"""The features of requests in each format."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ REQUESTS: dict[str, RequestFeature] = {
     **RESPONSE_FORMAT,
     **SAMPLING,
 }
-"""By their names in the documentation."""
+"""By name in the documentation."""

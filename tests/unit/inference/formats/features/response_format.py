@@ -1,4 +1,4 @@
-"""What shape the answer has."""
+"""The response format that a request asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tokens are chosen, and what a request says of itself."""
+"""Sampling parameters and metadata of a request."""
 
 from __future__ import annotations
 

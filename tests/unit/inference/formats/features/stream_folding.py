@@ -1,7 +1,7 @@
-"""Whole replies as the streams that tell them, and streams as the whole replies that they told.
+"""Converts complete replies to streams, and streams to complete replies.
 
 streamed(dialect, whole)   a provider's reply -> its events
-folded(client, stream)     what a client got  -> the reply that it has in the end
+folded(client, stream)     a client's events  -> the complete reply
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def encoded(value: object) -> bytes:
-    """Return JSON without spaces, as the gateway writes it itself."""
+    """Return JSON without spaces, as the gateway renders it."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def streamed(dialect: str, whole: Body) -> list[Body]:
-    """Return the events in which a provider would send a reply."""
+    """Return the stream events of a provider's reply."""
     return {"chat": _chat, "responses": _responses, "messages": _messages}[dialect](whole)
 
 
@@ -126,7 +126,7 @@ _ADDED = {"text", "thinking", "signature"}
 
 
 def folded(client: str, stream: list[Body]) -> Body:
-    """Return the reply that a client has at the end of a stream."""
+    """Return the complete reply of a client's stream."""
     if client == "responses":
         return stream[-1]["response"]
     return _folded_message(stream) if client == "messages" else _folded_chat(stream)
@@ -145,7 +145,7 @@ def _folded_chat(stream: list[Body]) -> Body:
 
 
 def _add(to: Body, more: Body) -> None:
-    """Put a delta onto what came before: texts are joined, what has a number goes to its own."""
+    """Merge a delta: strings are joined, indexed items are merged by index."""
     for name, value in more.items():
         if isinstance(to.get(name), str) and isinstance(value, str) and name not in _ONCE:
             to[name] += value

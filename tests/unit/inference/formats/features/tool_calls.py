@@ -1,4 +1,4 @@
-"""What tools were called with, and gave back."""
+"""Tool calls and their results in a request."""
 
 from __future__ import annotations
 

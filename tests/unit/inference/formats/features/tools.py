@@ -1,4 +1,4 @@
-"""What tools there are, and whether they are used."""
+"""Tools and the tool choice of a request."""
 
 from __future__ import annotations
 

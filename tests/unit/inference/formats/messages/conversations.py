@@ -1,4 +1,4 @@
-"""Any reply of the hub's, whole and as the events that tell it."""
+"""Strategies for canonical responses and the events of their streams."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def replies(draw: Any) -> CanonicalResponse:
 
 @st.composite
 def tellings(draw: Any) -> tuple[CanonicalResponse, list[CanonicalEvent]]:
-    """Return a reply, and events that tell it."""
+    """Return a response and the events of its stream."""
     reply = draw(replies())
     (choice,) = reply.choices
     events: list[CanonicalEvent] = [StreamStarted("up-1")]
@@ -75,7 +75,7 @@ def tellings(draw: Any) -> tuple[CanonicalResponse, list[CanonicalEvent]]:
 
 
 def restored(reply: CanonicalResponse) -> tuple[Any, ...]:
-    """Return what a reply says, with the thoughts that were packed on the way."""
+    """Return a response's content, with packed reasoning unpacked."""
     (choice,) = reply.choices
     return (
         tuple(_unpacked(block) for block in choice.blocks),

@@ -1,4 +1,4 @@
-"""What a client may rely on in a messages stream, checked without any code of the gateway."""
+"""Checks that a messages stream is legal, without any code of the gateway."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ NULLABLE = (
 
 @dataclass
 class CheckedStream:
-    """A stream that was legal."""
+    """The content of a legal stream."""
 
     message: dict[str, Any] | None = None
     blocks: list[dict[str, Any]] = field(default_factory=list)
     texts: list[dict[str, str]] = field(default_factory=list)
-    """What the deltas of each block add up to, by their field."""
+    """The joined deltas of each block, by field."""
     last: dict[str, Any] | None = None
     """The message_delta."""
     error: dict[str, Any] | None = None
@@ -57,7 +57,7 @@ class CheckedStream:
 
 
 def events_of(stream: bytes) -> list[dict[str, Any]]:
-    """Return the events of a whole stream, each with the name that its line says."""
+    """Return the events of a complete stream, each checked against its event name."""
     *frames, rest = stream.split(b"\n\n")
     assert rest == b"", "something follows the last event"
     events: list[dict[str, Any]] = []
@@ -72,14 +72,14 @@ def events_of(stream: bytes) -> list[dict[str, Any]]:
 
 
 def check_stream(stream: bytes, *, whole: bool = True) -> CheckedStream:
-    """Return what a stream said.
+    """Return the content of a stream.
 
     Args:
         stream: Its bytes.
-        whole: Whether it is one that ended.
+        whole: Whether the stream is complete.
 
     Raises:
-        AssertionError: It is no legal messages stream.
+        AssertionError: The stream is not legal.
     """
     seen = CheckedStream()
     for event in events_of(stream):
@@ -121,7 +121,7 @@ def _block_start(seen: CheckedStream, event: dict[str, Any]) -> None:
 
 
 def check_block(block: dict[str, Any]) -> None:
-    """Raise where a block of a known kind has a field that is null: what it lacks is left out."""
+    """Reject null in the fields of a known block: absent fields must be left out."""
     assert None not in block.values(), block
 
 

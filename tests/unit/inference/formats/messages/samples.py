@@ -1,4 +1,4 @@
-"""What a provider of this dialect sends, and what the tests have in common."""
+"""Sample provider events, and shared fixtures."""
 
 from __future__ import annotations
 

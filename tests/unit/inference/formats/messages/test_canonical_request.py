@@ -1,4 +1,4 @@
-"""What a client's request asks, in the hub's terms."""
+"""Conversion of messages requests to canonical requests."""
 
 import json
 import re
@@ -61,13 +61,13 @@ def source(kind: str, **fields: Any) -> dict[str, Any]:
 # Turns
 
 
-def test_a_text_is_a_turn_and_a_system_text_leads() -> None:
+def test_system_text_becomes_the_first_turn() -> None:
     got = prompt(system="Be brief.", messages=[{"role": "user", "content": "hello"}])
     assert [turn.role for turn in got.turns] == ["system", "user"]
     assert [turn.blocks for turn in got.turns] == [(TextBlock("Be brief."),), (TextBlock("hello"),)]
 
 
-def test_system_blocks_keep_their_cache_marks() -> None:
+def test_system_blocks_keep_their_cache_control() -> None:
     mark = {"type": "ephemeral", "ttl": "1h"}
     system = [{"type": "text", "text": "a", "cache_control": mark}, {"type": "text", "text": "b"}]
     first, second = prompt(system=system).turns[0].blocks
@@ -79,11 +79,11 @@ def test_system_blocks_keep_their_cache_marks() -> None:
 
 
 @pytest.mark.parametrize("empty", ["", []])
-def test_a_turn_in_which_nothing_is_said_is_none(empty: Any) -> None:
+def test_an_empty_turn_is_left_out(empty: Any) -> None:
     assert prompt(system=empty, messages=[{"role": "user", "content": empty}]).turns == ()
 
 
-def test_the_results_of_tools_come_first_in_their_turn() -> None:
+def test_tool_results_come_first_in_their_turn() -> None:
     text = {"type": "text", "text": "and"}
     results = [{"type": "tool_result", "tool_use_id": name, "content": "x"} for name in "ab"]
     got = blocks(text, *results)
@@ -101,7 +101,7 @@ def test_the_results_of_tools_come_first_in_their_turn() -> None:
         (source("base64", media_type="image/png", data="AAAA"), "data:image/png;base64,AAAA"),
     ],
 )
-def test_pictures_and_files_have_urls(given_source: Any, url: str) -> None:
+def test_images_and_files_become_urls(given_source: Any, url: str) -> None:
     assert blocks({"type": "image", "source": given_source}) == (ImageBlock(url),)
     document = {"type": "document", "source": given_source, "title": "a"}
     assert blocks(document) == (DocumentBlock(url=url, name="a"),)
@@ -115,11 +115,11 @@ def test_pictures_and_files_have_urls(given_source: Any, url: str) -> None:
         source("content", content=[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
     ],
 )
-def test_a_document_of_text_is_one_text(given_source: Any) -> None:
+def test_text_blocks_of_a_document_are_joined(given_source: Any) -> None:
     assert blocks({"type": "document", "source": given_source}) == (DocumentBlock(text="a\nb"),)
 
 
-def test_a_search_result_is_a_document() -> None:
+def test_a_search_result_becomes_a_document() -> None:
     given_block = {
         "type": "search_result",
         "source": "https://a.example",
@@ -152,7 +152,7 @@ def test_a_result_is_text_or_blocks(content: Any, expected: Any) -> None:
     assert blocks(result) == (ToolResult("t1", expected, is_error=True),)
 
 
-def test_native_thoughts_are_anthropics() -> None:
+def test_native_reasoning_is_anthropics() -> None:
     thinking = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
     redacted = {"type": "redacted_thinking", "data": "c2VjcmV0"}
     assert blocks(thinking, redacted, role="assistant") == (
@@ -161,7 +161,7 @@ def test_native_thoughts_are_anthropics() -> None:
     )
 
 
-def test_packed_thoughts_are_whose_they_were() -> None:
+def test_packed_reasoning_is_unpacked() -> None:
     thinking = {"type": "thinking", "thinking": "changed", "signature": pack(FOREIGN)}
     redacted = {"type": "redacted_thinking", "data": pack(FOREIGN)}
     assert blocks(thinking, redacted, role="assistant") == (FOREIGN, FOREIGN)
@@ -174,7 +174,7 @@ def test_a_signature_that_only_looks_packed_is_native() -> None:
         assert block == ReasoningBlock(encrypted=packed, format=ANTHROPIC)
 
 
-def test_what_the_providers_own_tools_did_is_passed_over() -> None:
+def test_blocks_of_the_providers_own_tools_are_skipped() -> None:
     server = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
     result = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": {"type": "e"}}
     text = {"type": "text", "text": "Found.", "citations": [{"type": "x"}]}
@@ -184,7 +184,7 @@ def test_what_the_providers_own_tools_did_is_passed_over() -> None:
 # Parameters
 
 
-def test_functions_are_tools_and_the_providers_own_are_not() -> None:
+def test_only_client_tools_are_kept() -> None:
     server = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
     full = TOOL | {"description": "d", "strict": True, "cache_control": {"type": "ephemeral"}}
     (tool,) = prompt(tools=[server, full, {"type": "mcp_toolset", "mcp_server_name": "m"}]).tools
@@ -209,11 +209,11 @@ def test_the_choice_of_a_tool_is_kept(choice: Any, expected: CanonicalToolChoice
     assert prompt(tools=[TOOL], tool_choice=choice).tool_choice == expected
 
 
-def test_a_choice_without_tools_is_none() -> None:
+def test_a_tool_choice_without_tools_is_left_out() -> None:
     assert prompt(tool_choice={"type": "any"}).tool_choice is None
 
 
-def test_one_call_at_a_time_can_be_asked_for() -> None:
+def test_parallel_calls_can_be_disabled() -> None:
     choice = {"type": "auto", "disable_parallel_tool_use": True}
     assert prompt(tools=[TOOL], tool_choice=choice).parallel_tool_calls is False
     assert prompt(tools=[TOOL]).parallel_tool_calls is None
@@ -239,7 +239,7 @@ def test_one_call_at_a_time_can_be_asked_for() -> None:
         ),
     ],
 )
-def test_thinking_is_asked_for(fields: Any, expected: ThinkingOptions | None) -> None:
+def test_thinking_options_are_parsed(fields: Any, expected: ThinkingOptions | None) -> None:
     assert prompt(**fields).thinking == expected
 
 
@@ -250,14 +250,14 @@ def test_thinking_is_asked_for(fields: Any, expected: ThinkingOptions | None) ->
         {"output_format": {"type": "json_schema", "schema": {"a": 1}}},
     ],
 )
-def test_json_is_asked_for(fields: Any) -> None:
+def test_a_json_schema_is_parsed(fields: Any) -> None:
     output = prompt(**fields).output
     assert output is not None
     assert output.schema is not None
     assert json.loads(bytes(output.schema)) == {"a": 1}
 
 
-def test_an_output_of_an_unknown_kind_is_not_asked_for() -> None:
+def test_an_unknown_output_format_is_ignored() -> None:
     assert prompt(output_config={"format": {"type": "new"}}).output is None
 
 
@@ -278,7 +278,7 @@ def test_the_other_parameters_are_kept() -> None:
     assert sampling == {"temperature": 0.5, "top_p": 1, "service_tier": "default"}
 
 
-# What is refused
+# Invalid requests
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_the_other_parameters_are_kept() -> None:
         ),
     ],
 )
-def test_a_wrong_block_is_named_by_its_path(block: Any, message: str) -> None:
+def test_an_invalid_block_is_named_by_its_path(block: Any, message: str) -> None:
     assert refused(block) == message
 
 
@@ -361,19 +361,19 @@ def test_a_wrong_block_is_named_by_its_path(block: Any, message: str) -> None:
         ({"top_k": 1.5}, "top_k: "),
     ],
 )
-def test_a_wrong_field_is_named_by_its_path(fields: dict[str, Any], path: str) -> None:
+def test_an_invalid_field_is_named_by_its_path(fields: dict[str, Any], path: str) -> None:
     assert refusal(**fields).startswith(path)
 
 
 @pytest.mark.parametrize("broken", [rb'"\ud800"', b"[" * 100_000, b"[" * 1000 + b"]" * 1000])
-def test_what_is_no_json_anywhere_is_refused(broken: bytes) -> None:
+def test_invalid_json_anywhere_is_rejected(broken: bytes) -> None:
     body = b'{"model":"a","messages":[{"role":"user","content":[{"type":"new","a":%s}]}]}' % broken
     with pytest.raises(Invalid):
         MessagesClientFormat(parse_request(body)).parse_request()
 
 
 def refused_field(body: dict[str, Any]) -> str | None:
-    """Return the top-level field at the beginning of a refusal's path."""
+    """Return the top-level field at the start of an error's path."""
     parsed = parse_request(json.dumps(body).encode())
     try:
         MessagesClientFormat(parsed).parse_request()
@@ -406,6 +406,6 @@ json_values = st.recursive(
         json_values | st.fixed_dictionaries({"role": st.just("user"), "content": json_values})
     ),
 )
-def test_any_json_is_a_prompt_or_refused_by_a_path(fields: Any, messages: list[Any]) -> None:
+def test_any_json_is_parsed_or_rejected_with_a_path(fields: Any, messages: list[Any]) -> None:
     body = {"model": "a", "messages": [{"role": "user", "content": "a"}, *messages], **fields}
     assert refused_field(body) in {None, *body}

@@ -1,4 +1,4 @@
-"""Errors: ours in this format's words, and a provider's read."""
+"""Rendering the gateway's errors, and parsing a provider's."""
 
 from datetime import UTC, datetime
 
@@ -31,14 +31,14 @@ WINDOW = RateWindow(20, 0, datetime(2026, 1, 1, tzinfo=UTC))
         (errors.Bug("a"), "api_error"),
     ],
 )
-def test_each_error_has_the_formats_word(error: TollhouseError, kind: str) -> None:
+def test_each_error_has_the_formats_type(error: TollhouseError, kind: str) -> None:
     shown = envelope(error, None)["error"]
     assert isinstance(shown, dict)
     assert shown["type"] == kind
     assert shown["error_type"] == error.code
 
 
-def test_an_envelope_has_the_message_the_id_and_the_facts() -> None:
+def test_an_envelope_has_the_message_the_id_and_the_metadata() -> None:
     error = errors.ProviderRefused("Acme refused it.", provider_name="Acme", provider_code=400)
     assert envelope(error, "gen-1") == {
         "type": "error",
@@ -52,7 +52,7 @@ def test_an_envelope_has_the_message_the_id_and_the_facts() -> None:
     }
 
 
-def test_the_text_of_a_bug_stays_inside() -> None:
+def test_the_message_of_a_bug_is_masked() -> None:
     shown = envelope(errors.Bug("secret", metadata={"a": "secret"}), None)
     assert "secret" not in str(shown)
     assert shown["request_id"] is None
@@ -72,6 +72,6 @@ def test_the_text_of_a_bug_stays_inside() -> None:
         (b"\xff", None, None),
     ],
 )
-def test_a_providers_error_is_read(data: bytes, code: str | None, message: str | None) -> None:
+def test_a_providers_error_is_parsed(data: bytes, code: str | None, message: str | None) -> None:
     said = parse_error(data)
     assert (said.code, said.message) == (code, message)

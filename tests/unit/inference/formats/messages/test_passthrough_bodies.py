@@ -1,4 +1,4 @@
-"""Whole replies on their way through."""
+"""Passing complete messages responses through."""
 
 import json
 from typing import Any
@@ -36,13 +36,13 @@ def rendered(**fields: Any) -> dict[str, Any]:
     return json.loads(read(**fields).render(IDENTITY, CHARGE))
 
 
-def test_what_is_ours_replaces_the_providers() -> None:
+def test_the_gateways_fields_replace_the_providers() -> None:
     got = rendered()
     ours = {name: got[name] for name in ("id", "model", "provider")}
     assert ours == {"id": "gen-1", "model": "acme/large", "provider": "Acme"}
 
 
-def test_everything_else_is_the_providers() -> None:
+def test_other_fields_are_the_providers() -> None:
     got = rendered()
     for name in ("content", "stop_reason", "context_management"):
         assert got[name] == REPLY[name]
@@ -57,12 +57,12 @@ def test_everything_else_is_the_providers() -> None:
         {"type": "tool_use", "id": "a", "name": "b", "input": {"c": None}, "caller": None},
     ],
 )
-def test_a_field_that_a_block_may_lack_is_left_out_and_never_null(block: dict[str, Any]) -> None:
+def test_optional_fields_of_a_block_are_never_null(block: dict[str, Any]) -> None:
     (got,) = rendered(content=[block])["content"]
     assert got == {name: value for name, value in block.items() if value is not None}
 
 
-def test_every_required_field_is_there() -> None:
+def test_every_required_field_is_present() -> None:
     bare = json.dumps({"content": []}).encode()
     got = json.loads(
         MessagesPassthroughAdapter(request()).parse_response(bare).render(IDENTITY, CHARGE)
@@ -73,7 +73,7 @@ def test_every_required_field_is_there() -> None:
     check_usage(got["usage"])
 
 
-def test_the_usage_is_the_one_that_is_charged() -> None:
+def test_the_usage_is_that_of_the_charge() -> None:
     usage = rendered(usage=USAGE | {"output_tokens": 99})["usage"]
     assert usage["output_tokens"] == 7
     assert usage["cache_creation"] == USAGE["cache_creation"]
@@ -82,7 +82,7 @@ def test_the_usage_is_the_one_that_is_charged() -> None:
     assert usage["cost_details"]["upstream_inference_cost"] is None
 
 
-def test_a_cost_that_nobody_knows_is_null() -> None:
+def test_an_unknown_cost_is_null() -> None:
     unknown = Charge(CostState.UNKNOWN, Usage(), 0, None, None)
     assert json.loads(read().render(IDENTITY, unknown))["usage"]["cost"] is None
 
@@ -107,14 +107,14 @@ def test_the_reported_usage_is_in_disjoint_classes() -> None:
         USAGE | {"output_tokens_details": {"thinking_tokens": 1.5}},
     ],
 )
-def test_counts_that_cannot_be_used_are_no_report(usage: Any) -> None:
+def test_invalid_token_counts_are_ignored(usage: Any) -> None:
     reply = read(usage=usage)
     assert reply.reported is None
     assert reply.seen.output_tokens > 0
     assert json.loads(reply.render(IDENTITY, CHARGE))["usage"]["output_tokens"] == 7
 
 
-def test_what_was_said_is_estimated_where_nothing_is_reported() -> None:
+def test_tokens_are_estimated_from_the_output_if_none_are_reported() -> None:
     call = {"type": "tool_use", "id": "t", "name": "look", "input": {"a": "b" * 91}}
     bare = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
     assert read(content=[call, bare], usage=None).seen.output_tokens == 25
@@ -130,7 +130,7 @@ def test_what_was_said_is_estimated_where_nothing_is_reported() -> None:
         (None, None, (0, 0)),
     ],
 )
-def test_what_was_written_to_a_cache_is_split(
+def test_cache_writes_are_split_by_lifetime(
     creation: Any, total: int | None, expected: tuple[int, int]
 ) -> None:
     usage = USAGE | {"cache_creation": creation, "cache_creation_input_tokens": total}
@@ -153,7 +153,9 @@ def test_what_was_written_to_a_cache_is_split(
         (None, None),
     ],
 )
-def test_the_stop_reason_is_told_in_both_words(native: str | None, normal: str | None) -> None:
+def test_the_stop_reason_is_normalized_and_the_native_one_kept(
+    native: str | None, normal: str | None
+) -> None:
     reply = read(stop_reason=native)
     assert (reply.native_finish_reason, reply.finish_reason) == (native, normal)
     assert reply.upstream_id == "msg_1"
@@ -173,12 +175,12 @@ def test_the_stop_reason_is_told_in_both_words(native: str | None, normal: str |
         b'{"content":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
-def test_what_is_no_message_is_unreadable(body: bytes) -> None:
+def test_a_body_that_is_not_a_message_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedResponse):
         MessagesPassthroughAdapter(request()).parse_response(body)
 
 
-def test_bytes_that_are_no_text_reach_nobody() -> None:
+def test_invalid_utf8_is_not_forwarded() -> None:
     body = json.dumps(REPLY).encode().replace(b"Hello", b"\xff")
     got = json.loads(
         MessagesPassthroughAdapter(request()).parse_response(body).render(IDENTITY, CHARGE)

@@ -1,4 +1,4 @@
-"""What a provider of this dialect is asked, for a request from another format."""
+"""Rendering canonical requests as messages requests."""
 
 import json
 from base64 import b64encode
@@ -69,7 +69,7 @@ def text(said: str) -> dict[str, Any]:
 # The conversation
 
 
-def test_the_least_request_says_no_more_than_it_must() -> None:
+def test_a_minimal_request_has_only_required_fields() -> None:
     assert asked() == {
         "model": "claude-sonnet-4-6",
         "max_tokens": 4096,
@@ -77,7 +77,7 @@ def test_the_least_request_says_no_more_than_it_must() -> None:
     }
 
 
-def test_system_turns_are_collected_in_order_with_their_marks() -> None:
+def test_system_turns_are_collected_in_order_with_cache_control() -> None:
     got = asked(
         Turn("system", (TextBlock("a", cache=MARK),)),
         HELLO,
@@ -88,13 +88,13 @@ def test_system_turns_are_collected_in_order_with_their_marks() -> None:
     assert [message["role"] for message in got["messages"]] == ["user"]
 
 
-def test_a_system_text_alone_is_asked_as_the_users() -> None:
+def test_system_text_alone_becomes_a_user_message() -> None:
     got = asked(Turn("system", (TextBlock("a"),)))
     assert got["messages"] == [{"role": "user", "content": [text("a")]}]
     assert "system" not in got
 
 
-def test_neighbours_of_one_role_are_one_message() -> None:
+def test_consecutive_turns_of_one_role_are_merged() -> None:
     got = asked(
         user(TextBlock("a")), user(TextBlock("b")), assistant(TextBlock("c")), user(TextBlock("d"))
     )
@@ -105,7 +105,7 @@ def test_neighbours_of_one_role_are_one_message() -> None:
     ]
 
 
-def test_turns_around_one_that_says_nothing_are_neighbours() -> None:
+def test_turns_around_an_empty_one_are_merged() -> None:
     got = asked(user(TextBlock("a")), assistant(TextBlock(" ")), user(TextBlock("b")))["messages"]
     assert got == [{"role": "user", "content": [text("a"), text("b")]}]
 
@@ -115,7 +115,7 @@ def test_an_empty_text_is_left_out(empty: str) -> None:
     assert content(TextBlock(empty), TextBlock("a")) == [text("a")]
 
 
-def test_the_results_of_tools_come_first() -> None:
+def test_tool_results_come_first() -> None:
     got = asked(user(TextBlock("a")), user(ToolResult("t", (TextBlock("r"),), is_error=True)))[
         "messages"
     ]
@@ -123,14 +123,14 @@ def test_the_results_of_tools_come_first() -> None:
     assert got[0]["content"] == [result, text("a")]
 
 
-def test_the_end_of_a_text_to_be_continued_has_no_space() -> None:
+def test_a_prefill_has_no_trailing_space() -> None:
     got = asked(HELLO, assistant(TextBlock("a "), TextBlock("It is \n")))["messages"]
     assert got[-1]["content"] == [text("a "), text("It is")]
     got = asked(HELLO, assistant(TextBlock("It is ")), user(TextBlock("b ")))["messages"]
     assert [message["content"] for message in got[1:]] == [[text("It is ")], [text("b ")]]
 
 
-def test_calls_have_objects_and_ids_that_are_taken() -> None:
+def test_calls_have_object_arguments_and_valid_ids() -> None:
     got = asked(
         assistant(ToolCall("functions.look:0", "look", '{"a": 1}'), ToolCall("b", "type", "free")),
         user(ToolResult("functions.look:0", ())),
@@ -154,7 +154,7 @@ def test_calls_have_objects_and_ids_that_are_taken() -> None:
         ),
     ],
 )
-def test_pictures_and_files_have_sources(url: str, source: dict[str, str]) -> None:
+def test_images_and_files_have_sources(url: str, source: dict[str, str]) -> None:
     marked = {"cache_control": {"type": "ephemeral"}}
     image, document = content(
         ImageBlock(url, detail="low", cache=MARK), DocumentBlock(url=url, name="n")
@@ -163,14 +163,14 @@ def test_pictures_and_files_have_sources(url: str, source: dict[str, str]) -> No
     assert document == {"type": "document", "source": source, "title": "n"}
 
 
-def test_a_text_document_is_text_however_it_came() -> None:
+def test_a_text_document_becomes_a_text_source() -> None:
     url = "data:text/markdown;base64," + b64encode("ä".encode()).decode()
     plain = {"type": "text", "media_type": "text/plain", "data": "ä"}
     for document in (DocumentBlock(text="ä"), DocumentBlock(url=url)):
         assert content(document) == [{"type": "document", "source": plain}]
 
 
-def test_only_thoughts_that_the_provider_can_verify_are_sent() -> None:
+def test_only_reasoning_that_the_provider_can_verify_is_sent() -> None:
     got = content(
         ReasoningBlock(text="a", signature="s", format=ANTHROPIC),
         ReasoningBlock(signature="s", format=ANTHROPIC),
@@ -190,7 +190,7 @@ def test_only_thoughts_that_the_provider_can_verify_are_sent() -> None:
     ]
 
 
-def test_a_refusal_is_text_and_a_models_picture_is_left_out() -> None:
+def test_a_refusal_becomes_text_and_a_generated_image_is_left_out() -> None:
     image = ImageBlock("https://a.example")
     assert content(RefusalBlock("No."), image, AudioBlock("AAAA", "wav"), role="assistant") == [
         text("No.")
@@ -206,7 +206,7 @@ def test_a_refusal_is_text_and_a_models_picture_is_left_out() -> None:
         Turn("system", (ImageBlock("https://a.example"),)),
     ],
 )
-def test_what_a_user_gave_is_not_lost_silently(turn: Turn) -> None:
+def test_user_content_is_not_dropped_silently(turn: Turn) -> None:
     with pytest.raises(Invalid):
         asked(turn)
 
@@ -214,7 +214,7 @@ def test_what_a_user_gave_is_not_lost_silently(turn: Turn) -> None:
 # Parameters
 
 
-def test_parameters_have_their_names_here() -> None:
+def test_parameters_are_renamed_for_the_dialect() -> None:
     got = asked(
         stream=True,
         max_tokens=50,
@@ -237,22 +237,22 @@ def test_parameters_have_their_names_here() -> None:
     }
 
 
-def test_the_limit_is_the_models_where_none_is_given() -> None:
+def test_the_output_limit_defaults_to_the_models() -> None:
     assert asked(endpoint=replace(ENDPOINT, max_completion_tokens=64000))["max_tokens"] == 64000
 
 
 @pytest.mark.parametrize(("given", "sent"), [(1.7, 1.0), (-1, 0.0), (0, 0.0), (0.3, 0.3)])
-def test_a_temperature_is_brought_into_range(given: float, sent: float) -> None:
+def test_a_temperature_is_clamped(given: float, sent: float) -> None:
     assert asked(sampling={"temperature": given})["temperature"] == sent
 
 
-def test_a_temperature_stands_alone() -> None:
+def test_top_p_is_dropped_beside_a_temperature() -> None:
     got = asked(sampling={"temperature": 0.5, "top_p": 0.9})
     assert "top_p" not in got
 
 
 @pytest.mark.parametrize("model", ["claude-opus-4-7", "claude-sonnet-5", "claude-opus-latest"])
-def test_newer_models_get_no_sampling(model: str) -> None:
+def test_newer_models_get_no_sampling_parameters(model: str) -> None:
     got = asked(
         endpoint=replace(ENDPOINT, model=model),
         sampling={"temperature": 0.5, "top_p": 0.9, "top_k": 5, "service_tier": "auto"},
@@ -260,24 +260,24 @@ def test_newer_models_get_no_sampling(model: str) -> None:
     assert set(got) == {"model", "max_tokens", "messages", "service_tier"}
 
 
-def test_other_makers_models_get_sampling() -> None:
+def test_other_vendors_models_get_sampling_parameters() -> None:
     endpoint = replace(ENDPOINT, model="kimi-k3")
     assert asked(endpoint=endpoint, sampling={"temperature": 0.5})["temperature"] == 0.5
 
 
 @pytest.mark.parametrize("name", ["temperature", "top_p", "service_tier"])
 @pytest.mark.parametrize("value", ["x", [1]])
-def test_a_parameter_of_no_use_is_left_out(name: str, value: Any) -> None:
+def test_an_invalid_parameter_is_left_out(name: str, value: Any) -> None:
     assert name not in asked(sampling={name: value})
 
 
-def test_what_the_provider_refuses_is_left_out() -> None:
+def test_rejected_parameters_are_left_out() -> None:
     endpoint = replace(ENDPOINT, profile=Profile(refuses=frozenset({"metadata", "top_k"})))
     got = asked(endpoint=endpoint, user="u", sampling={"top_k": 5})
     assert set(got) == {"model", "max_tokens", "messages"}
 
 
-def test_tools_have_schemas() -> None:
+def test_tools_have_input_schemas() -> None:
     schema = {"properties": {"a": {}}, "required": ["a"]}
     got = asked(
         tools=(
@@ -315,20 +315,20 @@ def test_tools_have_schemas() -> None:
         ),
     ],
 )
-def test_the_choice_of_a_tool_is_said(
+def test_the_tool_choice_is_rendered(
     choice: CanonicalToolChoice | None, parallel: Any, sent: Any
 ) -> None:
     got = asked(tools=(LOOK,), tool_choice=choice, parallel_tool_calls=parallel)
     assert got.get("tool_choice") == sent
 
 
-def test_without_tools_nothing_is_chosen() -> None:
+def test_without_tools_there_is_no_tool_choice() -> None:
     assert "tool_choice" not in asked(
         tool_choice=CanonicalToolChoice("none"), parallel_tool_calls=False
     )
 
 
-def test_json_is_asked_for_by_its_schema() -> None:
+def test_a_json_schema_is_rendered() -> None:
     got = asked(output=JsonOutput(raw({"a": 1}), name="n"))
     assert got["output_config"] == {"format": {"type": "json_schema", "schema": {"a": 1}}}
     any_object = asked(output=JsonOutput())
@@ -351,14 +351,14 @@ def test_json_is_asked_for_by_its_schema() -> None:
         (ThinkingOptions(budget_tokens=2000), None),
     ],
 )
-def test_newer_models_decide_themselves(thinking: ThinkingOptions, sent: str | None) -> None:
+def test_newer_models_think_adaptively(thinking: ThinkingOptions, sent: str | None) -> None:
     got = asked(thinking=thinking)
     assert got["thinking"] == {"type": "adaptive"}
     assert got.get("output_config") == (sent and {"effort": sent})
     assert got["max_tokens"] == 4096
 
 
-def test_a_summary_of_the_thoughts_can_be_asked_for() -> None:
+def test_a_reasoning_summary_can_be_requested() -> None:
     got = asked(thinking=ThinkingOptions(enabled=True, summary="detailed"))
     assert got["thinking"] == {"type": "adaptive", "display": "summarized"}
 
@@ -379,7 +379,7 @@ def test_a_summary_of_the_thoughts_can_be_asked_for() -> None:
         (ThinkingOptions(budget_tokens=40_000), 8000, 31_999, 32_000),
     ],
 )
-def test_older_models_have_a_budget(
+def test_older_models_get_a_thinking_budget(
     thinking: ThinkingOptions, max_tokens: int, budget: int, limit: int
 ) -> None:
     endpoint = replace(OLD, max_completion_tokens=32_000)
@@ -389,7 +389,7 @@ def test_older_models_have_a_budget(
     assert "output_config" not in got
 
 
-def test_a_limit_that_leaves_no_room_is_raised_where_no_other_is_known() -> None:
+def test_an_output_limit_within_the_budget_is_raised() -> None:
     got = asked(endpoint=OLD, thinking=ThinkingOptions(budget_tokens=40_000), max_tokens=8000)
     assert (got["thinking"]["budget_tokens"], got["max_tokens"]) == (40_000, 48_000)
 
@@ -410,7 +410,7 @@ def test_a_limit_that_leaves_no_room_is_raised_where_no_other_is_known() -> None
         ("deepseek-chat", "adaptive"),
     ],
 )
-def test_a_models_name_tells_how_it_thinks(model: str, kind: str) -> None:
+def test_model_traits_are_derived_from_the_name(model: str, kind: str) -> None:
     got = asked(endpoint=replace(ENDPOINT, model=model), thinking=ThinkingOptions(effort="low"))
     assert got["thinking"]["type"] == kind
 
@@ -424,36 +424,36 @@ def test_a_models_name_tells_how_it_thinks(model: str, kind: str) -> None:
         ThinkingOptions("high", enabled=False),
     ],
 )
-def test_thinking_that_is_not_wanted_is_not_mentioned(thinking: ThinkingOptions | None) -> None:
+def test_disabled_thinking_is_left_out(thinking: ThinkingOptions | None) -> None:
     assert not {"thinking", "output_config"} & set(asked(thinking=thinking))
 
 
 @pytest.mark.parametrize("mode", ["required", "named"])
-def test_a_forced_tool_is_not_thought_about(mode: Any) -> None:
+def test_a_forced_tool_disables_thinking(mode: Any) -> None:
     choice = CanonicalToolChoice(mode, "look" if mode == "named" else None)
     got = asked(thinking=ThinkingOptions(effort="high"), tools=(LOOK,), tool_choice=choice)
     assert "thinking" not in got
     assert "thinking" in asked(thinking=ThinkingOptions(effort="high"), tool_choice=choice)
 
 
-def test_an_answer_that_is_begun_is_not_thought_about() -> None:
+def test_a_prefill_disables_thinking() -> None:
     got = asked(HELLO, assistant(TextBlock("It")), thinking=ThinkingOptions(effort="high"))
     assert "thinking" not in got
 
 
 @pytest.mark.parametrize(("top_p", "sent"), [(0.9, None), (0.95, 0.95), (1, 1)])
-def test_a_model_that_thinks_gets_no_sampling_but_a_high_top_p(top_p: float, sent: Any) -> None:
+def test_with_thinking_only_a_high_top_p_is_sent(top_p: float, sent: Any) -> None:
     sampling = {"temperature": 0.5, "top_k": 5, "top_p": top_p}
     got = asked(endpoint=OLD, thinking=ThinkingOptions(effort="low"), sampling=sampling)
     assert not {"temperature", "top_k"} & set(got)
     assert got.get("top_p") == sent
 
 
-def test_a_request_is_one_line_of_json() -> None:
+def test_a_request_is_single_line_json() -> None:
     body = MessagesProviderFormat().render_request(CanonicalRequest((HELLO,)), ENDPOINT)
     assert msgspec.json.decode(body)["model"] == "claude-sonnet-4-6"
 
 
-def test_a_conversation_that_the_model_began_gets_a_user_before_it() -> None:
+def test_a_user_message_precedes_an_initial_assistant_message() -> None:
     first, second = asked(assistant(TextBlock("Welcome.")), user(TextBlock("Hi.")))["messages"][:2]
     assert (first["role"], second["role"]) == ("user", "assistant")

@@ -1,4 +1,4 @@
-"""What a provider of this dialect says, whole and streamed, in the hub's terms."""
+"""Parsing a provider's messages responses, complete and streamed."""
 
 import json
 from typing import Any
@@ -49,32 +49,32 @@ def read(*content: Any, **fields: Any) -> CanonicalResponse:
 
 
 def said(*events: bytes) -> list[CanonicalEvent]:
-    reader = MessagesProviderFormat().stream_decoder()
-    return [each for data in EventParser().feed(b"".join(events)) for each in reader.feed(data)]
+    decoder = MessagesProviderFormat().stream_decoder()
+    return [each for data in EventParser().feed(b"".join(events)) for each in decoder.feed(data)]
 
 
-def gathered(*events: bytes) -> CanonicalResponse:
-    gathering = ResponseBuilder()
+def built(*events: bytes) -> CanonicalResponse:
+    builder = ResponseBuilder()
     for each in said(*events):
-        gathering.add(each)
-    return gathering.build()
+        builder.add(each)
+    return builder.build()
 
 
 def blocks(*events: bytes) -> tuple[Block, ...]:
-    return gathered(*events).choices[0].blocks
+    return built(*events).choices[0].blocks
 
 
 def fed(*events: bytes) -> MessagesStreamDecoder:
-    reader = MessagesProviderFormat().stream_decoder()
+    decoder = MessagesProviderFormat().stream_decoder()
     for data in EventParser().feed(b"".join(events)):
-        reader.feed(data)
-    return reader
+        decoder.feed(data)
+    return decoder
 
 
-# Whole
+# Complete
 
 
-def test_a_reply_is_read_with_all_that_is_known_of_it() -> None:
+def test_a_response_is_parsed_with_its_metadata() -> None:
     reply = read({"type": "text", "text": "a"}, stop_reason="stop_sequence", stop_sequence="END")
     (choice,) = reply.choices
     assert choice.blocks == (TextBlock("a"),)
@@ -83,7 +83,7 @@ def test_a_reply_is_read_with_all_that_is_known_of_it() -> None:
     assert (reply.usage, reply.upstream_id, reply.service_tier) == (USED, "msg_1", "default")
 
 
-def test_blocks_of_every_kind_are_read() -> None:
+def test_blocks_of_every_type_are_parsed() -> None:
     reply = read(
         {"type": "thinking", "thinking": "Hm.", "signature": "s"},
         {"type": "redacted_thinking", "data": "d"},
@@ -102,11 +102,11 @@ def test_blocks_of_every_kind_are_read() -> None:
     )
 
 
-def test_a_usage_that_cannot_be_used_is_none() -> None:
+def test_an_invalid_usage_is_ignored() -> None:
     assert read(usage={"input_tokens": -1, "output_tokens": 1}).usage is None
 
 
-def test_a_whole_reply_that_is_none_is_unreadable() -> None:
+def test_a_body_that_is_not_a_message_is_malformed() -> None:
     with pytest.raises(MalformedResponse):
         MessagesProviderFormat().parse_response(b'{"choices":[]}')
     with pytest.raises(ErrorEvent):
@@ -118,7 +118,7 @@ def test_a_whole_reply_that_is_none_is_unreadable() -> None:
 # Streamed
 
 
-def test_a_text_is_told_as_it_comes() -> None:
+def test_text_is_decoded_as_it_arrives() -> None:
     assert said(*STREAMS["text"]) == [
         StreamStarted("msg_1", INPUT),
         TextDelta(0, 0, "Hello, "),
@@ -129,7 +129,7 @@ def test_a_text_is_told_as_it_comes() -> None:
     ]
 
 
-def test_calls_are_told_as_they_come() -> None:
+def test_calls_are_decoded_as_they_arrive() -> None:
     got = said(*STREAMS["tools"])[4:-2]
     assert got == [
         ToolCallStarted(0, 1, "toolu_1", "look"),
@@ -142,14 +142,14 @@ def test_calls_are_told_as_they_come() -> None:
     ]
 
 
-def test_arguments_that_come_at_once_are_told() -> None:
+def test_arguments_in_the_block_start_are_decoded() -> None:
     call = begin(0, "tool_use", id="t", name="look", input={"a": 1})
     assert blocks(start(), call, stop(0), last()) == (ToolCall("t", "look", '{"a": 1}'),)
     more = add(0, "input_json_delta", partial_json='{"a":1}')
     assert blocks(start(), call, more, stop(0), last()) == (ToolCall("t", "look", '{"a":1}'),)
 
 
-def test_thoughts_come_with_their_proofs() -> None:
+def test_reasoning_is_decoded_with_its_signature() -> None:
     assert blocks(*STREAMS["thoughts"]) == (
         ReasoningBlock(text="Hm. Yes.", signature="c2ln", format=ANTHROPIC),
         ReasoningBlock(encrypted="c2VjcmV0", format=ANTHROPIC),
@@ -161,22 +161,22 @@ def test_thoughts_come_with_their_proofs() -> None:
     )
 
 
-def test_thoughts_without_a_proof_are_anthropics_all_the_same() -> None:
+def test_unsigned_reasoning_is_anthropics() -> None:
     events = [start(), begin(0, "thinking"), add(0, "thinking_delta", thinking="Hm."), stop(0)]
     assert said(*events)[-2] == ReasoningSignature(0, 0, format=ANTHROPIC)
 
 
-def test_what_the_hub_has_no_word_for_is_passed_over() -> None:
+def test_blocks_without_a_canonical_form_are_skipped() -> None:
     assert blocks(*STREAMS["server tools"]) == (TextBlock("Found."),)
 
 
-def test_a_stop_sequence_is_told() -> None:
+def test_a_stop_sequence_is_decoded() -> None:
     ended = event("message_delta", delta={"stop_reason": "stop_sequence", "stop_sequence": "END"})
-    (choice,) = gathered(start(), ended).choices
+    (choice,) = built(start(), ended).choices
     assert choice.stop_sequence == "END"
 
 
-def test_a_reply_finishes_once_and_its_last_report_counts() -> None:
+def test_a_response_finishes_once_and_the_last_usage_counts() -> None:
     got = said(start(), last(usage={"output_tokens": 1}), last("max_tokens"), END)
     assert [each for each in got if isinstance(each, ChoiceFinished)] == [
         ChoiceFinished(0, "stop", "end_turn")
@@ -184,12 +184,12 @@ def test_a_reply_finishes_once_and_its_last_report_counts() -> None:
     assert got[-1] == UsageReported(USED)
 
 
-def test_a_report_needs_a_count_at_the_end() -> None:
+def test_a_usage_needs_output_tokens_at_the_end() -> None:
     got = said(start(), *SAID, last(usage=None), END)
     assert not any(isinstance(each, UsageReported) for each in got)
 
 
-def test_a_stream_is_complete_and_then_done() -> None:
+def test_a_stream_is_complete_before_it_is_done() -> None:
     assert not fed(PING, start(), *SAID).complete
     assert fed(start(), last()).complete
     assert not fed(start(), last()).done
@@ -200,13 +200,13 @@ def test_a_stream_is_complete_and_then_done() -> None:
 @pytest.mark.parametrize(
     "events", [[SAID[0]], [start(), start()], [start(), begin(0, "text"), last()], [END]]
 )
-def test_events_out_of_order_are_refused(events: list[bytes]) -> None:
+def test_events_out_of_order_are_malformed(events: list[bytes]) -> None:
     with pytest.raises(MalformedResponse):
         said(*events)
 
 
 @pytest.mark.parametrize("data", [b"{", b"5", b"{}", b'{"type":"message_delta","delta":5}'])
-def test_what_is_no_event_is_refused(data: bytes) -> None:
+def test_invalid_events_are_malformed(data: bytes) -> None:
     with pytest.raises(MalformedResponse):
         fed(start()).feed(data)
 

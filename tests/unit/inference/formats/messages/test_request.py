@@ -1,4 +1,4 @@
-"""Requests: what is read of every one, and what passes to a provider of the same format."""
+"""Parsing messages requests, and passing them through."""
 
 import json
 from dataclasses import replace
@@ -28,7 +28,7 @@ def asked(endpoint: Any = ENDPOINT, **fields: Any) -> dict[str, Any]:
 
 
 def agent_body() -> dict[str, Any]:
-    """Return what a coding agent sends."""
+    """Return the request body of a coding agent."""
     tool = {"description": "d" * 2500, "input_schema": {"type": "object", "properties": {}}}
     return {
         "model": "acme/large",
@@ -73,7 +73,7 @@ def agent_body() -> dict[str, Any]:
         ),
     ],
 )
-def test_a_wrong_field_is_named(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_field_is_named(fields: dict[str, Any], message: str) -> None:
     assert refusal(**fields) == message
 
 
@@ -86,7 +86,7 @@ def test_model_and_messages_are_required(name: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"model": "\xff"}', DEEP])
-def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_rejected(body: bytes) -> None:
     with pytest.raises(Invalid, match="body"):
         parse_request(body)
 
@@ -97,14 +97,14 @@ def test_a_limit_may_be_missing_or_null() -> None:
     assert request(max_tokens=7).max_tokens == 7
 
 
-def test_a_request_shows_nothing_of_its_body() -> None:
+def test_the_repr_of_a_request_hides_its_body() -> None:
     assert "hello" not in repr(request())
 
 
-# To a provider of the same format
+# Pass-through
 
 
-def test_a_coding_agents_request_passes_untouched_but_for_the_model() -> None:
+def test_only_the_model_of_a_coding_agents_request_changes() -> None:
     body = agent_body()
     sent = json.dumps(body).encode()
     assert len(sent) > 76_000
@@ -112,39 +112,39 @@ def test_a_coding_agents_request_passes_untouched_but_for_the_model() -> None:
     assert got == body | {"model": "claude-sonnet-4-6"}
 
 
-def test_the_query_and_the_headers_go_along() -> None:
-    relay = MessagesPassthroughAdapter(request(), "beta=true", [("anthropic-beta", "a,b")])
-    assert (relay.query, relay.headers) == ("beta=true", [("anthropic-beta", "a,b")])
+def test_the_query_and_headers_are_forwarded() -> None:
+    adapter = MessagesPassthroughAdapter(request(), "beta=true", [("anthropic-beta", "a,b")])
+    assert (adapter.query, adapter.headers) == ("beta=true", [("anthropic-beta", "a,b")])
 
 
-def test_what_speaks_to_the_gateway_stays_here() -> None:
+def test_gateway_fields_are_left_out() -> None:
     ours = {"models": ["a"], "provider": {}, "session_id": "s", "route": "fallback"}
     assert set(asked(**ours)) == {"model", "messages", "max_tokens"}
     assert "fallbacks" not in asked(fallbacks=[{"model": "b"}])
 
 
-def test_what_the_provider_refuses_is_left_out() -> None:
+def test_rejected_parameters_are_left_out() -> None:
     endpoint = replace(ENDPOINT, profile=Profile(refuses=frozenset({"top_k"})))
     assert "top_k" not in asked(endpoint, top_k=5)
 
 
-def test_what_a_provider_would_not_get_is_told() -> None:
-    relay = MessagesPassthroughAdapter(request(top_k=5, top_p=1))
+def test_unsupported_parameters_are_listed() -> None:
+    adapter = MessagesPassthroughAdapter(request(top_k=5, top_p=1))
     assert set(
-        relay.unsupported_parameters(
+        adapter.unsupported_parameters(
             replace(ENDPOINT, profile=Profile(refuses=frozenset({"top_k"})))
         )
     ) == {"top_k"}
 
 
-def test_a_missing_limit_is_the_models_or_a_usual_one() -> None:
+def test_a_missing_limit_is_the_models_or_the_default() -> None:
     assert asked()["max_tokens"] == 4096
     assert asked(max_tokens=None)["max_tokens"] == 4096
     assert asked(replace(ENDPOINT, max_completion_tokens=64000))["max_tokens"] == 64000
     assert asked(replace(ENDPOINT, max_completion_tokens=64000), max_tokens=5)["max_tokens"] == 5
 
 
-def test_thoughts_of_other_providers_are_left_out() -> None:
+def test_reasoning_of_other_providers_is_left_out() -> None:
     foreign = pack(ReasoningBlock(text="Hm.", encrypted="e", format=OPENAI))
     native = {"type": "thinking", "thinking": "Ah.", "signature": "c2ln"}
     text = {"type": "text", "text": "Yes. th1."}
@@ -168,5 +168,5 @@ def test_thoughts_of_other_providers_are_left_out() -> None:
         [{"th1.": 1}],
     ],
 )
-def test_what_is_no_conversation_is_the_providers_to_refuse(messages: list[Any]) -> None:
+def test_an_invalid_conversation_is_left_for_the_provider_to_reject(messages: list[Any]) -> None:
     assert asked(messages=messages)["messages"] == messages

@@ -1,4 +1,4 @@
-"""What a client of this format gets is what was said, whichever way it is told."""
+"""Round trips of responses and streams through the messages format."""
 
 import json
 
@@ -16,35 +16,35 @@ from tollhouse.inference.formats.messages.client_format import MessagesClientFor
 from tollhouse.inference.formats.messages.provider_format import MessagesProviderFormat
 from tollhouse.inference.sse import EventParser
 
-LISTENER = MessagesClientFormat(request())
-SPEAKER = MessagesProviderFormat()
+CLIENT_FORMAT = MessagesClientFormat(request())
+PROVIDER_FORMAT = MessagesProviderFormat()
 
 
 def written(events: list[CanonicalEvent]) -> bytes:
-    writer = LISTENER.stream_encoder(IDENTITY)
-    return b"".join(map(writer.write, events)) + writer.end(CHARGE)
+    encoder = CLIENT_FORMAT.stream_encoder(IDENTITY)
+    return b"".join(map(encoder.write, events)) + encoder.end(CHARGE)
 
 
 def reread(stream: bytes) -> CanonicalResponse:
-    reader, gathering = SPEAKER.stream_decoder(), ResponseBuilder()
+    decoder, builder = PROVIDER_FORMAT.stream_decoder(), ResponseBuilder()
     for data in EventParser().feed(stream):
-        for event in reader.feed(data):
-            gathering.add(event)
-    assert reader.done
-    return gathering.build()
+        for event in decoder.feed(data):
+            builder.add(event)
+    assert decoder.done
+    return builder.build()
 
 
 @settings(max_examples=50)
 @given(replies())
-def test_a_whole_reply_is_read_again_as_it_was(reply: CanonicalResponse) -> None:
-    got = SPEAKER.parse_response(LISTENER.render_response(reply, IDENTITY, CHARGE))
+def test_a_complete_response_survives_a_round_trip(reply: CanonicalResponse) -> None:
+    got = PROVIDER_FORMAT.parse_response(CLIENT_FORMAT.render_response(reply, IDENTITY, CHARGE))
     assert restored(got) == restored(reply)
     assert (got.usage, got.upstream_id) == (USED, "gen-1")
 
 
 @settings(max_examples=50)
 @given(tellings())
-def test_a_stream_is_read_again_as_it_was(
+def test_a_stream_survives_a_round_trip(
     telling: tuple[CanonicalResponse, list[CanonicalEvent]],
 ) -> None:
     reply, events = telling
@@ -57,8 +57,8 @@ def test_a_stream_is_read_again_as_it_was(
 
 @settings(max_examples=40)
 @given(replies())
-def test_a_reply_that_is_sent_back_is_the_same_again(reply: CanonicalResponse) -> None:
-    content = json.loads(LISTENER.render_response(reply, IDENTITY, CHARGE))["content"]
+def test_a_response_sent_back_by_the_client_is_unchanged(reply: CanonicalResponse) -> None:
+    content = json.loads(CLIENT_FORMAT.render_response(reply, IDENTITY, CHARGE))["content"]
     messages = [{"role": "assistant", "content": content}]
     turns = MessagesClientFormat(request(messages=messages)).parse_request().turns
     said = turns[0].blocks if turns else ()
@@ -67,9 +67,11 @@ def test_a_reply_that_is_sent_back_is_the_same_again(reply: CanonicalResponse) -
 
 @settings(max_examples=40)
 @given(replies())
-def test_a_provider_gets_back_its_own_thoughts_alone(reply: CanonicalResponse) -> None:
+def test_a_provider_gets_back_only_its_own_reasoning(reply: CanonicalResponse) -> None:
     turns = (Turn("user", (TextBlock("a"),)), Turn("assistant", reply.choices[0].blocks))
-    messages = json.loads(SPEAKER.render_request(CanonicalRequest(turns), ENDPOINT))["messages"]
+    messages = json.loads(PROVIDER_FORMAT.render_request(CanonicalRequest(turns), ENDPOINT))[
+        "messages"
+    ]
     sent = [block for message in messages for block in message["content"]]
     thoughts = [block for block in reply.choices[0].blocks if isinstance(block, ReasoningBlock)]
     proofs = [each.signature or each.encrypted for each in thoughts if each.format is not None]

@@ -1,4 +1,4 @@
-"""Streams on their way through: every one that a client gets is legal."""
+"""Passing messages streams through: the client's stream is always legal."""
 
 import json
 from typing import Any
@@ -38,8 +38,8 @@ def new_stream() -> MessagesStream:
     return MessagesPassthroughAdapter(request()).open_stream(IDENTITY)
 
 
-def relay(*pieces: bytes) -> bytes:
-    """Return a client's whole stream, for a provider's bytes and then their clean end."""
+def client_stream(*pieces: bytes) -> bytes:
+    """Return a client's complete stream for a provider's bytes and a clean end."""
     parser, stream = EventParser(), new_stream()
     out: list[bytes] = []
     try:
@@ -53,7 +53,7 @@ def relay(*pieces: bytes) -> bytes:
 
 
 def seen(*events: bytes) -> CheckedStream:
-    return check_stream(relay(b"".join(events)))
+    return check_stream(client_stream(b"".join(events)))
 
 
 def fed(*events: bytes) -> MessagesStream:
@@ -63,30 +63,30 @@ def fed(*events: bytes) -> MessagesStream:
     return stream
 
 
-# What a client gets
+# The client's stream
 
 
-def test_the_start_says_what_is_ours() -> None:
+def test_message_start_has_the_gateways_fields() -> None:
     message = seen(*STREAMS["text"]).message or {}
     ours = {name: message[name] for name in ("id", "model", "provider")}
     assert ours == {"id": "gen-1", "model": "acme/large", "provider": "Acme"}
     assert message["usage"]["input_tokens"] == 10
 
 
-def test_blocks_and_unknown_events_pass_untouched() -> None:
-    got = relay(b"".join(STREAMS["server tools"]))
+def test_blocks_and_unknown_events_are_passed_through() -> None:
+    got = client_stream(b"".join(STREAMS["server tools"]))
     for each in STREAMS["server tools"][2:-2]:
         assert each in got
 
 
-def test_a_field_that_a_block_may_lack_is_left_out_and_never_null() -> None:
+def test_optional_fields_of_a_block_are_never_null() -> None:
     block = {"type": "text", "text": "null", "citations": None, "new_field": None}
     events = [event("content_block_start", index=0, content_block=block), stop(0)]
-    got = relay(b"".join([start(), *events, last(), END]))
+    got = client_stream(b"".join([start(), *events, last(), END]))
     assert b'"content_block":{"type":"text","text":"null","new_field":null}' in got
 
 
-def test_text_arrives_whole() -> None:
+def test_text_is_streamed_completely() -> None:
     assert seen(*STREAMS["text"]).text == "Hello, wörld"
 
 
@@ -98,7 +98,7 @@ def test_the_end_has_the_final_usage_and_its_cost() -> None:
     assert end["usage"]["service_tier"] == "standard"
 
 
-def test_several_deltas_of_the_message_are_one() -> None:
+def test_message_deltas_are_merged() -> None:
     end = seen(
         start(),
         last(None, usage={"output_tokens": 1}),
@@ -113,35 +113,35 @@ def test_several_deltas_of_the_message_are_one() -> None:
     assert end["context_management"] == {"applied_edits": []}
 
 
-def test_a_ping_before_the_start_is_passed_over() -> None:
+def test_a_ping_before_the_start_is_skipped() -> None:
     got = seen(PING, event("new_event"), start(), PING, last(), END)
     assert [each["type"] for each in got.others] == ["ping"]
 
 
-def test_an_event_in_several_lines_is_one_line() -> None:
+def test_a_multi_line_event_is_sent_on_one_line() -> None:
     split = b'event: new_event\ndata: {"type": "new_event",\ndata:  "a": {\ndata: "b": 1}}\n\n'
     assert seen(start(), split, last(), END).others == [{"type": "new_event", "a": {"b": 1}}]
 
 
-def test_a_name_that_would_break_the_stream_is_passed_over() -> None:
+def test_an_unprintable_event_name_is_skipped() -> None:
     assert seen(start(), event("a").replace(b'"a"', rb'"a\n\nb"'), last(), END).others == []
 
 
-def test_a_start_without_fields_is_filled_up() -> None:
+def test_missing_fields_of_message_start_are_filled_in() -> None:
     got = seen(event("message_start", message={}), last(), END)
     assert got.message is not None
 
 
 @pytest.mark.parametrize("usage", [{"input_tokens": "x"}, {"input_tokens": -1}, 5, None])
-def test_a_usage_at_the_start_that_cannot_be_read_is_none(usage: Any) -> None:
+def test_an_invalid_usage_at_the_start_is_ignored(usage: Any) -> None:
     message = seen(start(usage=usage), last(), END).message or {}
     assert message["usage"]["input_tokens"] == 0
 
 
-# What the gateway learns
+# Recorded metadata
 
 
-def test_the_report_is_the_last_over_the_first() -> None:
+def test_the_final_usage_overrides_the_initial_one() -> None:
     stream = fed(start(), *SAID, last(usage={"output_tokens": 7, "input_tokens": None}))
     assert stream.reported is not None
     assert stream.reported.input_tokens == USED.input_tokens
@@ -149,7 +149,7 @@ def test_the_report_is_the_last_over_the_first() -> None:
     assert stream.reported.output_tokens == 7
 
 
-def test_the_start_alone_is_no_report() -> None:
+def test_an_initial_usage_alone_is_not_reported() -> None:
     stream = fed(start(), *SAID)
     assert stream.reported is None
     assert stream.seen.input_tokens == USED.input_tokens
@@ -157,36 +157,36 @@ def test_the_start_alone_is_no_report() -> None:
     assert stream.seen.output_tokens == 4
 
 
-def test_an_end_without_a_count_of_the_output_is_no_report() -> None:
+def test_a_final_usage_without_output_tokens_is_not_reported() -> None:
     assert fed(start(), *SAID, last(usage={"input_tokens": 3})).reported is None
 
 
-def test_the_stop_reason_and_the_id_are_known() -> None:
+def test_the_stop_reason_and_the_id_are_recorded() -> None:
     stream = fed(start(), last("tool_use"))
     assert (stream.finish_reason, stream.native_finish_reason) == ("tool_calls", "tool_use")
     assert stream.upstream_id == "msg_1"
 
 
-def test_a_stream_is_done_with_its_own_end() -> None:
+def test_a_stream_is_done_after_message_stop() -> None:
     assert not fed(start(), last()).done
     assert fed(start(), last(), END).done
     assert fed(start(), last(), END, SAID[0]).done
 
 
-def test_a_stream_is_complete_once_it_said_how_it_ended() -> None:
+def test_a_stream_is_complete_after_its_stop_reason() -> None:
     assert not fed(start(), *SAID).complete
     assert not fed(start(), last(None)).complete
     assert fed(start(), last()).complete
 
 
 @pytest.mark.parametrize("data", [b"", b"[DONE]"])
-def test_what_only_ends_the_body_says_nothing(data: bytes) -> None:
+def test_a_done_marker_is_ignored(data: bytes) -> None:
     stream = new_stream()
     assert stream.feed(data) == b""
     assert not stream.done
 
 
-# What is refused
+# Invalid events
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_only_ends_the_body_says_nothing(data: bytes) -> None:
         [start(), begin(0, "text"), event("content_block_delta", index=0)],
     ],
 )
-def test_events_out_of_order_are_refused(events: list[bytes]) -> None:
+def test_events_out_of_order_are_malformed(events: list[bytes]) -> None:
     with pytest.raises(MalformedResponse):
         fed(*events)
     assert seen(*events).error is not None
@@ -234,7 +234,7 @@ def test_events_out_of_order_are_refused(events: list[bytes]) -> None:
         b'{"type":"a\\ud800"}',
     ],
 )
-def test_what_is_no_event_is_refused(data: bytes) -> None:
+def test_invalid_events_are_malformed(data: bytes) -> None:
     with pytest.raises(MalformedResponse):
         new_stream().feed(data)
 
@@ -248,13 +248,13 @@ def test_what_is_no_event_is_refused(data: bytes) -> None:
         (b'{"error":{"message":"No","code":5}}', None, "No"),
     ],
 )
-def test_the_providers_error_is_told(data: bytes, code: str | None, message: str | None) -> None:
+def test_the_providers_error_is_raised(data: bytes, code: str | None, message: str | None) -> None:
     with pytest.raises(ErrorEvent) as caught:
         fed(start(), *SAID).feed(data)
     assert (caught.value.code, caught.value.message) == (code, message)
 
 
-def test_a_text_that_speaks_of_an_error_is_none() -> None:
+def test_text_containing_error_is_no_error() -> None:
     text = add(0, "text_delta", text='the field "error"', error=None)
     assert seen(start(), SAID[0], text, stop(0), last(), END).text == 'the field "error"'
 
@@ -262,7 +262,7 @@ def test_a_text_that_speaks_of_an_error_is_none() -> None:
 # Legality
 
 
-def test_an_error_comes_at_any_time() -> None:
+def test_an_error_may_end_a_stream_at_any_time() -> None:
     assert seen().error is not None
     assert check_stream(new_stream().fail(CUT)).error == {
         "type": "error",
@@ -276,7 +276,7 @@ def test_an_error_comes_at_any_time() -> None:
     }
 
 
-def test_an_end_closes_what_is_open() -> None:
+def test_ending_closes_the_open_block() -> None:
     stream = new_stream()
     written = b"".join(stream.feed(without(each)) for each in (start(), *SAID[:3]))
     assert check_stream(written + stream.end(CHARGE)).text == "Hello, "
@@ -306,17 +306,17 @@ def test_the_result_does_not_depend_on_where_the_bytes_were_cut(name: str, data:
     stream = b"".join(STREAMS[name])
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=12)))
     pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    assert relay(*pieces) == relay(stream)
+    assert client_stream(*pieces) == client_stream(stream)
 
 
 @settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(sorted({e for each in STREAMS.values() for e in each})), max_size=9)
 )
-def test_whatever_comes_in_whatever_order_is_legal(events: list[bytes]) -> None:
+def test_any_sequence_of_events_gives_a_legal_stream(events: list[bytes]) -> None:
     assert seen(*events).ended
 
 
-def test_every_events_data_is_json_in_one_line() -> None:
-    for each in relay(b"".join(STREAMS["thoughts"])).split(b"\n\n")[:-1]:
+def test_the_data_of_every_event_is_single_line_json() -> None:
+    for each in client_stream(b"".join(STREAMS["thoughts"])).split(b"\n\n")[:-1]:
         assert json.loads(each.split(b"\n")[1].removeprefix(b"data: "))

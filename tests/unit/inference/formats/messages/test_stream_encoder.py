@@ -1,4 +1,4 @@
-"""Streams and replies for a client whose request was asked in another dialect."""
+"""Encoding canonical streams and responses in the messages format."""
 
 import json
 from typing import Any
@@ -42,34 +42,34 @@ from tollhouse.inference.formats.messages.client_format import MessagesClientFor
 from tollhouse.inference.formats.messages.stream_encoder import MessagesStreamEncoder
 from tollhouse.kernel.errors import Bug
 
-LISTENER = MessagesClientFormat(request())
+CLIENT_FORMAT = MessagesClientFormat(request())
 STOP = ChoiceFinished(0, "stop")
 
 
-def new_writer() -> MessagesStreamEncoder:
-    return LISTENER.stream_encoder(IDENTITY)
+def new_encoder() -> MessagesStreamEncoder:
+    return CLIENT_FORMAT.stream_encoder(IDENTITY)
 
 
 def seen(*events: CanonicalEvent) -> CheckedStream:
-    writer = new_writer()
-    return check_stream(b"".join(map(writer.write, events)) + writer.end(CHARGE))
+    encoder = new_encoder()
+    return check_stream(b"".join(map(encoder.write, events)) + encoder.end(CHARGE))
 
 
 def rendered(*blocks: Block, **fields: Any) -> dict[str, Any]:
     choice = Choice(blocks, fields.pop("finish_reason", "stop"), **fields)
-    return json.loads(LISTENER.render_response(CanonicalResponse((choice,)), IDENTITY, CHARGE))
+    return json.loads(CLIENT_FORMAT.render_response(CanonicalResponse((choice,)), IDENTITY, CHARGE))
 
 
-def test_the_start_comes_with_the_first_event() -> None:
-    writer = new_writer()
-    got = check_stream(writer.write(StreamStarted("up-1", Usage(input_tokens=5))), whole=False)
+def test_message_start_is_sent_with_the_first_event() -> None:
+    encoder = new_encoder()
+    got = check_stream(encoder.write(StreamStarted("up-1", Usage(input_tokens=5))), whole=False)
     assert got.message is not None
     assert (got.message["id"], got.message["model"]) == ("gen-1", "acme/large")
     assert got.message["usage"]["input_tokens"] == 5
-    assert writer.write(StreamStarted("up-2")) == b""
+    assert encoder.write(StreamStarted("up-2")) == b""
 
 
-def test_an_unknown_input_is_none_at_the_start() -> None:
+def test_unknown_input_tokens_are_zero_at_the_start() -> None:
     message = seen(TextDelta(0, 0, "a"), STOP).message or {}
     assert message["usage"]["input_tokens"] == 0
 
@@ -91,7 +91,7 @@ def test_the_end_has_the_final_usage_and_its_cost() -> None:
         (ChoiceFinished(0, "error"), None, None),
     ],
 )
-def test_how_it_ended_is_said(finished: ChoiceFinished, reason: Any, sequence: Any) -> None:
+def test_the_stop_reason_is_rendered(finished: ChoiceFinished, reason: Any, sequence: Any) -> None:
     expected = {
         "stop_reason": reason,
         "stop_sequence": sequence,
@@ -103,7 +103,7 @@ def test_how_it_ended_is_said(finished: ChoiceFinished, reason: Any, sequence: A
     assert {name: whole[name] for name in expected} == expected
 
 
-def test_a_refusal_is_text_and_says_so_at_the_end() -> None:
+def test_a_refusal_becomes_text_with_a_refusal_stop_reason() -> None:
     got = seen(RefusalDelta(0, 0, "No."), STOP)
     assert got.text == "No."
     assert (got.last or {})["delta"]["stop_reason"] == "refusal"
@@ -112,7 +112,7 @@ def test_a_refusal_is_text_and_says_so_at_the_end() -> None:
     assert whole["stop_reason"] == "refusal"
 
 
-def test_calls_that_overlap_come_one_after_the_other() -> None:
+def test_interleaved_calls_are_sent_one_after_the_other() -> None:
     got = seen(
         ToolCallStarted(0, 0, "a", "look"),
         ToolCallStarted(0, 1, "b", "wait"),
@@ -152,7 +152,7 @@ def test_only_the_first_choice_is_shown() -> None:
         ),
     ],
 )
-def test_native_thoughts_are_native(block: ReasoningBlock, shown: dict[str, str]) -> None:
+def test_native_reasoning_stays_native(block: ReasoningBlock, shown: dict[str, str]) -> None:
     assert rendered(block)["content"] == [shown]
 
 
@@ -164,12 +164,12 @@ def test_native_thoughts_are_native(block: ReasoningBlock, shown: dict[str, str]
         ReasoningBlock(encrypted="e", format=OPENAI),
     ],
 )
-def test_foreign_thoughts_are_packed_into_the_signature(block: ReasoningBlock) -> None:
+def test_other_providers_reasoning_is_packed_into_the_signature(block: ReasoningBlock) -> None:
     shown = {"type": "thinking", "thinking": block.text, "signature": pack(block)}
     assert rendered(block)["content"] == [shown]
 
 
-def test_a_proof_alone_is_a_block() -> None:
+def test_a_signature_alone_is_a_block() -> None:
     got = seen(
         ReasoningSignature(0, 0, encrypted="e", format=ANTHROPIC), TextDelta(0, 1, "a"), STOP
     )
@@ -180,12 +180,12 @@ def test_a_proof_alone_is_a_block() -> None:
     assert got.text == "a"
 
 
-def test_arguments_that_are_no_object_become_one() -> None:
+def test_arguments_that_are_not_an_object_become_one() -> None:
     content = rendered(ToolCall("t", "look", "free"), ToolCall("u", "wait", ""))["content"]
     assert [block["input"] for block in content] == [{"input": "free"}, {}]
 
 
-def test_a_whole_reply_has_every_required_field() -> None:
+def test_a_complete_response_has_every_required_field() -> None:
     got = rendered(TextBlock("a"))
     assert (got["id"], got["type"], got["role"]) == ("gen-1", "message", "assistant")
     assert (got["model"], got["provider"]) == ("acme/large", "Acme")
@@ -196,10 +196,10 @@ def test_a_whole_reply_has_every_required_field() -> None:
 @pytest.mark.parametrize(
     ("tier", "shown"), [("default", "standard"), ("priority", "priority"), ("flex", None)]
 )
-def test_the_served_tier_is_in_the_formats_words(tier: str, shown: str | None) -> None:
+def test_the_service_tier_has_the_formats_name(tier: str, shown: str | None) -> None:
     reply = CanonicalResponse((Choice((), "stop"),), service_tier=tier)
     assert (
-        json.loads(LISTENER.render_response(reply, IDENTITY, CHARGE))["usage"]["service_tier"]
+        json.loads(CLIENT_FORMAT.render_response(reply, IDENTITY, CHARGE))["usage"]["service_tier"]
         == shown
     )
 
@@ -207,7 +207,7 @@ def test_the_served_tier_is_in_the_formats_words(tier: str, shown: str | None) -
 # Legality
 
 
-def test_arguments_of_no_tool_are_left_out() -> None:
+def test_arguments_without_a_call_are_left_out() -> None:
     assert (
         seen(ToolCallDelta(0, 0, "{}"), TextDelta(0, 1, "a"), ToolCallDelta(0, 1, "{}")).text == "a"
     )
@@ -221,44 +221,44 @@ def test_arguments_of_no_tool_are_left_out() -> None:
         [STOP, STOP],
     ],
 )
-def test_what_goes_on_after_its_end_is_refused(events: list[CanonicalEvent]) -> None:
+def test_events_after_the_end_are_malformed(events: list[CanonicalEvent]) -> None:
     *before, after = events
-    writer = new_writer()
-    written = b"".join(map(writer.write, before))
+    encoder = new_encoder()
+    written = b"".join(map(encoder.write, before))
     with pytest.raises(MalformedResponse):
-        writer.write(after)
-    assert check_stream(written + writer.fail(CUT)).error is not None
+        encoder.write(after)
+    assert check_stream(written + encoder.fail(CUT)).error is not None
 
 
-def test_a_failure_before_anything_is_a_stream() -> None:
-    error = check_stream(new_writer().fail(CUT)).error
+def test_a_failure_before_the_first_event_is_a_legal_stream() -> None:
+    error = check_stream(new_encoder().fail(CUT)).error
     assert error is not None
     assert error["request_id"] == "gen-1"
 
 
-def test_an_end_before_anything_is_a_stream() -> None:
-    assert check_stream(new_writer().end(CHARGE)).blocks == []
+def test_an_end_before_the_first_event_is_a_legal_stream() -> None:
+    assert check_stream(new_encoder().end(CHARGE)).blocks == []
 
 
-def test_an_end_closes_what_is_open_or_waits() -> None:
+def test_ending_closes_open_and_waiting_blocks() -> None:
     got = seen(ToolCallStarted(0, 0, "a", "look"), ToolCallDelta(0, 0, "{"), TextDelta(0, 1, "b"))
     assert [block["type"] for block in got.blocks] == ["tool_use", "text"]
 
 
 def test_a_stream_ends_once() -> None:
-    writer = new_writer()
-    writer.end(CHARGE)
+    encoder = new_encoder()
+    encoder.end(CHARGE)
     with pytest.raises(Bug):
-        writer.fail(CUT)
+        encoder.fail(CUT)
     with pytest.raises(Bug):
-        writer.end(CHARGE)
+        encoder.end(CHARGE)
 
 
 @settings(max_examples=40)
 @given(tellings(), st.data())
 def test_a_stream_cut_after_any_event_is_legal(telling: Any, data: Any) -> None:
     events = telling[1][: data.draw(st.integers(0, len(telling[1])))]
-    failing = new_writer()
+    failing = new_encoder()
     failed = check_stream(b"".join(map(failing.write, events)) + failing.fail(CUT))
     assert failed.error is not None
     assert seen(*events).last is not None
@@ -289,12 +289,12 @@ anything = st.integers(0, 2).flatmap(
 
 @settings(max_examples=100)
 @given(st.lists(anything, max_size=10))
-def test_whatever_comes_in_whatever_order_is_legal(events: list[CanonicalEvent]) -> None:
-    writer = new_writer()
+def test_any_sequence_of_events_gives_a_legal_stream(events: list[CanonicalEvent]) -> None:
+    encoder = new_encoder()
     out: list[bytes] = []
     try:
-        out.extend(map(writer.write, events))
+        out.extend(map(encoder.write, events))
     except MalformedResponse:
-        check_stream(b"".join([*out, writer.fail(CUT)]))
+        check_stream(b"".join([*out, encoder.fail(CUT)]))
     else:
-        check_stream(b"".join([*out, writer.end(CHARGE)]))
+        check_stream(b"".join([*out, encoder.end(CHARGE)]))

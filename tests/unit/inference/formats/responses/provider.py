@@ -1,4 +1,4 @@
-"""Responses as a provider sends them, whole and streamed."""
+"""Provider responses, complete and streamed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SEARCH: dict[str, Any] = {
 
 
 def response(*output: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return a provider's whole response."""
+    """Return a provider's complete response."""
     return {
         "id": "resp_1",
         "object": "response",
@@ -72,7 +72,7 @@ def body(*output: dict[str, Any], **fields: Any) -> bytes:
 
 
 def event(kind: str, **fields: Any) -> bytes:
-    """Return one event of a stream; its number starts anywhere."""
+    """Return one event of a stream, with an arbitrary sequence number."""
     data = json.dumps({"type": kind, "sequence_number": 70, **fields}, separators=(",", ":"))
     return f"event: {kind}\ndata: {data}\n\n".encode()
 
@@ -165,7 +165,7 @@ ITEMS = {
 
 
 def stream_of(*names: str, **fields: Any) -> list[bytes]:
-    """Return the events of a stream that has these items."""
+    """Return the events of a stream with these items."""
     chosen = [ITEMS[name] for name in names]
     middle = [each for at, (events, _) in enumerate(chosen) for each in events(at)]
     return [CREATED, IN_PROGRESS, *middle, completed(*(item for _, item in chosen), **fields)]

@@ -1,4 +1,4 @@
-"""What the tests of this format share: a request, a reply's identity, a charge, and replies."""
+"""Fixtures of the responses format: requests, identity, charges and responses."""
 
 from __future__ import annotations
 
@@ -68,22 +68,22 @@ def request(**fields: Any) -> ResponsesRequest:
 
 
 TOOLS = request(tools=[PATCH, WEATHER])
-LISTENER = ResponsesClientFormat(TOOLS)
+CLIENT_FORMAT = ResponsesClientFormat(TOOLS)
 
 
 def charge(usage: Usage | None = USAGE, finish_reason: str | None = "stop") -> Any:
-    """Return what is booked for a usage."""
+    """Return the charge for a usage."""
     seen = Usage(input_tokens=1)
     return charge_for(usage, seen, PRICE, finish_reason=finish_reason, broken_off=False)
 
 
 def reply(*blocks: Block, finish_reason: Any = "stop", **fields: Any) -> CanonicalResponse:
-    """Return a reply that holds some blocks."""
+    """Return a response with these blocks."""
     return CanonicalResponse(choices=(Choice(blocks, finish_reason, **fields),), usage=USAGE)
 
 
 def unpacked(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Return blocks with what this format packed taken out again."""
+    """Return blocks with packed reasoning unpacked."""
     return tuple(_unpacked(block) for block in blocks)
 
 
@@ -94,22 +94,22 @@ def _unpacked(block: Block) -> Block:
 
 
 def read_stream(stream: bytes) -> CanonicalResponse:
-    """Return the reply that a stream tells."""
-    reader, gathering = ResponsesStreamDecoder(), ResponseBuilder()
+    """Return the response of a stream."""
+    decoder, builder = ResponsesStreamDecoder(), ResponseBuilder()
     for data in EventParser().feed(stream):
-        for event in reader.feed(data):
-            gathering.add(event)
-    return gathering.build()
+        for event in decoder.feed(data):
+            builder.add(event)
+    return builder.build()
 
 
-def written(*events: CanonicalEvent, listener: ResponsesClientFormat = LISTENER) -> bytes:
-    """Return a client's whole stream of these events, which then ends well."""
-    writer = listener.stream_encoder(IDENTITY)
-    return b"".join([*map(writer.write, events), writer.end(charge())])
+def written(*events: CanonicalEvent, client_format: ResponsesClientFormat = CLIENT_FORMAT) -> bytes:
+    """Return a client's complete stream of these events."""
+    encoder = client_format.stream_encoder(IDENTITY)
+    return b"".join([*map(encoder.write, events), encoder.end(charge())])
 
 
 def relayed(stream: Any, *pieces: bytes) -> bytes:
-    """Return a client's whole stream, for a provider's bytes and then their clean end."""
+    """Return a client's complete stream for a provider's bytes and a clean end."""
     parser = EventParser()
     out: list[bytes] = []
     try:
@@ -121,7 +121,7 @@ def relayed(stream: Any, *pieces: bytes) -> bytes:
     return b"".join([*out, end])
 
 
-# Any reply, whole and as a stream
+# Strategies for responses and their streams
 
 _text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 _json = st.dictionaries(_text, st.integers() | _text, max_size=2).map(json.dumps)
@@ -159,9 +159,9 @@ replies = st.builds(
 )
 
 
-def events_of(told: CanonicalResponse) -> list[CanonicalEvent]:
-    """Return the events that tell a reply, each text in two pieces."""
-    choice = told.choices[0]
+def events_of(response: CanonicalResponse) -> list[CanonicalEvent]:
+    """Return the events of a response, each text in two pieces."""
+    choice = response.choices[0]
     events: list[CanonicalEvent] = [StreamStarted("up-1")]
     for number, block in enumerate(choice.blocks):
         events += [*_events_of(number, block), BlockEnded(0, number)]

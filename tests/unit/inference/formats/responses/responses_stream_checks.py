@@ -1,4 +1,4 @@
-"""What a client may rely on in a responses stream, checked without any code of the gateway."""
+"""Checks that a responses stream is legal, without any code of the gateway."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PARTS = {
 
 @dataclass
 class CheckedStream:
-    """A stream that was legal."""
+    """The content of a legal stream."""
 
     events: list[dict[str, Any]]
 
@@ -54,7 +54,7 @@ class CheckedStream:
 
     @property
     def response(self) -> dict[str, Any]:
-        """The response of the last event."""
+        """The response of the terminal event."""
         return self.events[-1]["response"]
 
     @property
@@ -66,17 +66,17 @@ class CheckedStream:
 class _Item:
     item: dict[str, Any]
     texts: dict[tuple[str, int], str] = field(default_factory=dict)
-    """What came of each text, by the name of its events and its index."""
+    """The joined deltas of each text, by event name and index."""
     done: set[tuple[str, int]] = field(default_factory=set)
     parts: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     ended: set[tuple[str, int]] = field(default_factory=set)
 
 
 def check_stream(stream: bytes) -> CheckedStream:
-    """Return what a whole stream said.
+    """Return the content of a complete stream.
 
     Raises:
-        AssertionError: It is no legal responses stream.
+        AssertionError: The stream is not legal.
     """
     *frames, last, rest = stream.split(b"\n\n")
     assert rest == b"", "something follows the last event"
@@ -100,7 +100,7 @@ def _event(frame: bytes) -> dict[str, Any]:
 
 
 def check_response(response: dict[str, Any]) -> None:
-    """Assert that a whole response has what clients need."""
+    """Assert that a complete response has the keys that clients require."""
     assert response.keys() >= RESPONSE_KEYS
     assert response["object"] == "response"
     assert type(response["created_at"]) is int
@@ -186,7 +186,7 @@ def _check_inside(item: _Item, kind: str, step: str, event: dict[str, Any]) -> N
 
 
 def _check_whole(item: _Item, whole: dict[str, Any]) -> None:
-    """Compare an item at its end with what came of it."""
+    """Compare a finished item with its deltas."""
     assert {name: whole[name] for name in ("id", "type")} == {
         name: item.item[name] for name in ("id", "type")
     }

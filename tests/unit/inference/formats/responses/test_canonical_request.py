@@ -56,7 +56,7 @@ ASSISTANT = {"role": "assistant", "content": [{"type": "output_text", "text": "H
 # The conversation
 
 
-def test_a_text_is_what_the_user_says() -> None:
+def test_a_string_input_is_a_user_turn() -> None:
     assert prompt().turns == (Turn("user", (TextBlock("hello"),)),)
 
 
@@ -67,7 +67,7 @@ def test_instructions_come_first() -> None:
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
-def test_a_message_of_the_developer_is_the_systems_and_keeps_its_place(role: str) -> None:
+def test_a_developer_message_becomes_a_system_turn_in_place(role: str) -> None:
     told = turns(user({"type": "input_text", "text": "a"}), {"role": role, "content": "b"})
     assert [turn.role for turn in told] == ["user", "system"]
 
@@ -102,17 +102,17 @@ def test_a_message_of_the_developer_is_the_systems_and_keeps_its_place(role: str
         ),
     ],
 )
-def test_each_kind_of_part_is_read(part: dict[str, Any], block: Block) -> None:
+def test_each_type_of_part_is_parsed(part: dict[str, Any], block: Block) -> None:
     assert user_block(part) == block
 
 
-def test_a_mark_for_the_cache_is_kept() -> None:
+def test_cache_control_is_kept() -> None:
     block = user_block({"type": "input_text", "text": "a", "cache_control": {"type": "ephemeral"}})
     assert isinstance(block, TextBlock)
     assert block.cache == msgspec.Raw(b'{"type": "ephemeral"}')
 
 
-def test_what_the_assistant_did_is_one_turn_and_its_results_another() -> None:
+def test_consecutive_assistant_items_are_one_turn_and_results_another() -> None:
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gA"}
     second = CALL | {"call_id": "c2"}
     told = turns(reasoning, ASSISTANT, CALL, second, OUTPUT, OUTPUT | {"call_id": "c2"})
@@ -126,31 +126,31 @@ def test_what_the_assistant_did_is_one_turn_and_its_results_another() -> None:
     assert [type(block) for block in told[1].blocks] == [ToolResult, ToolResult]
 
 
-def test_what_the_user_says_after_a_result_is_a_turn_of_its_own() -> None:
+def test_a_user_message_after_a_result_is_a_separate_turn() -> None:
     told = turns(CALL, OUTPUT, user({"type": "input_text", "text": "go on"}))
     assert [turn.role for turn in told] == ["assistant", "user", "user"]
 
 
-def test_items_of_the_providers_own_tools_are_passed_over() -> None:
+def test_items_of_the_providers_own_tools_are_skipped() -> None:
     search = {"type": "web_search_call", "id": "ws_1", "content": 5, "action": {}}
     stored = {"type": "item_reference", "id": "msg_1"}
     (turn,) = turns(ASSISTANT, search, stored, CALL)
     assert [type(block) for block in turn.blocks] == [TextBlock, ToolCall]
 
 
-def test_a_part_of_the_assistants_that_nobody_knows_is_passed_over() -> None:
+def test_an_unknown_part_of_an_assistant_message_is_skipped() -> None:
     content = [{"type": "novelty"}, {"type": "refusal", "refusal": "No."}]
     (turn,) = turns({"role": "assistant", "content": content})
     assert turn.blocks == (RefusalBlock("No."),)
 
 
-def test_a_custom_call_is_an_object_with_the_field_input() -> None:
+def test_a_custom_call_becomes_an_object_with_the_field_input() -> None:
     call = {"type": "custom_tool_call", "call_id": "c1", "name": "p", "input": 'a "b"'}
     (turn,) = turns(call)
     assert turn.blocks == (ToolCall("c1", "p", '{"input":"a \\"b\\""}'),)
 
 
-def test_a_result_may_hold_pictures() -> None:
+def test_a_result_may_hold_images() -> None:
     output = [
         {"type": "input_text", "text": "a"},
         {"type": "input_image", "image_url": "data:image/png;base64,QQ"},
@@ -161,23 +161,23 @@ def test_a_result_may_hold_pictures() -> None:
     )
 
 
-def test_openais_own_thoughts_keep_their_proof() -> None:
+def test_openais_reasoning_keeps_its_encrypted_content() -> None:
     summary = [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]
     item = {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "gA"}
     expected = ReasoningBlock("a\n\nb", is_summary=True, encrypted="gA", id="rs_1", format=OPENAI)
     assert turns(item)[0].blocks == (expected,)
 
 
-def test_thoughts_that_were_packed_come_back_as_they_were() -> None:
+def test_packed_reasoning_is_unpacked() -> None:
     theirs = ReasoningBlock("hm", signature="sig", format=ANTHROPIC)
     item = {"type": "reasoning", "summary": [], "encrypted_content": pack(theirs)}
     assert turns(item)[0].blocks == (theirs,)
 
 
-# What it must be like
+# Parameters
 
 
-def test_functions_and_custom_tools_are_read_and_others_left_out() -> None:
+def test_only_functions_and_custom_tools_are_parsed() -> None:
     tools = prompt(tools=[WEATHER | {"strict": True}, PATCH, {"type": "web_search"}]).tools
     schema = json.dumps(WEATHER["parameters"]).encode()
     assert tools[0] == ToolDefinition("get_weather", parameters=msgspec.Raw(schema), strict=True)
@@ -191,7 +191,7 @@ def test_functions_and_custom_tools_are_read_and_others_left_out() -> None:
     assert len(tools) == 2
 
 
-def test_a_custom_tools_grammar_is_told_in_its_description() -> None:
+def test_a_custom_tools_grammar_is_added_to_its_description() -> None:
     grammar = {"type": "grammar", "syntax": "lark", "definition": "start: patch"}
     (tool,) = prompt(tools=[PATCH | {"format": grammar}]).tools
     assert tool.description == (
@@ -215,11 +215,11 @@ def test_a_custom_tools_grammar_is_told_in_its_description() -> None:
         (None, None),
     ],
 )
-def test_each_tool_choice_is_read(given: Any, choice: CanonicalToolChoice | None) -> None:
+def test_each_tool_choice_is_parsed(given: Any, choice: CanonicalToolChoice | None) -> None:
     assert prompt(tools=[WEATHER, PATCH], tool_choice=given).tool_choice == choice
 
 
-def test_without_a_tool_nothing_is_said_about_tools() -> None:
+def test_without_tools_tool_parameters_are_left_out() -> None:
     told = prompt(tools=[{"type": "web_search"}], tool_choice="required", parallel_tool_calls=False)
     assert (told.tools, told.tool_choice, told.parallel_tool_calls) == ((), None, None)
 
@@ -235,12 +235,12 @@ def test_without_a_tool_nothing_is_said_about_tools() -> None:
         ),
     ],
 )
-def test_each_form_of_the_answer_is_read(text: Any, output: JsonOutput | None) -> None:
+def test_each_output_format_is_parsed(text: Any, output: JsonOutput | None) -> None:
     assert prompt(text=text | {"verbosity": "low"}).output == output
     assert prompt(text=text | {"verbosity": "low"}).verbosity == "low"
 
 
-def test_the_parameters_are_read() -> None:
+def test_the_parameters_are_parsed() -> None:
     told = prompt(
         max_output_tokens=9,
         stop="end",
@@ -267,11 +267,11 @@ def test_the_parameters_are_read() -> None:
     }
 
 
-def test_reasoning_of_which_nothing_is_said_is_not_asked_for() -> None:
+def test_an_empty_reasoning_object_requests_nothing() -> None:
     assert prompt(reasoning={"effort": None}).thinking is None
 
 
-# What is refused
+# Invalid requests
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_reasoning_of_which_nothing_is_said_is_not_asked_for() -> None:
         ({"metadata": {"a": 5}}, "metadata{}"),
     ],
 )
-def test_a_wrong_field_is_named(fields: dict[str, Any], path: str) -> None:
+def test_an_invalid_field_is_named(fields: dict[str, Any], path: str) -> None:
     with pytest.raises(Invalid) as raised:
         prompt(**fields)
     assert raised.value.message.startswith(f"{path}: ")
@@ -346,7 +346,7 @@ _hostile = st.sampled_from([None, True, 5, -1.5, "text", [], [5], {}, {"type": 5
     st.sampled_from([WEATHER, CALL, OUTPUT, ASSISTANT, {"type": "reasoning"}]),
     st.sampled_from(["type", "role", "content", "arguments", "output", "summary", "parameters"]),
 )
-def test_whatever_is_wrong_is_refused_with_its_path_or_understood(
+def test_any_input_is_parsed_or_rejected_with_a_path(
     name: str, value: Any, item: dict[str, Any], inner: str
 ) -> None:
     for fields in ({name: value}, {"input": [item | {inner: value}]}, {"tools": [{inner: value}]}):
@@ -366,7 +366,7 @@ def test_whatever_is_wrong_is_refused_with_its_path_or_understood(
         b"%s",
     ],
 )
-def test_what_is_nested_too_deeply_is_refused(nested: bytes) -> None:
+def test_deep_nesting_is_rejected(nested: bytes) -> None:
     depth = 100_000
     inner = nested % (b"[" * depth + b"]" * depth)
     with pytest.raises(Invalid, match="nested too deeply"):

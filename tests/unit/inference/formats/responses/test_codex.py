@@ -1,4 +1,4 @@
-"""A request such as a coding agent sends: large, with tools of every kind, and stateless."""
+"""A coding agent's request: large, with tools of every type, and stateless."""
 
 import json
 from typing import Any
@@ -88,18 +88,18 @@ FIELDS: dict[str, Any] = {
 REQUEST = parse_request(json.dumps(FIELDS).encode())
 
 
-def test_it_is_as_large_as_the_real_one() -> None:
+def test_the_codex_request_has_a_realistic_size() -> None:
     assert REQUEST.size > 35_000
     assert len(FIELDS["tools"]) == 9
 
 
-def test_it_passes_untouched_but_for_the_model() -> None:
+def test_only_the_model_of_a_codex_request_changes() -> None:
     assert json.loads(ResponsesPassthroughAdapter(REQUEST).render_request(ENDPOINT)) == FIELDS | {
         "model": "large-2026"
     }
 
 
-def test_it_can_be_said_in_another_format() -> None:
+def test_a_codex_request_is_translated_to_other_formats() -> None:
     prompt = ResponsesClientFormat(REQUEST).parse_request()
     assert [turn.role for turn in prompt.turns] == [
         "system",
@@ -121,7 +121,7 @@ def test_it_can_be_said_in_another_format() -> None:
     assert prompt.sampling.keys() == {"prompt_cache_key"}
 
 
-def test_what_was_translated_can_be_said_in_the_dialect_again() -> None:
+def test_a_translated_codex_request_survives_a_round_trip() -> None:
     prompt = ResponsesClientFormat(REQUEST).parse_request()
     body = json.loads(ResponsesProviderFormat().render_request(prompt, ENDPOINT))
     said = ("store", "stream", "include", "prompt_cache_key", "text", "reasoning", "tool_choice")

@@ -17,7 +17,7 @@ from tollhouse.kernel.errors import (
 )
 
 
-def test_before_the_stream_an_error_has_a_number_for_its_code() -> None:
+def test_before_the_stream_an_error_code_is_an_integer() -> None:
     assert envelope(Invalid("input: no."), "gen-1") == {
         "error": {"code": 400, "message": "input: no."}
     }
@@ -31,7 +31,7 @@ def test_before_the_stream_an_error_has_a_number_for_its_code() -> None:
         (Bug("secret"), "server_error", "Internal server error."),
     ],
 )
-def test_in_a_stream_it_has_one_of_the_formats_words(
+def test_in_a_stream_an_error_has_a_code_of_the_format(
     error: TollhouseError, code: str, message: str
 ) -> None:
     shown = interrupted_response({"id": "gen-1"}, error)
@@ -57,7 +57,7 @@ def test_in_a_stream_it_has_one_of_the_formats_words(
         (b'{"code":"' + b"x" * 500 + b'"}', ("x" * 100, None)),
     ],
 )
-def test_whatever_a_provider_calls_an_error_is_one(data: bytes, said: tuple[Any, Any]) -> None:
+def test_every_form_of_a_providers_error_is_parsed(data: bytes, said: tuple[Any, Any]) -> None:
     error = parse_error(data)
     assert (error.code, error.message) == said
 
@@ -71,7 +71,9 @@ def test_whatever_a_provider_calls_an_error_is_one(data: bytes, said: tuple[Any,
         (b'{"type":"error","code":"a","response":null}', "a"),
     ],
 )
-def test_an_event_may_fail_in_itself_or_in_its_response(data: bytes, code: str | None) -> None:
+def test_a_failure_event_has_its_error_inline_or_in_its_response(
+    data: bytes, code: str | None
+) -> None:
     assert parse_failure_event(data).code == code
 
 
@@ -85,7 +87,7 @@ def test_an_event_may_fail_in_itself_or_in_its_response(data: bytes, code: str |
         ("no_word_of_openais", "invalid_request", "invalid_prompt"),
     ],
 )
-def test_a_refusal_keeps_openais_code(given: str, error_type: str, shown: str) -> None:
+def test_a_rejected_request_keeps_openais_code(given: str, error_type: str, shown: str) -> None:
     refused = ProviderRefused(
         "A refused it.", provider_name="A", provider_code=given, error_type=error_type
     )

@@ -1,4 +1,4 @@
-"""Responses on responses, whole: what goes out and what comes back."""
+"""Passing responses requests and complete responses through."""
 
 import json
 from dataclasses import replace
@@ -37,10 +37,10 @@ def rendered(provider: bytes, **fields: Any) -> dict[str, Any]:
     return json.loads(whole.render(IDENTITY, charge(whole.reported)))
 
 
-# What goes out
+# Requests
 
 
-def test_a_request_passes_with_the_providers_name_of_the_model() -> None:
+def test_a_request_is_forwarded_with_the_providers_model_name() -> None:
     fields: dict[str, Any] = {
         "novelty": {"a": [1]},
         "tools": [WEATHER, {"type": "web_search"}],
@@ -49,18 +49,18 @@ def test_a_request_passes_with_the_providers_name_of_the_model() -> None:
     assert asked(**fields) == fields | {"model": "large-2026", "input": "hello", "store": False}
 
 
-def test_what_speaks_to_the_gateway_stays_here() -> None:
+def test_gateway_fields_are_left_out() -> None:
     assert asked(provider={"only": ["acme"]}, models=["a"]).keys() == {"model", "input", "store"}
 
 
-def test_what_the_provider_refuses_is_left_out_and_told() -> None:
+def test_rejected_parameters_are_left_out_and_listed() -> None:
     refuses = frozenset({"store", "user", "metadata"})
     assert asked(refuses=refuses, user="u").keys() == {"model", "input"}
     picky = replace(ENDPOINT, profile=Profile(refuses=refuses))
     assert ResponsesPassthroughAdapter(request(user="u")).unsupported_parameters(picky) == {"user"}
 
 
-def test_thoughts_of_other_providers_stay_here_and_openais_go_back() -> None:
+def test_only_openais_reasoning_is_sent_back() -> None:
     native = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gA"}
     foreign = native | {
         "encrypted_content": pack(ReasoningBlock("a", signature="s", format=ANTHROPIC))
@@ -82,10 +82,10 @@ def test_thoughts_of_other_providers_stay_here_and_openais_go_back() -> None:
     ]
 
 
-# What comes back
+# Responses
 
 
-def test_a_response_is_ours_by_its_id_and_model_and_untouched_otherwise() -> None:
+def test_a_response_gets_only_the_gateways_id_and_model() -> None:
     given = response(MESSAGE, CALL)
     shown = rendered(body(MESSAGE, CALL))
     check_response(shown)
@@ -94,14 +94,14 @@ def test_a_response_is_ours_by_its_id_and_model_and_untouched_otherwise() -> Non
     assert {name: shown[name] for name in same} == {name: given[name] for name in same}
 
 
-def test_a_response_has_the_keys_that_clients_need() -> None:
+def test_a_response_has_the_keys_that_clients_require() -> None:
     shown = rendered(b'{"output":[],"status":"completed"}', temperature=0.5, tools=[WEATHER])
     check_response(shown)
     assert shown["temperature"] == 0.5
     assert shown["tools"] == [WEATHER | {"strict": False}]
 
 
-def test_the_usage_is_ours_with_its_cost() -> None:
+def test_the_usage_is_that_of_the_charge() -> None:
     usage = rendered(body(MESSAGE))["usage"]
     assert {name: usage[name] for name in USAGE.keys() - {"input_tokens_details"}} == {
         name: USAGE[name] for name in USAGE.keys() - {"input_tokens_details"}
@@ -115,19 +115,19 @@ def test_the_usage_is_ours_with_its_cost() -> None:
     }
 
 
-def test_a_cost_that_nobody_knows_is_null() -> None:
+def test_an_unknown_cost_is_null() -> None:
     usage = rendered(body(MESSAGE, usage=None))["usage"]
     assert usage["cost"] is None
     assert "cost_details" not in usage
 
 
-def test_a_reply_is_read_as_far_as_the_gateway_must() -> None:
+def test_a_response_is_parsed_for_its_metadata() -> None:
     whole = ResponsesPassthroughAdapter(request()).parse_response(body(CALL))
     assert (whole.finish_reason, whole.native_finish_reason) == ("tool_calls", "completed")
     assert (whole.upstream_id, whole.reported, whole.seen) == ("resp_1", COUNTED, COUNTED)
 
 
-def test_without_a_report_the_tokens_are_estimated_from_the_bytes() -> None:
+def test_without_usage_tokens_are_estimated_from_the_bytes() -> None:
     whole = ResponsesPassthroughAdapter(request()).parse_response(body(MESSAGE, CALL, usage=None))
     assert whole.reported is None
     said = len("Hello!") + len(CALL["arguments"])
@@ -142,12 +142,12 @@ def test_a_failed_response_is_the_providers_error() -> None:
         )
 
 
-def test_what_is_no_response_is_unreadable() -> None:
+def test_a_body_that_is_not_a_response_is_malformed() -> None:
     with pytest.raises(MalformedResponse):
         ResponsesPassthroughAdapter(request()).parse_response(b'{"choices":[]}')
 
 
-def test_additions_of_the_public_gateway_are_left_out_unless_the_server_knows_them() -> None:
+def test_gateway_extensions_are_left_out_unless_the_server_accepts_them() -> None:
     given = {"stop": ["a"], "top_k": 3, "reasoning": {"effort": "low", "enabled": True}}
     body = asked(**given)
     assert body["reasoning"] == {"effort": "low"}
@@ -160,20 +160,20 @@ def test_additions_of_the_public_gateway_are_left_out_unless_the_server_knows_th
     )
 
 
-def test_openai_takes_reasoning_in_responses_though_not_in_chats() -> None:
+def test_openai_accepts_reasoning_in_responses_but_not_in_chats() -> None:
     openai = server_of(
         ProviderSettings(slug="o", kind="openai_compatible", base_url="https://api.openai.com/v1")
     )
     request = parse_request(b'{"model":"m","input":"a","reasoning":{"effort":"high"}}')
-    relay, endpoint = (
+    adapter, endpoint = (
         ResponsesPassthroughAdapter(request),
         replace(ENDPOINT, profile=openai.profile),
     )
-    assert not relay.unsupported_parameters(endpoint)
-    assert json.loads(relay.render_request(endpoint))["reasoning"] == {"effort": "high"}
+    assert not adapter.unsupported_parameters(endpoint)
+    assert json.loads(adapter.render_request(endpoint))["reasoning"] == {"effort": "high"}
 
 
-def test_a_request_in_several_lines_leaves_its_stream_in_legal_events() -> None:
+def test_a_multi_line_request_gives_legal_stream_events() -> None:
     given = {"model": "m", "input": "a", "stream": True, "metadata": {"a": "b"}}
     body = json.dumps(given, indent=2)
     request = parse_request(body.replace("\n", "\r\n").encode())

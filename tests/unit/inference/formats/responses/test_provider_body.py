@@ -39,7 +39,7 @@ PROOF = ReasoningBlock("Sum.", is_summary=True, encrypted="gA", id="rs_1", forma
 
 
 def asked(prompt: CanonicalRequest | None = None, **fields: Any) -> dict[str, Any]:
-    """Return the provider's body for a prompt."""
+    """Return the provider's request body."""
     return json.loads(
         ResponsesProviderFormat().render_request(
             prompt or CanonicalRequest(HELLO, **fields), ENDPOINT
@@ -53,7 +53,7 @@ def items(
     return asked(CanonicalRequest(tuple(Turn(*turn) for turn in turns), tools=tools))["input"]
 
 
-def test_the_least_that_is_asked() -> None:
+def test_a_minimal_request_has_only_required_fields() -> None:
     assert asked() == {
         "model": "large-2026",
         "input": [
@@ -67,14 +67,14 @@ def test_the_least_that_is_asked() -> None:
     }
 
 
-def test_the_system_speaks_first_as_instructions_and_later_as_developer() -> None:
+def test_leading_system_turns_are_instructions_and_later_ones_developer_messages() -> None:
     system = Turn("system", (TextBlock("a"), TextBlock("b")))
     body = asked(CanonicalRequest((system, system, *HELLO, Turn("system", (TextBlock("c"),)))))
     assert body["instructions"] == "a\n\nb\n\na\n\nb"
     assert [item["role"] for item in body["input"]] == ["user", "developer"]
 
 
-def test_a_conversation_of_the_system_alone_has_an_input() -> None:
+def test_a_conversation_of_system_turns_alone_has_an_input() -> None:
     body = asked(CanonicalRequest((Turn("system", (TextBlock("a"),)),)))
     assert [item["role"] for item in body["input"]] == ["developer"]
     assert "instructions" not in body
@@ -96,16 +96,16 @@ def test_a_conversation_of_the_system_alone_has_an_input() -> None:
         (DocumentBlock(text="abc"), {"type": "input_text", "text": "abc"}),
     ],
 )
-def test_each_kind_of_block_is_said(block: Block, part: dict[str, Any]) -> None:
+def test_each_type_of_block_is_rendered(block: Block, part: dict[str, Any]) -> None:
     assert items(("user", (block,)))[0]["content"] == [part]
 
 
-def test_a_recording_is_refused_and_not_forgotten() -> None:
+def test_audio_is_rejected_rather_than_dropped() -> None:
     with pytest.raises(Invalid, match="recording"):
         items(("user", (AudioBlock("QQ", "wav"),)))
 
 
-def test_ids_of_calls_are_as_short_as_the_dialect_wants_them() -> None:
+def test_call_ids_are_shortened_to_the_dialects_limit() -> None:
     long = "c" * 65
     call, output = items(
         ("assistant", (ToolCall(long, "f", "{}"),)), ("user", (ToolResult(long, ()),))
@@ -114,7 +114,7 @@ def test_ids_of_calls_are_as_short_as_the_dialect_wants_them() -> None:
     assert len(call["call_id"]) <= 64
 
 
-def test_results_come_before_what_the_user_says() -> None:
+def test_tool_results_come_before_user_text() -> None:
     result = ToolResult("c1", (TextBlock("5"), TextBlock("6")))
     assert [item["type"] for item in items(("user", (result, TextBlock("go on"))))] == [
         "function_call_output",
@@ -122,14 +122,14 @@ def test_results_come_before_what_the_user_says() -> None:
     ]
 
 
-def test_a_result_is_a_text_where_that_is_enough() -> None:
+def test_a_text_only_result_is_a_string() -> None:
     (text,) = items(("user", (ToolResult("c1", (TextBlock("5"), TextBlock("6"))),)))
     assert (text["call_id"], text["output"]) == ("c1", "5\n6")
     (parts,) = items(("user", (ToolResult("c1", (TextBlock("5"), PICTURE)),)))
     assert [part["type"] for part in parts["output"]] == ["input_text", "input_image"]
 
 
-def test_what_the_assistant_did_keeps_its_order() -> None:
+def test_assistant_items_keep_their_order() -> None:
     call = ToolCall("c1", "get_weather", '{"a":1}')
     told = items(("assistant", (PROOF, TextBlock("a"), RefusalBlock("b"), call, TextBlock("c"))))
     assert told == [
@@ -165,11 +165,11 @@ def test_what_the_assistant_did_keeps_its_order() -> None:
         ReasoningBlock(encrypted="gA"),
     ],
 )
-def test_nobody_gets_thoughts_that_it_cannot_prove(foreign: ReasoningBlock) -> None:
+def test_unverifiable_reasoning_is_not_sent(foreign: ReasoningBlock) -> None:
     assert items(("assistant", (foreign,))) == []
 
 
-def test_calls_of_a_tool_that_takes_a_text_are_custom() -> None:
+def test_calls_of_a_freeform_tool_are_custom_calls() -> None:
     call = ToolCall("c1", "apply_patch", '{"input":"x\\n"}')
     result = ToolResult("c1", (TextBlock("ok"),))
     told = items(("assistant", (call,)), ("user", (result,)), tools=(PATCH,))
@@ -183,7 +183,7 @@ def test_a_call_without_arguments_has_an_empty_object() -> None:
     assert items(("assistant", (ToolCall("c1", "f", ""),)))[0]["arguments"] == "{}"
 
 
-def test_tools_are_not_strict_unless_they_say_so() -> None:
+def test_tools_are_not_strict_by_default() -> None:
     tools = asked(tools=(WEATHER, ToolDefinition("now", strict=True), PATCH))["tools"]
     assert tools == [
         {
@@ -210,18 +210,18 @@ def test_tools_are_not_strict_unless_they_say_so() -> None:
         (CanonicalToolChoice("named", "apply_patch"), {"type": "custom", "name": "apply_patch"}),
     ],
 )
-def test_each_tool_choice_is_said(choice: CanonicalToolChoice, said: Any) -> None:
+def test_each_tool_choice_is_rendered(choice: CanonicalToolChoice, said: Any) -> None:
     body = asked(tools=(WEATHER, PATCH), tool_choice=choice, parallel_tool_calls=False)
     assert (body["tool_choice"], body["parallel_tool_calls"]) == (said, False)
 
 
-def test_a_choice_without_tools_is_not_said() -> None:
+def test_a_tool_choice_without_tools_is_left_out() -> None:
     body = asked(tool_choice=CanonicalToolChoice("auto"), parallel_tool_calls=True)
     assert body.keys().isdisjoint({"tool_choice", "parallel_tool_calls", "tools"})
 
 
 @pytest.mark.parametrize(("wanted", "said"), [(0, 16), (1, 16), (16, 16), (500, 500)])
-def test_the_output_has_the_least_size_that_is_taken(wanted: int, said: int) -> None:
+def test_a_small_output_limit_is_raised_to_the_minimum(wanted: int, said: int) -> None:
     assert asked(max_tokens=wanted)["max_output_tokens"] == said
 
 
@@ -235,7 +235,7 @@ def test_the_output_has_the_least_size_that_is_taken(wanted: int, said: int) -> 
         ),
     ],
 )
-def test_each_form_of_the_answer_is_said(output: JsonOutput, said: Any) -> None:
+def test_each_output_format_is_rendered(output: JsonOutput, said: Any) -> None:
     assert asked(output=output, verbosity="low")["text"] == {"format": said, "verbosity": "low"}
 
 
@@ -250,7 +250,7 @@ def test_each_form_of_the_answer_is_said(output: JsonOutput, said: Any) -> None:
         (ThinkingOptions("low", summary="auto", exclude=True), {"effort": "low"}),
     ],
 )
-def test_thinking_is_said_as_effort_and_its_proof_asked_for(
+def test_thinking_becomes_an_effort_with_encrypted_reasoning(
     thinking: ThinkingOptions, said: Any
 ) -> None:
     body = asked(thinking=thinking)
@@ -258,20 +258,20 @@ def test_thinking_is_said_as_effort_and_its_proof_asked_for(
     assert body["include"] == ["reasoning.encrypted_content"]
 
 
-def test_a_model_that_thought_before_is_asked_for_its_proof() -> None:
+def test_encrypted_reasoning_is_requested_if_the_history_has_some() -> None:
     body = asked(CanonicalRequest((Turn("assistant", (PROOF,)), *HELLO)))
     assert body["include"] == ["reasoning.encrypted_content"]
     assert "reasoning" not in body
 
 
-def test_thinking_that_is_switched_off_is_not_asked_for() -> None:
+def test_disabled_thinking_is_left_out() -> None:
     assert (
         asked(thinking=ThinkingOptions(enabled=False)).keys().isdisjoint({"reasoning", "include"})
     )
     assert "include" not in asked(thinking=ThinkingOptions("none"))
 
 
-def test_the_other_parameters_that_the_dialect_knows_are_said() -> None:
+def test_the_other_supported_parameters_are_rendered() -> None:
     sampling = {
         name: msgspec.Raw(b"1")
         for name in ("temperature", "top_p", "top_k", "seed", "presence_penalty", "service_tier")
@@ -298,7 +298,7 @@ def test_the_other_parameters_that_the_dialect_knows_are_said() -> None:
     }
 
 
-def test_what_the_provider_refuses_is_left_out() -> None:
+def test_rejected_parameters_are_left_out() -> None:
     picky = replace(ENDPOINT, profile=Profile(refuses=frozenset({"store", "user"})))
     body = json.loads(
         ResponsesProviderFormat().render_request(CanonicalRequest(HELLO, user="u"), picky)

@@ -14,12 +14,12 @@ def test_a_request_has_a_model_a_size_and_all_its_fields() -> None:
     assert parsed.fields.keys() == {"model", "input", "novelty", "stream"}
 
 
-def test_a_request_never_shows_what_it_holds() -> None:
+def test_the_repr_of_a_request_hides_its_content() -> None:
     assert "hello" not in repr(request())
 
 
 @pytest.mark.parametrize("harmless", [{"store": False}, {"previous_response_id": None}])
-def test_a_request_may_say_that_it_needs_no_state(harmless: dict[str, Any]) -> None:
+def test_a_request_may_disable_storage_explicitly(harmless: dict[str, Any]) -> None:
     assert request(**harmless).stream is False
 
 
@@ -40,7 +40,7 @@ def test_a_request_may_say_that_it_needs_no_state(harmless: dict[str, Any]) -> N
         ("model", 7),
     ],
 )
-def test_a_wrong_field_is_named(name_and_value: tuple[str, Any]) -> None:
+def test_an_invalid_field_is_named(name_and_value: tuple[str, Any]) -> None:
     name, value = name_and_value
     with pytest.raises(Invalid, match=f"^{name}: "):
         request(**{name: value})
@@ -55,6 +55,6 @@ def test_a_missing_field_is_named(missing: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"model":"\xff"}', b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_a_json_object_is_rejected(body: bytes) -> None:
     with pytest.raises(Invalid, match="body"):
         parse_request(body)

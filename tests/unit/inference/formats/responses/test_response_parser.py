@@ -1,4 +1,4 @@
-"""A provider's whole response, in no one's format."""
+"""Converting a provider's complete response to the canonical form."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def message(*content: dict[str, Any]) -> dict[str, Any]:
     return MESSAGE | {"content": list(content)}
 
 
-def test_every_item_is_read_in_its_order() -> None:
+def test_items_are_parsed_in_order() -> None:
     blocks = read(REASONING, SEARCH, MESSAGE, CALL, PATCH).choices[0].blocks
     assert blocks == (
         ReasoningBlock("One.\n\nTwo.", is_summary=True, encrypted="gAAA", id="rs_1", format=OPENAI),
@@ -44,22 +44,22 @@ def test_every_item_is_read_in_its_order() -> None:
     )
 
 
-def test_a_refusal_is_no_text() -> None:
+def test_a_refusal_is_parsed_as_a_refusal() -> None:
     reply = read(message({"type": "refusal", "refusal": "No."}, {"type": "novelty"}))
     assert reply.choices[0].blocks == (RefusalBlock("No."),)
 
 
-def test_thoughts_are_no_summary() -> None:
+def test_reasoning_text_is_not_a_summary() -> None:
     item = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]}
     assert read(item).choices[0].blocks == (ReasoningBlock("hm", format=OPENAI),)
 
 
-def test_a_proof_may_come_without_a_word() -> None:
+def test_encrypted_content_may_come_without_text() -> None:
     blocks = read(REASONING | {"summary": []}).choices[0].blocks
     assert blocks == (ReasoningBlock(encrypted="gAAA", id="rs_1", format=OPENAI),)
 
 
-def test_the_log_probabilities_are_those_of_all_texts() -> None:
+def test_log_probabilities_of_all_text_are_joined() -> None:
     token = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
     part = {"type": "output_text", "text": "a", "logprobs": [token]}
     logprobs = read(message(part, part)).choices[0].logprobs
@@ -86,7 +86,9 @@ def test_the_log_probabilities_are_those_of_all_texts() -> None:
         ([], {"status": "incomplete"}, ("length", "incomplete")),
     ],
 )
-def test_each_way_to_end_is_read(output: Any, fields: Any, ended: tuple[str, str]) -> None:
+def test_each_status_has_its_finish_reason(
+    output: Any, fields: Any, ended: tuple[str, str]
+) -> None:
     choice = read(*output, **fields).choices[0]
     assert (choice.finish_reason, choice.native_finish_reason) == ended
 
@@ -110,7 +112,7 @@ def test_the_usage_is_counted_in_disjoint_classes() -> None:
         USAGE | {"output_tokens_details": {"reasoning_tokens": -3}},
     ],
 )
-def test_a_usage_that_cannot_be_is_none(usage: Any) -> None:
+def test_an_implausible_usage_is_ignored(usage: Any) -> None:
     assert read(MESSAGE, usage=usage).usage is None
 
 
@@ -121,7 +123,7 @@ def test_a_usage_that_cannot_be_is_none(usage: Any) -> None:
         {"status": "failed", "error": {"code": "server_error", "message": "Sorry."}},
     ],
 )
-def test_a_response_that_failed_is_the_providers_error(fields: dict[str, Any]) -> None:
+def test_a_failed_response_raises_the_providers_error(fields: dict[str, Any]) -> None:
     with pytest.raises(ErrorEvent) as raised:
         read(**fields)
     assert (raised.value.code, raised.value.message) == ("server_error", "Sorry.")
@@ -143,11 +145,11 @@ def test_a_response_that_failed_is_the_providers_error(fields: dict[str, Any]) -
         body(MESSAGE, status="in_progress"),
     ],
 )
-def test_what_is_no_response_is_unreadable(unreadable: bytes) -> None:
+def test_a_body_that_is_not_a_response_is_malformed(unreadable: bytes) -> None:
     with pytest.raises(MalformedResponse):
         ResponsesProviderFormat().parse_response(unreadable)
 
 
-def test_bytes_that_are_no_utf8_are_replaced() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     reply = ResponsesProviderFormat().parse_response(body(MESSAGE).replace(b"Hello!", b"\xff"))
     assert reply.choices[0].blocks == (TextBlock("\N{REPLACEMENT CHARACTER}"),)

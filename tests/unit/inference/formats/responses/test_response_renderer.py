@@ -1,4 +1,4 @@
-"""A whole reply in no one's format, as a client gets it."""
+"""Rendering a canonical response in the responses format."""
 
 import json
 from typing import Any
@@ -27,13 +27,15 @@ from tollhouse.inference.formats.responses.client_format import ResponsesClientF
 
 
 def rendered(*blocks: Block, request_fields: Any = None, **fields: Any) -> dict[str, Any]:
-    listener = ResponsesClientFormat(request(**(request_fields or {"tools": [PATCH, WEATHER]})))
-    shown = json.loads(listener.render_response(reply(*blocks, **fields), IDENTITY, charge()))
+    client_format = ResponsesClientFormat(
+        request(**(request_fields or {"tools": [PATCH, WEATHER]}))
+    )
+    shown = json.loads(client_format.render_response(reply(*blocks, **fields), IDENTITY, charge()))
     check_response(shown)
     return shown
 
 
-def test_a_response_is_ours() -> None:
+def test_a_response_has_the_gateways_fields() -> None:
     shown = rendered(TextBlock("Hi."))
     ours = {"id": "gen-1", "model": "acme/large", "created_at": 1700000000, "output_text": "Hi."}
     assert {name: shown[name] for name in ours} == ours
@@ -44,7 +46,7 @@ def test_a_response_is_ours() -> None:
     )
 
 
-def test_a_response_shows_what_was_asked_for() -> None:
+def test_a_response_repeats_the_request_parameters() -> None:
     asked = {
         "instructions": "Be kind.",
         "tools": [WEATHER, {"type": "web_search"}],
@@ -64,13 +66,13 @@ def test_a_response_shows_what_was_asked_for() -> None:
     assert shown["tools"] == [WEATHER | {"strict": False}, {"type": "web_search"}]
 
 
-def test_the_choice_of_a_custom_tool_is_shown_as_one_that_clients_know() -> None:
+def test_a_custom_tool_choice_is_rendered_as_a_function_choice() -> None:
     asked = {"tools": [PATCH], "tool_choice": {"type": "custom", "name": "apply_patch"}}
     shown = rendered(request_fields=asked)["tool_choice"]
     assert shown == {"type": "function", "name": "apply_patch"}
 
 
-def test_every_block_is_an_item_in_its_order() -> None:
+def test_blocks_become_items_in_order() -> None:
     shown = rendered(
         ReasoningBlock("hm", is_summary=True, encrypted="gA", id="rs_9", format=OPENAI),
         TextBlock("a"),
@@ -88,7 +90,7 @@ def test_every_block_is_an_item_in_its_order() -> None:
     assert shown["output"][3]["input"] == "x"
 
 
-def test_openais_proof_whose_id_is_unknown_is_packed() -> None:
+def test_openais_reasoning_without_an_id_is_packed() -> None:
     block = ReasoningBlock(encrypted="gA", format=OPENAI)
     assert rendered(block)["output"][0]["encrypted_content"] == pack(block)
 
@@ -97,19 +99,19 @@ def test_openais_proof_whose_id_is_unknown_is_packed() -> None:
     ("finish_reason", "status"),
     [("length", "incomplete"), ("content_filter", "incomplete"), ("tool_calls", "completed")],
 )
-def test_the_last_item_ended_as_the_response_did(finish_reason: str, status: str) -> None:
+def test_the_last_item_has_the_status_of_the_response(finish_reason: str, status: str) -> None:
     shown = rendered(ReasoningBlock("a"), TextBlock("b"), finish_reason=finish_reason)
     assert shown["status"] == status
     assert [item["status"] for item in shown["output"]] == ["completed", status]
 
 
-def test_a_reply_that_ended_in_an_error_is_a_failed_response_with_what_came() -> None:
+def test_a_failed_reply_becomes_a_failed_response_with_its_output() -> None:
     shown = rendered(TextBlock("a"), finish_reason="error")
     assert (shown["status"], shown["error_type"]) == ("failed", "provider_unavailable")
     assert shown["output_text"] == "a"
 
 
-def test_log_probabilities_are_shown_with_the_first_text() -> None:
+def test_log_probabilities_are_rendered_with_the_first_text() -> None:
     token = {"token": "a", "logprob": -0.5}
     logprobs = raw({"content": [token], "refusal": None})
     shown = rendered(RefusalBlock("r"), TextBlock("a"), TextBlock("b"), logprobs=logprobs)

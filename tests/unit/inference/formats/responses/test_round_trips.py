@@ -1,4 +1,4 @@
-"""What this format writes, its own reader understands: nothing of a reply is lost between them."""
+"""Round trips of responses and streams through the responses format."""
 
 import json
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 
 from tests.unit.inference.formats.responses.response_fixtures import (
+    CLIENT_FORMAT,
     CUT,
     IDENTITY,
-    LISTENER,
     charge,
     events_of,
     read_stream,
@@ -24,46 +24,46 @@ from tollhouse.inference.formats.canonical.blocks import ToolCall
 from tollhouse.inference.formats.canonical.response import CanonicalResponse
 from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
 
-SPEAKER = ResponsesProviderFormat()
+PROVIDER_FORMAT = ResponsesProviderFormat()
 
 
-def expected_finish(told: CanonicalResponse) -> str:
-    choice = told.choices[0]
+def expected_finish(reply: CanonicalResponse) -> str:
+    choice = reply.choices[0]
     calls = any(isinstance(block, ToolCall) for block in choice.blocks)
     return "tool_calls" if calls and choice.finish_reason == "stop" else choice.finish_reason
 
 
 @settings(max_examples=60)
 @given(replies)
-def test_a_whole_reply_that_is_written_and_read_again_is_the_same(told: CanonicalResponse) -> None:
-    again = SPEAKER.parse_response(LISTENER.render_response(told, IDENTITY, charge()))
-    assert unpacked(again.choices[0].blocks) == told.choices[0].blocks
-    assert again.choices[0].finish_reason == expected_finish(told)
-    assert again.usage == told.usage
+def test_a_complete_response_survives_a_round_trip(reply: CanonicalResponse) -> None:
+    again = PROVIDER_FORMAT.parse_response(CLIENT_FORMAT.render_response(reply, IDENTITY, charge()))
+    assert unpacked(again.choices[0].blocks) == reply.choices[0].blocks
+    assert again.choices[0].finish_reason == expected_finish(reply)
+    assert again.usage == reply.usage
 
 
 @settings(max_examples=60)
 @given(replies)
-def test_a_stream_that_is_written_and_read_again_is_the_same(told: CanonicalResponse) -> None:
-    stream = written(*events_of(told))
+def test_a_stream_survives_a_round_trip(reply: CanonicalResponse) -> None:
+    stream = written(*events_of(reply))
     check_stream(stream)
     again = read_stream(stream)
-    assert unpacked(again.choices[0].blocks) == told.choices[0].blocks
-    assert again.choices[0].finish_reason == expected_finish(told)
-    assert again.usage == told.usage
+    assert unpacked(again.choices[0].blocks) == reply.choices[0].blocks
+    assert again.choices[0].finish_reason == expected_finish(reply)
+    assert again.usage == reply.usage
 
 
 @settings(max_examples=30)
 @given(replies)
-def test_a_stream_ends_in_the_response_that_a_whole_reply_is(told: CanonicalResponse) -> None:
-    whole = json.loads(LISTENER.render_response(told, IDENTITY, charge()))
+def test_a_stream_ends_with_the_same_response_as_a_complete_reply(reply: CanonicalResponse) -> None:
+    whole = json.loads(CLIENT_FORMAT.render_response(reply, IDENTITY, charge()))
     check_response(whole)
-    streamed = check_stream(written(*events_of(told))).response
-    assert without_proofs(streamed) == without_proofs(whole)
+    streamed = check_stream(written(*events_of(reply))).response
+    assert without_encrypted_content(streamed) == without_encrypted_content(whole)
 
 
-def without_proofs(response: dict[str, Any]) -> dict[str, Any]:
-    """Return a response without what differs: in a stream an id is shown before the proof comes."""
+def without_encrypted_content(response: dict[str, Any]) -> dict[str, Any]:
+    """Return a response without fields that differ: a stream sends ids before encrypted content."""
     output = [
         {**item, "id": None, "encrypted_content": None} if item["type"] == "reasoning" else item
         for item in response["output"]
@@ -73,10 +73,10 @@ def without_proofs(response: dict[str, Any]) -> dict[str, Any]:
 
 @settings(max_examples=20)
 @given(replies)
-def test_wherever_a_stream_is_cut_the_client_gets_a_legal_one(told: CanonicalResponse) -> None:
-    events = events_of(told)
+def test_a_stream_cut_anywhere_is_legal_for_the_client(reply: CanonicalResponse) -> None:
+    events = events_of(reply)
     for cut in range(len(events) + 1):
-        writer = LISTENER.stream_encoder(IDENTITY)
-        broken = b"".join([*map(writer.write, events[:cut]), writer.fail(CUT)])
+        encoder = CLIENT_FORMAT.stream_encoder(IDENTITY)
+        broken = b"".join([*map(encoder.write, events[:cut]), encoder.fail(CUT)])
         assert check_stream(broken).failed
         assert check_stream(written(*events[:cut])).failed == (cut <= len(events) - 1)

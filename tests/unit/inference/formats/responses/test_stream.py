@@ -1,4 +1,4 @@
-"""A responses stream on its way through."""
+"""Passing responses streams through."""
 
 import json
 from typing import Any
@@ -57,11 +57,11 @@ def data_of(raw: bytes) -> dict[str, Any]:
     return json.loads(raw.split(b"data: ", 1)[1])
 
 
-# What a client gets
+# The client's stream
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_every_event_passes_with_nothing_changed_but_what_is_ours(name: str) -> None:
+def test_events_are_forwarded_with_only_the_gateways_fields_changed(name: str) -> None:
     stream = seen(*STREAMS[name], DONE)
     assert not stream.failed
     given = [data_of(each) for each in STREAMS[name]]
@@ -71,7 +71,7 @@ def test_every_event_passes_with_nothing_changed_but_what_is_ours(name: str) -> 
         assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
 
 
-def test_every_response_inside_is_ours_by_its_id_and_model_and_untouched_otherwise() -> None:
+def test_a_response_within_an_event_gets_only_the_gateways_id_and_model() -> None:
     shown = seen(*STREAMS["text"]).response
     given = response(MESSAGE)
     assert (shown["id"], shown["model"]) == ("gen-1", "acme/large")
@@ -80,7 +80,7 @@ def test_every_response_inside_is_ours_by_its_id_and_model_and_untouched_otherwi
     assert shown["usage"]["cost"] is not None
 
 
-def test_the_last_event_waits_for_the_price() -> None:
+def test_the_terminal_event_is_held_back_for_the_cost() -> None:
     stream = fed(*STREAMS["text"][:-1])
     assert not stream.done
     assert stream.feed(json.dumps(data_of(STREAMS["text"][-1])).encode()) == b""
@@ -88,7 +88,7 @@ def test_the_last_event_waits_for_the_price() -> None:
     assert stream.end(charge()).startswith(b"event: response.completed\n")
 
 
-def test_an_incomplete_response_ends_as_one() -> None:
+def test_an_incomplete_response_ends_as_incomplete() -> None:
     end = event(
         "response.incomplete",
         response=response(status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
@@ -98,7 +98,7 @@ def test_an_incomplete_response_ends_as_one() -> None:
     assert seen(CREATED, end).types == ["created", "incomplete"]
 
 
-def test_what_clients_need_of_an_event_is_filled_in() -> None:
+def test_fields_that_clients_require_are_filled_in() -> None:
     call = seen(*stream_of("call"))
     (done,) = [each for each in call.events if each["type"].endswith("arguments.done")]
     assert done["name"] == "get_weather"
@@ -106,20 +106,20 @@ def test_what_clients_need_of_an_event_is_filled_in() -> None:
     assert all("logprobs" in each for each in text.events if "output_text" in each["type"])
 
 
-def test_an_item_that_the_provider_left_open_is_ended_from_the_last_event() -> None:
+def test_an_open_item_is_ended_from_the_terminal_event() -> None:
     events = [*message_events()[:-1], completed(MESSAGE)]
     assert seen(CREATED, *events).types[-2:] == ["output_item.done", "completed"]
 
 
-def test_unknown_events_pass() -> None:
+def test_unknown_events_are_passed_through() -> None:
     novelty = event("response.novelty", output_index=9, delta={"a": 1})
     assert "novelty" in seen(CREATED, event("keepalive"), novelty, completed()).types
 
 
-# What is known of it
+# Recorded metadata
 
 
-def test_the_usage_and_the_way_to_end_are_read() -> None:
+def test_the_usage_and_the_finish_reason_are_recorded() -> None:
     stream = fed(*STREAMS["reasoning, two calls"])
     assert (stream.finish_reason, stream.native_finish_reason) == ("tool_calls", "completed")
     assert (stream.upstream_id, stream.reported) == ("resp_1", USAGE)
@@ -131,12 +131,12 @@ def test_the_tokens_seen_are_estimated_from_the_deltas() -> None:
     assert fed(*STREAMS["text"]).seen.output_tokens > 0
 
 
-def test_a_stream_is_complete_at_its_own_end_alone() -> None:
+def test_a_stream_is_complete_only_after_its_terminal_event() -> None:
     assert not fed(*STREAMS["text"][:-1], DONE).complete
     assert fed(*STREAMS["text"]).complete
 
 
-# What goes wrong
+# Failures
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_stream_is_complete_at_its_own_end_alone() -> None:
     ],
 )
 @pytest.mark.parametrize("before", [[], [CREATED, IN_PROGRESS], STREAMS["text"][:5]])
-def test_the_providers_error_is_told_as_such(before: list[bytes], failure: bytes) -> None:
+def test_the_providers_error_is_raised(before: list[bytes], failure: bytes) -> None:
     with pytest.raises(ErrorEvent) as raised:
         fed(*before, failure)
     assert (raised.value.code, raised.value.message) == ("rate_limit_exceeded", "Slow.")
@@ -184,7 +184,7 @@ AT = {"output_index": 0, "item_id": "msg_1", "content_index": 0}
         [b"data: " + b"[" * 100_000 + b"\n\n"],
     ],
 )
-def test_what_is_out_of_order_is_unreadable_and_the_client_gets_a_legal_end(
+def test_events_out_of_order_are_malformed_and_the_client_gets_a_legal_end(
     wrong: list[bytes],
 ) -> None:
     with pytest.raises(MalformedResponse):
@@ -193,16 +193,14 @@ def test_what_is_out_of_order_is_unreadable_and_the_client_gets_a_legal_end(
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_wherever_a_stream_is_cut_the_client_gets_a_legal_one(name: str) -> None:
+def test_a_stream_cut_anywhere_is_legal_for_the_client(name: str) -> None:
     for cut in range(len(STREAMS[name])):
         assert seen(*STREAMS[name][:cut]).failed
 
 
 @settings(max_examples=60)
 @given(st.sampled_from(sorted(STREAMS)), st.data())
-def test_whatever_becomes_of_its_events_the_client_gets_a_legal_stream(
-    name: str, data: st.DataObject
-) -> None:
+def test_a_damaged_stream_is_legal_for_the_client(name: str, data: st.DataObject) -> None:
     events = list(STREAMS[name])
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(events) - 1))
@@ -230,7 +228,7 @@ def test_a_failure_before_the_first_event_is_a_legal_stream() -> None:
     assert check_stream(new_stream().fail(CUT)).types == ["created", "failed"]
 
 
-def test_a_failure_says_what_it_is() -> None:
+def test_a_failed_response_describes_the_error() -> None:
     shown = check_stream(fed_and_failed(CREATED)).response
     assert shown["error"] == {"code": "server_error", "message": "Acme closed the connection."}
     assert shown["error_type"] == "provider_unavailable"
@@ -252,12 +250,12 @@ def test_a_stream_ends_once() -> None:
         fed(CREATED).end(charge())
 
 
-def test_bytes_that_are_no_utf8_are_replaced() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     events = b"".join(STREAMS["text"]).replace(b"Hello!", b"Hel\xfflo!")
     assert "\N{REPLACEMENT CHARACTER}" in str(relayed(new_stream(), events), "utf-8")
 
 
-def test_where_the_bytes_are_cut_does_not_matter() -> None:
+def test_chunk_boundaries_do_not_change_the_stream() -> None:
     whole = b"".join(STREAMS["text"])
     pieces = [whole[at : at + 7] for at in range(0, len(whole), 7)]
     assert relayed(new_stream(), *pieces) == relayed(new_stream(), whole)

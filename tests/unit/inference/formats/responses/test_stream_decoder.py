@@ -1,4 +1,4 @@
-"""A provider's stream, in no one's format."""
+"""Decoding a provider's responses stream."""
 
 from typing import Any
 
@@ -47,11 +47,11 @@ NAMES = {
 
 
 def read(*events: bytes) -> list[CanonicalEvent]:
-    reader = ResponsesStreamDecoder()
-    return [told for data in EventParser().feed(b"".join(events)) for told in reader.feed(data)]
+    decoder = ResponsesStreamDecoder()
+    return [told for data in EventParser().feed(b"".join(events)) for told in decoder.feed(data)]
 
 
-def test_a_text_comes_as_it_is_said() -> None:
+def test_text_is_decoded_as_it_arrives() -> None:
     assert read(*STREAMS["text"], DONE) == [
         StreamStarted("resp_1"),
         TextDelta(0, 0, "Hel"),
@@ -62,7 +62,7 @@ def test_a_text_comes_as_it_is_said() -> None:
     ]
 
 
-def test_a_summary_is_one_text_and_its_proof_comes_at_the_end() -> None:
+def test_a_summary_is_one_text_followed_by_its_encrypted_content() -> None:
     assert read(*stream_of("reasoning"))[1:-2] == [
         ReasoningDelta(0, 0, "One.", is_summary=True),
         ReasoningDelta(0, 0, "\n\nTwo.", is_summary=True),
@@ -81,36 +81,36 @@ def test_a_call_starts_before_its_arguments() -> None:
     ]
 
 
-def test_a_text_for_a_tool_comes_as_an_object() -> None:
+def test_the_input_of_a_custom_call_becomes_an_object() -> None:
     assert read(*stream_of("patch"))[2] == ToolCallDelta(0, 0, '{"input":"say \\"hi\\""}')
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_tells_what_its_whole_response_says(name: str) -> None:
+def test_a_stream_decodes_to_its_complete_response(name: str) -> None:
     items = [ITEMS[each][1] for each in NAMES[name]]
     body = completed(*items).split(b'"response":', 1)[1].removesuffix(b"}\n\n")
     assert read_stream(b"".join(STREAMS[name])) == ResponsesProviderFormat().parse_response(body)
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_what_no_delta_told_is_taken_from_the_items_end(name: str) -> None:
+def test_content_without_deltas_is_taken_from_the_end_of_its_item(name: str) -> None:
     terse = [each for each in STREAMS[name] if b".delta" not in each.split(b"\n")[0]]
     assert read_stream(b"".join(terse)) == read_stream(b"".join(STREAMS[name]))
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_what_no_item_told_is_taken_from_the_last_event(name: str) -> None:
+def test_content_without_items_is_taken_from_the_terminal_event(name: str) -> None:
     terse = [CREATED, STREAMS[name][-1]]
     assert read_stream(b"".join(terse)) == read_stream(b"".join(STREAMS[name]))
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_the_blocks_come_one_after_the_other(name: str) -> None:
+def test_blocks_are_decoded_one_after_the_other(name: str) -> None:
     sequence, told = BlockSequencer(), read(*STREAMS[name])
     assert [each for event in told for each in sequence.feed(event)] == told
 
 
-def test_parts_of_one_item_are_blocks_of_their_own() -> None:
+def test_parts_of_one_item_are_separate_blocks() -> None:
     part = MESSAGE["content"][0]
     item = MESSAGE | {"content": [part, {"type": "refusal", "refusal": "No."}, part]}
     told = read(CREATED, event("response.output_item.done", output_index=0, item=item))
@@ -129,7 +129,7 @@ def test_log_probabilities_come_with_their_text() -> None:
     assert b'"content":[{"token":"a","logprob":-0.5}]' in bytes(told[0].logprobs)
 
 
-def test_events_of_an_unknown_type_are_passed_over() -> None:
+def test_events_of_an_unknown_type_are_skipped() -> None:
     assert read(event("keepalive"), event("response.novelty", delta=5, output_index="x")) == []
 
 
@@ -145,7 +145,7 @@ def test_events_of_an_unknown_type_are_passed_over() -> None:
         b'data: {"error":{"type":"server_error","message":"Sorry."}}\n\n',
     ],
 )
-def test_each_form_of_an_error_is_the_providers(failure: bytes) -> None:
+def test_each_form_of_an_error_is_raised_as_the_providers(failure: bytes) -> None:
     with pytest.raises(ErrorEvent) as raised:
         read(CREATED, failure)
     assert (raised.value.code, raised.value.message) == ("server_error", "Sorry.")
@@ -181,18 +181,18 @@ def added(item: dict[str, Any], index: int = 0) -> bytes:
         [event("response.completed", response=response(status="in_progress"))],
     ],
 )
-def test_what_is_no_stream_of_the_dialect_is_unreadable(wrong: list[bytes]) -> None:
+def test_invalid_streams_are_malformed(wrong: list[bytes]) -> None:
     with pytest.raises(MalformedResponse):
         read(*wrong)
 
 
-def test_a_stream_is_complete_at_its_own_end_alone() -> None:
-    reader = ResponsesStreamDecoder()
+def test_a_stream_is_complete_only_after_its_terminal_event() -> None:
+    decoder = ResponsesStreamDecoder()
     for data in EventParser().feed(b"".join([*STREAMS["text"][:-1], DONE])):
-        reader.feed(data)
-    assert not reader.done
-    assert not reader.complete
+        decoder.feed(data)
+    assert not decoder.done
+    assert not decoder.complete
     for data in EventParser().feed(STREAMS["text"][-1] * 2):
-        reader.feed(data)
-    assert reader.done
-    assert reader.complete
+        decoder.feed(data)
+    assert decoder.done
+    assert decoder.complete

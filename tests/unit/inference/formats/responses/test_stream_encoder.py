@@ -1,4 +1,4 @@
-"""A stream in no one's format, as a client gets it."""
+"""Encoding canonical events as a responses stream."""
 
 import json
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.unit.inference.formats.responses.response_fixtures import (
+    CLIENT_FORMAT,
     CUT,
     IDENTITY,
-    LISTENER,
     charge,
     reply,
     request,
@@ -47,7 +47,7 @@ def seen(*events: CanonicalEvent) -> CheckedStream:
 
 
 def inner(*events: CanonicalEvent) -> list[str]:
-    """Return the types of all events but the first two and the last."""
+    """Return the types of all events except the first two and the last."""
     types = seen(*events).types
     assert types[:2] == OPENING
     return types[2:-1]
@@ -57,7 +57,7 @@ def output(*events: CanonicalEvent) -> list[dict[str, Any]]:
     return seen(*events).response["output"]
 
 
-def test_a_text_is_a_message_with_a_part() -> None:
+def test_text_becomes_a_message_with_one_part() -> None:
     assert inner(StreamStarted("up-1"), TextDelta(0, 0, "Hel"), TextDelta(0, 0, "lo"), STOP) == [
         "output_item.added",
         "content_part.added",
@@ -69,7 +69,7 @@ def test_a_text_is_a_message_with_a_part() -> None:
     ]
 
 
-def test_texts_and_refusals_in_a_row_are_one_message() -> None:
+def test_consecutive_text_and_refusals_are_one_message() -> None:
     (item,) = output(TextDelta(0, 0, "a"), RefusalDelta(0, 1, "b"), TextDelta(0, 2, "c"), STOP)
     assert item["content"] == [
         {"type": "output_text", "text": "a", "annotations": [], "logprobs": []},
@@ -78,7 +78,7 @@ def test_texts_and_refusals_in_a_row_are_one_message() -> None:
     ]
 
 
-def test_a_text_after_something_else_is_another_message() -> None:
+def test_text_after_another_item_is_a_new_message() -> None:
     told = (TextDelta(0, 0, "a"), ReasoningDelta(0, 1, "b"), TextDelta(0, 2, "c"), STOP)
     items = output(*told)
     assert [item["type"] for item in items] == ["message", "reasoning", "message"]
@@ -86,14 +86,14 @@ def test_a_text_after_something_else_is_another_message() -> None:
     assert seen(*told).response["output_text"] == "ac"
 
 
-def test_log_probabilities_are_shown_with_their_text() -> None:
+def test_log_probabilities_are_sent_with_their_text() -> None:
     token = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
     logprobs = raw({"content": [token], "refusal": None})
     (item,) = output(TextDelta(0, 0, "a", logprobs), STOP)
     assert item["content"][0]["logprobs"] == [token]
 
 
-def test_a_summary_has_events_of_its_own() -> None:
+def test_a_summary_has_its_own_events() -> None:
     told = [
         ReasoningDelta(0, 0, "a", is_summary=True),
         ReasoningSignature(0, 0, format=OPENAI),
@@ -110,7 +110,7 @@ def test_a_summary_has_events_of_its_own() -> None:
     assert output(*told)[0]["summary"] == [{"type": "summary_text", "text": "a"}]
 
 
-def test_thoughts_are_content() -> None:
+def test_reasoning_text_is_content() -> None:
     told = [ReasoningDelta(0, 0, "a"), STOP]
     assert inner(*told) == [
         "output_item.added",
@@ -124,14 +124,14 @@ def test_thoughts_are_content() -> None:
     assert (item["summary"], item["content"]) == ([], [{"type": "reasoning_text", "text": "a"}])
 
 
-def test_another_providers_proof_is_packed() -> None:
+def test_another_providers_signature_is_packed() -> None:
     (item,) = output(
         ReasoningDelta(0, 0, "a"), ReasoningSignature(0, 0, signature="s", format=ANTHROPIC), STOP
     )
     assert unpack(item["encrypted_content"]) == ReasoningBlock("a", signature="s", format=ANTHROPIC)
 
 
-def test_openais_proof_is_native_where_its_id_could_be_shown() -> None:
+def test_openais_encrypted_content_is_native_if_its_id_was_sent() -> None:
     proof = ReasoningSignature(0, 0, encrypted="gA", id="rs_1", format=OPENAI)
     (alone,) = output(proof, STOP)
     assert (alone["id"], alone["encrypted_content"]) == ("rs_1", "gA")
@@ -141,7 +141,7 @@ def test_openais_proof_is_native_where_its_id_could_be_shown() -> None:
     assert (packed.id, packed.encrypted) == ("rs_1", "gA")
 
 
-def test_a_calls_arguments_come_as_they_are_written() -> None:
+def test_arguments_are_streamed_as_they_arrive() -> None:
     told = [
         ToolCallStarted(0, 0, "c1", "get_weather"),
         ToolCallDelta(0, 0, '{"a"'),
@@ -164,7 +164,7 @@ def test_a_call_without_arguments_has_an_empty_object() -> None:
     assert item["arguments"] == "{}"
 
 
-def test_the_text_for_a_tool_is_taken_out_of_the_object() -> None:
+def test_the_input_of_a_freeform_call_is_unwrapped() -> None:
     told = [
         ToolCallStarted(0, 0, "c1", "apply_patch"),
         ToolCallDelta(0, 0, '{"input":"a\\n"}'),
@@ -180,14 +180,14 @@ def test_the_text_for_a_tool_is_taken_out_of_the_object() -> None:
 
 
 @pytest.mark.parametrize("odd", ["a\n", '{"patch":"a"}', '{"input":5}', "[1]"])
-def test_a_tool_that_takes_a_text_gets_all_that_came_where_there_is_no_such_object(
+def test_a_freeform_tool_gets_the_raw_arguments_if_they_have_no_input(
     odd: str,
 ) -> None:
     (item,) = output(ToolCallStarted(0, 0, "c1", "apply_patch"), ToolCallDelta(0, 0, odd), STOP)
     assert item["input"] == odd
 
 
-def test_calls_that_overlap_come_one_after_the_other() -> None:
+def test_interleaved_calls_are_sent_one_after_the_other() -> None:
     items = output(
         ToolCallStarted(0, 0, "c1", "get_weather"),
         ToolCallStarted(0, 1, "c2", "get_weather"),
@@ -211,12 +211,12 @@ def test_calls_that_overlap_come_one_after_the_other() -> None:
         ("error", "failed", None),
     ],
 )
-def test_each_way_to_end_is_said(finish_reason: Any, status: str, details: Any) -> None:
+def test_each_finish_reason_has_its_status(finish_reason: Any, status: str, details: Any) -> None:
     shown = seen(TextDelta(0, 0, "a"), ChoiceFinished(0, finish_reason)).response
     assert (shown["status"], shown["incomplete_details"]) == (status, details)
 
 
-def test_the_item_in_which_the_model_was_cut_off_is_incomplete() -> None:
+def test_the_truncated_item_is_incomplete() -> None:
     items = output(ReasoningDelta(0, 0, "a"), TextDelta(0, 1, "b"), ChoiceFinished(0, "length"))
     assert [item["status"] for item in items] == ["completed", "incomplete"]
 
@@ -232,62 +232,62 @@ def test_the_usage_is_that_of_the_charge() -> None:
     assert (usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]) == (19, 4)
 
 
-def test_the_end_of_a_block_that_never_began_is_nothing() -> None:
+def test_the_end_of_an_unknown_block_is_ignored() -> None:
     assert inner(BlockEnded(0, 3), STOP) == []
 
 
-def test_a_stream_that_never_finished_has_failed_and_is_legal() -> None:
+def test_a_stream_without_a_finish_reason_fails_legally() -> None:
     stream = seen(TextDelta(0, 0, "a"))
     assert stream.failed
     assert stream.types[-2] == "output_item.done"
 
 
 def test_a_failure_before_the_first_event_is_a_legal_stream() -> None:
-    stream = check_stream(LISTENER.stream_encoder(IDENTITY).fail(CUT))
+    stream = check_stream(CLIENT_FORMAT.stream_encoder(IDENTITY).fail(CUT))
     assert stream.types == [*OPENING, "failed"]
     assert stream.response["error_type"] == "provider_unavailable"
 
 
-def test_what_goes_on_after_its_end_is_unreadable_and_the_client_gets_a_legal_end() -> None:
-    writer = LISTENER.stream_encoder(IDENTITY)
-    begun = writer.write(TextDelta(0, 0, "a")) + writer.write(BlockEnded(0, 0))
+def test_events_after_the_end_are_malformed_and_the_client_gets_a_legal_end() -> None:
+    encoder = CLIENT_FORMAT.stream_encoder(IDENTITY)
+    begun = encoder.write(TextDelta(0, 0, "a")) + encoder.write(BlockEnded(0, 0))
     with pytest.raises(MalformedResponse):
-        writer.write(TextDelta(0, 0, "b"))
-    assert check_stream(begun + writer.fail(CUT)).failed
+        encoder.write(TextDelta(0, 0, "b"))
+    assert check_stream(begun + encoder.fail(CUT)).failed
 
 
-def test_arguments_without_a_call_are_unreadable_and_the_client_gets_a_legal_end() -> None:
-    writer = LISTENER.stream_encoder(IDENTITY)
-    begun = writer.write(TextDelta(0, 0, "a"))
+def test_arguments_without_a_call_are_malformed_and_the_client_gets_a_legal_end() -> None:
+    encoder = CLIENT_FORMAT.stream_encoder(IDENTITY)
+    begun = encoder.write(TextDelta(0, 0, "a"))
     with pytest.raises(MalformedResponse):
-        writer.write(ToolCallDelta(0, 1, "{}"))
-    assert check_stream(begun + writer.fail(CUT)).failed
+        encoder.write(ToolCallDelta(0, 1, "{}"))
+    assert check_stream(begun + encoder.fail(CUT)).failed
 
 
 def test_a_stream_ends_once() -> None:
-    writer = LISTENER.stream_encoder(IDENTITY)
-    writer.end(charge())
+    encoder = CLIENT_FORMAT.stream_encoder(IDENTITY)
+    encoder.end(charge())
     with pytest.raises(Bug):
-        writer.fail(Invalid("no"))
+        encoder.fail(Invalid("no"))
 
 
-def test_a_bugs_text_is_never_shown() -> None:
-    broken = LISTENER.stream_encoder(IDENTITY).fail(Bug("secret"))
+def test_the_message_of_a_bug_is_masked() -> None:
+    broken = CLIENT_FORMAT.stream_encoder(IDENTITY).fail(Bug("secret"))
     assert b"secret" not in broken
     assert json.loads(broken.split(b"data: ")[-2])["response"]["error"]["code"] == "server_error"
 
 
 @pytest.mark.parametrize("summary", ["auto", "concise", "detailed", "none", None])
-def test_thoughts_are_shown_as_a_summary_where_one_is_asked_for(summary: str | None) -> None:
-    listener = ResponsesClientFormat(request(reasoning={"summary": summary}))
+def test_reasoning_is_rendered_as_a_summary_if_one_is_requested(summary: str | None) -> None:
+    client_format = ResponsesClientFormat(request(reasoning={"summary": summary}))
     thought = ReasoningBlock("Hm", signature="s", format=ANTHROPIC)
     told = (
         ReasoningDelta(0, 0, "Hm"),
         ReasoningSignature(0, 0, signature="s", format=ANTHROPIC),
         STOP,
     )
-    streamed = check_stream(written(*told, listener=listener))
-    whole = json.loads(listener.render_response(reply(thought), IDENTITY, charge()))
+    streamed = check_stream(written(*told, client_format=client_format))
+    whole = json.loads(client_format.render_response(reply(thought), IDENTITY, charge()))
     asked = summary not in {"none", None}
     assert ("reasoning_summary_text.delta" in streamed.types) is asked
     for item in (streamed.response["output"][0], whole["output"][0]):
