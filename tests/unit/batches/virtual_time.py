@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+_TURN_SECONDS = 1e-9
+"""What a turn of the loop takes. If it took nothing, two tasks that wait for less than the loop can
+tell from now would wake each other for ever, and time would stand still."""
+
+
 class _Selector(selectors.SelectSelector):
     """Advances the virtual time instead of waiting."""
 
@@ -24,7 +29,7 @@ class _Selector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise AssertionError("everybody waits, and nothing will ever happen")
-        self.passed += timeout
+        self.passed += max(timeout, _TURN_SECONDS)
         return super().select(0)
 
 
