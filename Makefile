@@ -16,6 +16,12 @@ MINUTES ?= 60
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 SPREAD := --numprocesses=$(shell echo $$(($(CORES) * 3 / 2 + $(CORES) % 2))) --maxprocesses=6 --dist=worksteal
 
+# Tests are compiled once for all processes and runs, also where the shell asks for no compiled files.
+unexport PYTHONDONTWRITEBYTECODE
+
+# What holds tests of the soak: to look through all others for them takes each process half a minute.
+SOAKED := $(sort $(patsubst %/conftest.py,%,$(shell grep -rl --include='*.py' 'mark\.soak' tests)))
+
 UV := .uv/bin/uv
 INSTALL_SELF = $(UV) pip install --quiet --offline --no-deps --no-build-isolation --python .venv --editable .
 SYNC_FLAGS := --quiet --require-hashes --compile-bytecode
@@ -55,7 +61,8 @@ mutate: .venv/.mutation  ## change the decisions about money and secrets: do tes
 	@status=0; .venv/bin/mutmut run $(ARGS) || status=$$?; .venv/bin/mutmut results; exit $$status
 
 soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
-	@SOAK_DOSE=$(DOSE) exec .venv/bin/pytest -m soak --timeout=1200 $(or $(ARGS),$(SPREAD))
+	@SOAK_DOSE=$(DOSE) exec .venv/bin/pytest -m soak --timeout=1200 \
+		-o faulthandler_timeout=$(if $(filter full,$(DOSE)),0,900) $(or $(ARGS),$(SPREAD) $(SOAKED))
 
 # Inputs that it finds stay in .cache/fuzz, and it begins with them the next time.
 fuzz: .venv/.dev  ## look for inputs that the egress proxy misreads (MINUTES=10 TARGET=hosts)

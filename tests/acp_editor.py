@@ -21,7 +21,8 @@ from acp.schema import (
     ToolCallStart,
 )
 
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tests.acceptance.forked import forking_program
+from tests.acceptance.server_process import clean_environment
 from tests.fake_chat_gateway import KEY
 from tests.waiting import until, wait_for_event
 from tollhouse.cli.client import connect
@@ -135,7 +136,7 @@ async def editor_over_command(environment: dict[str, str], *args: str) -> AsyncI
     editor = Editor()
     started = spawn_agent_process(
         editor,  # type: ignore[arg-type]
-        str(TOLLHOUSE),
+        str(forking_program()),
         *("intern", "acp", "ada", *args),
         env=clean_environment(environment),
         use_unstable_protocol=True,

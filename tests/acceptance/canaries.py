@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 MOST_UNPACKED = 8 * 1024 * 1024
 """Bytes of a file in which compressed data is looked for."""
+_SHORTEST = 24
+"""Bytes of a canary, at least: shorter cells of a database hold none."""
+_PROBED = 4096
+"""Bytes that tell compressed data from data that only begins like it."""
 _SQLITE = b"SQLite format 3\0"
 _PACKED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
 
@@ -114,18 +118,21 @@ def _written(path: Path) -> bytes:
 
 
 def _unpacked(content: bytes) -> Iterator[bytes]:
+    view = memoryview(content)  # of random bytes, a slice for each chance hit would be copied
     for magic in _PACKED:
         at = content.find(magic)
         while at >= 0:
             with suppress(zlib.error, zstd.ZstdError, EOFError, gzip.BadGzipFile):
-                yield _opened(magic, content[at:])
+                yield _opened(magic, view[at:])
             at = content.find(magic, at + 1)
 
 
-def _opened(magic: bytes, content: bytes) -> bytes:
+def _opened(magic: bytes, content: memoryview) -> bytes:
     if magic == _PACKED[-1]:
         return zstd.ZstdDecompressor().decompress(content)
-    return zlib.decompressobj(31 if magic == _PACKED[0] else 15).decompress(content)
+    opened = zlib.decompressobj(31 if magic == _PACKED[0] else 15)
+    begin = opened.decompress(content[:_PROBED])  # fails here, if it is not compressed data
+    return begin + opened.decompress(content[_PROBED:])
 
 
 def _cells(path: Path) -> Iterator[bytes]:
@@ -134,5 +141,5 @@ def _cells(path: Path) -> Iterator[bytes]:
         for (table,) in tables.fetchall():
             for row in connection.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 - our own
                 for cell in row:
-                    if isinstance(cell, str | bytes):
+                    if isinstance(cell, str | bytes) and len(cell) >= _SHORTEST:
                         yield cell.encode() if isinstance(cell, str) else cell

@@ -1,6 +1,7 @@
 """`tollhouse` as a fork of a process that has imported it, which saves a second at each start.
 
     process = ForkedProcess(["tollhouse", "serve"], env=..., stdin=DEVNULL, stdout=PIPE, stderr=log)
+    subprocess.run([forking_program(), "models", "list"], ...)
 
     our process ── arguments, streams ──> parent, imports once ── fork ──> tollhouse
          └─────────────── process number, exit code <──┘
@@ -11,18 +12,26 @@ it had been executed. That the installed program starts by itself is tested in `
 
 from __future__ import annotations
 
+import atexit
+import fcntl
 import gc
+import importlib
 import json
 import os
+import runpy
 import select
+import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
+import termios
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,28 +44,38 @@ _FIRST_FREE: Final = 3
 
 
 class ForkedProcess(subprocess.Popen[bytes]):
-    """A forked `tollhouse`; with `record_replies` its replies are recorded, see `reply_tee`."""
+    """A forked `tollhouse`, or a forked `python SCRIPT` whose imports are mostly `tollhouse`'s.
 
-    def __init__(self, command: list[str], *, record_replies: bool = False, **options: Any) -> None:
-        self._record_replies = record_replies
+    With `record_replies` its replies are recorded, see `reply_tee`; with `terminal` it leads a
+    session of its own, whose terminal is its standard input; a `script` is run in its place.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        record_replies: bool = False,
+        terminal: bool = False,
+        script: str | None = None,
+        **options: Any,
+    ) -> None:
+        self._flags = {"record_replies": record_replies, "terminal": terminal, "script": script}
         super().__init__(command, **options)
 
     def _execute_child(self, args: list[str], *given: Any) -> None:  # type: ignore[override]
         _, _, _, _, folder, environment, _, _, _, *pipes = given[:15]
-        self._news, theirs = socket.socketpair()
+        self._news = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._news.connect(_fork_server())
         asked = {
             "arguments": [str(each) for each in args[1:]],
             "folder": str(folder or Path.cwd()),
             "environment": dict(os.environ if environment is None else environment),
-            "record_replies": self._record_replies,
+            **self._flags,
         }
         streams = [
             own if pipe == -1 else pipe for own, pipe in enumerate((pipes[0], pipes[3], pipes[5]))
         ]
-        with theirs:
-            socket.send_fds(
-                _fork_server(), [json.dumps(asked).encode()], [*streams, theirs.fileno()]
-            )
+        socket.send_fds(self._news, [json.dumps(asked).encode()], streams)
         self.pid = _CODE.unpack(self._news.recv(_CODE.size))[0]
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -100,77 +119,185 @@ def run_forked(
 
 
 @cache
-def _fork_server() -> socket.socket:
-    """Return a socket to the process that forks; it ends with this one."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.acceptance.forked", str(theirs.fileno())],
+def forking_program() -> Path:
+    """Return a program that runs `tollhouse` as a fork, for what starts programs by their path.
+
+    It passes its arguments, environment, folder, streams and signals on; it has no terminal.
+    """
+    program = Path(_fork_server()).with_name("tollhouse")
+    program.write_text(f"#!{sys.executable} -IS\nSERVER = {_fork_server()!r}\n{_PROGRAM}")
+    program.chmod(0o755)
+    return program
+
+
+_PROGRAM: Final = """
+import json, os, signal, socket, sys
+
+FORWARDED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+streams = []
+for number in range(3):
+    try:
+        os.fstat(number)
+    except OSError:
+        continue
+    streams.append(number)
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.connect(SERVER)
+asked = {
+    "arguments": sys.argv[1:],
+    "folder": os.getcwd(),
+    "environment": dict(os.environ),
+    "streams": streams,
+}
+socket.send_fds(connection, [json.dumps(asked).encode()], streams)
+for number in streams:
+    os.close(number)
+fork = int.from_bytes(connection.recv(4), sys.byteorder)
+for each in FORWARDED:
+    signal.signal(each, lambda number, _: os.kill(fork, number))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+code = int.from_bytes(connection.recv(4), sys.byteorder, signed=True)
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
+
+
+@cache
+def _fork_server() -> str:
+    """Start the process that forks, which ends with this one; return its socket's path."""
+    folder = tempfile.mkdtemp(prefix="tollhouse-forks-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = f"{folder}/socket"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        listener.listen(64)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.acceptance.forked", str(listener.fileno())],
             cwd=Path(__file__).parents[2],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-        ).returncode = 0  # nobody waits for it
-    return ours
+        )
+    atexit.register(process.communicate)  # it ends when its input does
+    return path
 
 
-def _serve_forks(request_socket: int) -> dict[str, Any]:
-    """Fork on request until the other side closes; return the request in each fork."""
-    asking = socket.socket(fileno=request_socket)
-    running: dict[int, tuple[int, int]] = {}
+class _Fork(NamedTuple):
+    pid: int
+    ended: int
+    """A descriptor that is readable when the fork has ended."""
+    client: socket.socket
+
+
+def _serve_forks(listener: socket.socket) -> dict[str, Any]:
+    """Fork on request until the tests have ended; return the request in each fork.
+
+    A fork is killed when the program that asked for it is.
+    """
+    forks: list[_Fork] = []
     while True:
-        for ready in select.select([request_socket, *running], [], [])[0]:
-            if ready != request_socket:
-                pid, news = running.pop(ready)
-                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                _send_number(news, code)
-                os.close(news)
-                os.close(ready)
-                continue
-            message, files, _, _ = socket.recv_fds(asking, _MOST, 4)
-            if not message:
-                os._exit(0)
-            *streams, news = files
-            pid = os.fork()
-            if not pid:
-                asking.detach()
-                for number, stream in enumerate(streams):
-                    os.dup2(stream, number)
-                os.closerange(_FIRST_FREE, max([request_socket, *files, *running]) + 1)
-                return json.loads(message)
-            _send_number(news, pid)
-            running[os.pidfd_open(pid)] = pid, news
-            for stream in streams:
-                os.close(stream)
+        watched = [each for fork in forks for each in (fork.ended, fork.client)]
+        ready = select.select([0, listener, *watched], [], [])[0]
+        if 0 in ready:
+            os._exit(0)
+        for fork in forks.copy():
+            if fork.ended in ready:
+                forks.remove(fork)
+                code = os.waitstatus_to_exitcode(os.waitpid(fork.pid, 0)[1])
+                with fork.client:
+                    _send_number(fork.client, code)
+                os.close(fork.ended)
+            elif fork.client in ready:
+                os.kill(fork.pid, signal.SIGKILL)
+        if listener not in ready:
+            continue
+        client = listener.accept()[0]
+        message, streams, _, _ = socket.recv_fds(client, _MOST, 3)
+        asked = json.loads(message)
+        pid = os.fork()
+        if not pid:
+            _take_streams(dict(zip(asked.get("streams", range(3)), streams, strict=True)))
+            for each in (listener, client, *(fork.client for fork in forks)):
+                each.detach()
+            os.closerange(
+                _FIRST_FREE, max(int(each.name) for each in Path("/dev/fd").iterdir()) + 1
+            )
+            return asked
+        _send_number(client, pid)
+        forks.append(_Fork(pid, os.pidfd_open(pid), client))
+        for stream in streams:
+            os.close(stream)
 
 
-def _send_number(news: int, number: int) -> None:
-    with suppress(BrokenPipeError):  # who asked is gone
-        os.write(news, _CODE.pack(number))
+def _take_streams(given: Mapping[int, int]) -> None:
+    """Make descriptors the standard streams, and close the standard streams that are not given."""
+    for number in range(_FIRST_FREE):
+        if number in given:
+            os.dup2(given[number], number)
+        else:
+            os.close(number)
+
+
+def _send_number(client: socket.socket, number: int) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # who asked is gone
+        client.send(_CODE.pack(number))
 
 
 def _run(asked: dict[str, Any]) -> int:
     """Run the command in this process, with the given environment and folder."""
+    # As a shell starts it: whoever runs the tests in the background has them ignore both.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if asked.get("terminal"):
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     # Made anew: the old ones know whether the parent's could be sought in.
-    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
-    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
-    sys.stderr = os.fdopen(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    sys.stdin = _open_stream(0, "r")
+    sys.stdout = _open_stream(1, "w")
+    sys.stderr = _open_stream(2, "w", buffering=1, errors="backslashreplace")
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])
     sys.argv = ["tollhouse", *asked["arguments"]]
-    if asked["record_replies"]:
+    if asked.get("record_replies"):
         reply_tee.install()
-    gc.unfreeze()
-    return main()
+    if asked.get("script") is None:
+        return main()
+    sys.path.insert(0, str(Path(asked["script"]).parent))
+    runpy.run_path(asked["script"], run_name="__main__")
+    return 0
+
+
+def _open_stream(number: int, mode: str, **options: Any) -> Any:
+    """Open a standard stream as Python does at a start: one that is closed is None."""
+    try:
+        return os.fdopen(number, mode, encoding="utf-8", closefd=False, **options)
+    except OSError:
+        return None
+
+
+def _prepare() -> None:
+    """Do what every command and server would begin with."""
+    importlib.import_module("pydantic.v1")  # by FastAPI, for each program that has routes
+    typer.main.get_command = cache(typer.main.get_command)
+    sys.argv = ["tollhouse", "version"]
+    main()
+    sys.path.pop(0)  # the folder that this started in, which no `tollhouse` has
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the tests
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":
+    import typer.main
+
     import tollhouse.apps.serve  # noqa: F401
     from tests import reply_tee
     from tollhouse.cli.main import main
 
-    sys.path.pop(0)  # the folder that this started in, which no `tollhouse` has
-
-    gc.freeze()
-    sys.exit(_run(_serve_forks(int(sys.argv[1]))))
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    _prepare()
+    sys.exit(_run(_serve_forks(listener)))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tests.acceptance.forked import forking_program
+from tests.acceptance.server_process import clean_environment
 from tests.waiting import WAIT_SECONDS
 from tollhouse.interns.runtimes.filesize import below
 
@@ -135,7 +136,7 @@ class InternClient:
     def run_script(self, name: str, text: str) -> subprocess.CompletedProcess[bytes]:
         """Run a script in a shell of an intern."""
         return subprocess.run(
-            [str(TOLLHOUSE), "intern", "attach", name],
+            [str(forking_program()), "intern", "attach", name],
             env=clean_environment(self.environment),
             input=text.encode(),
             capture_output=True,

@@ -211,11 +211,13 @@ def start_server(
 
 
 def _start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a program; the default one as a fork, which needs no imports."""
+    """Start a program; `tollhouse`, and a script around it, as a fork, which needs no imports."""
     if tuple(command[: len(RECORDED_PROGRAM)]) == RECORDED_PROGRAM:
         return ForkedProcess(command[len(RECORDED_PROGRAM) - 1 :], record_replies=True, **options)
     if command[0] == str(TOLLHOUSE):
         return ForkedProcess(command, **options)
+    if command[0] == sys.executable and Path(command[1]).suffix == ".py":
+        return ForkedProcess(command[1:], script=command[1], **options)
     return subprocess.Popen(command, **options)
 
 

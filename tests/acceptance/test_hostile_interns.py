@@ -29,7 +29,10 @@ interns:
 """
 
 
-@pytest.fixture(scope="module", params=USERS)
+@pytest.fixture(
+    scope="module",
+    params=[USERS[0], *(pytest.param(each, marks=pytest.mark.soak) for each in USERS[1:])],
+)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[ServerProcess]:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance.canaries import PLANTED, Scanner
 from tests.acceptance.egress_hosts import BOUND, OTHER
+from tests.acceptance.forked import forking_program
 from tests.acceptance.intern_client import (
     InternClient,
     daemons,
@@ -22,7 +23,6 @@ from tests.acceptance.intern_client import (
     until_nothing_runs,
 )
 from tests.acceptance.server_process import (
-    TOLLHOUSE,
     ServerProcess,
     clean_environment,
     start_server,
@@ -137,7 +137,7 @@ def test_an_intern_has_a_host_name_of_its_own_where_the_operator_says_so(
         proxied = {**interns.environment, "HTTP_PROXY": server.origin}
         for command in ("put ada - note", "get ada note -"):
             done = subprocess.run(
-                [str(TOLLHOUSE), "intern", "files", *command.split()],
+                [str(forking_program()), "intern", "files", *command.split()],
                 env=clean_environment(proxied),
                 input=b"kept",
                 capture_output=True,

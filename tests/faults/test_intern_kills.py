@@ -21,19 +21,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.sandbox
-TEN = (
-    Crash("provision", "workspace to be prepared", "server"),
+FIVE = (
     Crash("provision", "way out open", "egress"),
     Crash("provision", "sandbox half made", "bubblewrap"),
-    Crash("resume", "key made, no way out", "server"),
     Crash("resume", "sandbox started", "init"),
-    Crash("resume", "door open", "daemon"),
     Crash("suspend", "to be suspended", "daemon"),
-    Crash("suspend", "files safe", "server"),
-    Crash("delete", "to be deleted", "bubblewrap"),
     Crash("delete", "archived", "server"),
 )
-"""Each operation and each victim, for everyday."""
+"""Each operation and each victim, for everyday; the soak has all of both."""
 SUSPENSIONS = 15
 
 
@@ -52,7 +47,7 @@ def killed(folder: Path, schedule: Sequence[Crash]) -> None:
 def test_an_intern_outlives_some_kills(
     tmp_path_factory: pytest.TempPathFactory, operation: str
 ) -> None:
-    chosen = [cell for cell in TEN if cell.operation == operation]
+    chosen = [cell for cell in FIVE if cell.operation == operation]
     assert set(chosen) <= set(crashes_of(operation))
     killed(tmp_path_factory.mktemp("k"), chosen)
 

@@ -11,6 +11,7 @@ import termios
 import time
 from typing import TYPE_CHECKING
 
+from tests.acceptance.forked import ForkedProcess
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment, restore_sigint
 
 if TYPE_CHECKING:
@@ -31,14 +32,19 @@ class Terminal:
             restore_sigint()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-        self._process = subprocess.Popen(
-            [program, *args],
-            env=clean_environment({**env, "TERM": "xterm"}),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=take_terminal,  # noqa: PLW1509 - the child alone has this terminal
+        command = [str(program), *args]
+        environment = clean_environment({**env, "TERM": "xterm"})
+        streams = {"stdin": slave, "stdout": slave, "stderr": slave}
+        self._process: subprocess.Popen[bytes] = (
+            ForkedProcess(command, env=environment, terminal=True, **streams)
+            if program == TOLLHOUSE
+            else subprocess.Popen(
+                command,
+                env=environment,
+                **streams,
+                start_new_session=True,
+                preexec_fn=take_terminal,  # noqa: PLW1509 - the child alone has this terminal
+            )
         )
         os.close(slave)
         self.text = ""

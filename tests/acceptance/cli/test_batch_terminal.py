@@ -22,6 +22,7 @@ from tests.acceptance.cli.fake_batch_server import (
     run_batch_server,
 )
 from tests.acceptance.cli.terminal import Terminal
+from tests.acceptance.forked import forking_program
 from tests.acceptance.server_process import TOLLHOUSE, clean_environment, restore_sigint
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def test_ctrl_c_leaves_a_batch_running_and_says_how_to_come_back(batches: FakeBa
 def test_ctrl_c_leaves_a_batch_running_in_a_pipe_too(batches: FakeBatchServer) -> None:
     batches.answer("GET", HERE, batch("in_progress"))
     process = subprocess.Popen(
-        [TOLLHOUSE, "batch", "show", ID, "--watch", "--json"],
+        [forking_program(), "batch", "show", ID, "--watch", "--json"],
         env=clean_environment(batches.env),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -242,7 +243,7 @@ def test_what_is_not_sent_to_its_end_is_no_batch(
 
 def test_a_reader_that_has_enough_ends_it(batches: FakeBatchServer) -> None:
     batches.answer("GET", HERE, PlannedAnswer(large_results(LINES, "y" * 2_000)))
-    command = f"'{TOLLHOUSE}' batch results {ID} | head -n 1 | wc -l"
+    command = f"'{forking_program()}' batch results {ID} | head -n 1 | wc -l"
     done = subprocess.run(
         ["sh", "-c", command],
         env=clean_environment(batches.env),

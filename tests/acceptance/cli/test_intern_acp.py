@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from acp import PROTOCOL_VERSION, RequestError
 
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tests.acceptance.forked import forking_program
+from tests.acceptance.server_process import clean_environment
 from tests.acp_editor import SECONDS, editor_over_command
 from tests.fake_chat_gateway import Hang, permission, raw, reasoning, stream
 
@@ -146,7 +147,7 @@ def test_standard_output_carries_the_protocol_and_nothing_else(gateway: FakeChat
         for n, (method, params) in enumerate(calls)
     )
     done = subprocess.run(
-        [TOLLHOUSE, "intern", "acp", "ada"],
+        [forking_program(), "intern", "acp", "ada"],
         env=clean_environment(gateway.environment),
         input="no json\n" + given,
         capture_output=True,
@@ -166,7 +167,7 @@ def test_only_pipes_are_accepted_as_standard_streams(
 ) -> None:
     (tmp_path / "out").touch()
     done = subprocess.run(
-        ["sh", "-c", f"exec {TOLLHOUSE} intern acp ada {redirection}"],
+        ["sh", "-c", f"exec {forking_program()} intern acp ada {redirection}"],
         env=clean_environment(gateway.environment),
         cwd=tmp_path,
         stdin=subprocess.PIPE,
@@ -188,7 +189,7 @@ async def test_an_editor_that_closes_amid_a_run_leaves_no_traceback(
     output, their_output = os.pipe()
     with errors.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
-            TOLLHOUSE,
+            forking_program(),
             *("intern", "acp", "ada"),
             env=clean_environment(gateway.environment),
             stdin=asyncio.subprocess.PIPE,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.cli.command import CommandResult
-from tests.acceptance.forked import run_forked
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment, restore_sigint
+from tests.acceptance.forked import forking_program, run_forked
+from tests.acceptance.server_process import clean_environment, restore_sigint
 from tests.fake_chat_gateway import (
     KEEP_ALIVE,
     USAGE,
@@ -277,7 +277,7 @@ def test_a_prompt_for_a_session_at_work_is_handed_into_its_run(
 def test_ctrl_c_hangs_up_which_stops_the_run(gateway: FakeChatGateway) -> None:
     gateway.script(stream("Working", Hang))
     with subprocess.Popen(
-        [TOLLHOUSE, "intern", "chat", "ada", "x"],
+        [forking_program(), "intern", "chat", "ada", "x"],
         env=clean_environment(gateway.environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -299,7 +299,7 @@ def test_ctrl_c_hangs_up_which_stops_the_run(gateway: FakeChatGateway) -> None:
 def test_a_reader_that_has_enough_stops_the_run(gateway: FakeChatGateway) -> None:
     gateway.script(stream("one\n", *(["more\n"] * 3000), Hang))
     process = subprocess.Popen(
-        [TOLLHOUSE, "intern", "chat", "ada", "x"],
+        [forking_program(), "intern", "chat", "ada", "x"],
         env=clean_environment(gateway.environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.checked_server import chats_of, start_checked_server
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment
+from tests.acceptance.forked import forking_program
+from tests.acceptance.server_process import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +73,7 @@ def test_the_commands_of_the_page_print_what_it_shows(
     with start_checked_server(folder) as server:
         there = {"TOLLHOUSE_API_KEY": server.api_key, "TOLLHOUSE_DATA_DIR": str(server.data_dir)}
         environment = clean_environment(there)
-        environment["PATH"] = f"{TOLLHOUSE.parent}:{environment['PATH']}"
+        environment["PATH"] = f"{forking_program().parent}:{environment['PATH']}"
         for command, lines in rest:
             done = subprocess.run(
                 ["bash", "-c", command],

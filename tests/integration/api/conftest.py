@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import sqlalchemy as sa
 from fastapi import FastAPI
 
 from tollhouse.accounting import endpoints as accounting_endpoints
@@ -52,6 +53,12 @@ class Acme:
     management: Client
     operator: Client
     intern: Client
+
+
+@pytest.fixture
+def database_url(migrated_sqlite: sa.URL) -> sa.URL:
+    """One database is enough for endpoints: repositories and settlement are tested on both."""
+    return migrated_sqlite
 
 
 @pytest.fixture

@@ -4,12 +4,24 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from tests.integration.interns.intern_fixture import InternFixture, make_intern_fixture
 from tests.integration.interns.machine import Machine, running_machine
 from tollhouse.storage.database import Database
 from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.soak]),
+    ]
+)
+def database_url(request: pytest.FixtureRequest) -> sa.URL:
+    """A migrated database without rows; on PostgreSQL in the soak."""
+    return request.getfixturevalue(f"migrated_{request.param}")
 
 
 @pytest.fixture
