@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -103,15 +104,30 @@ def watched_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+LEAKS = pytest.StashKey[list[str]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Learn what a process of a run in several found in the files of its tests."""
+    node.config.stash.setdefault(LEAKS, []).extend(
+        getattr(node, "workeroutput", {}).get("leaks", ())
+    )
+
+
+@pytest.hookimpl(trylast=True)  # when everything has ended
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run that left a secret in a file or got a reply that an official library refuses."""
+    factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
+    leaks = session.config.stash.get(LEAKS, None)
+    if leaks is None:
+        leaks = leaks_in(factory.getbasetemp())
     if hasattr(session.config, "workerinput"):
-        return  # the process that started this one looks at everything
+        session.config.workeroutput["leaks"] = leaks  # type: ignore[attr-defined]
+        return
     replies = Path(os.environ.pop(REPLIES))
     faults = rejected_replies(replies)
     shutil.rmtree(replies)
-    factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
-    leaks = leaks_in(factory.getbasetemp())
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
     for problem, found in (
         ("values of secrets were written to:", leaks),

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 MOST_UNPACKED = 8 * 1024 * 1024
 """Bytes of a file in which compressed data is looked for."""
-_SHORTEST = 24
-"""Bytes of a canary, at least: shorter cells of a database hold none."""
 _PROBED = 4096
 """Bytes that tell compressed data from data that only begins like it."""
 _SQLITE = b"SQLite format 3\0"
@@ -136,10 +134,16 @@ def _opened(magic: bytes, content: memoryview) -> bytes:
 
 
 def _cells(path: Path) -> Iterator[bytes]:
+    """Return the cells of the tables in which there may be anything."""
     with closing(sqlite3.connect(path)) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         for (table,) in tables.fetchall():
-            for row in connection.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 - our own
-                for cell in row:
-                    if isinstance(cell, str | bytes) and len(cell) >= _SHORTEST:
-                        yield cell.encode() if isinstance(cell, str) else cell
+            cells = [
+                cell.encode() if isinstance(cell, str) else cell
+                for row in connection.execute(f'SELECT * FROM "{table}"')  # noqa: S608 - our own
+                for cell in row
+                if isinstance(cell, str | bytes)
+            ]
+            together = b"\0".join(cells)
+            if any(begin in together for begin in (*_BEGINNINGS, *_PACKED)):
+                yield from cells
