@@ -18,6 +18,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import select
 import shutil
@@ -281,7 +282,11 @@ def _open_stream(number: int, mode: str, **options: Any) -> Any:
 
 def _prepare() -> None:
     """Do what every command and server would begin with."""
-    importlib.import_module("pydantic.v1")  # by FastAPI, for each program that has routes
+    for package in (tollhouse.apps, tollhouse.cli):
+        for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(each.name)
+    for name in ("aiosqlite", "asyncpg", "httpcore2", "pydantic.v1", "truststore"):
+        importlib.import_module(name)  # libraries do, when they are first used
     typer.main.get_command = cache(typer.main.get_command)
     sys.argv = ["tollhouse", "version"]
     main()
@@ -294,7 +299,8 @@ def _prepare() -> None:
 if __name__ == "__main__":
     import typer.main
 
-    import tollhouse.apps.serve  # noqa: F401
+    import tollhouse.apps
+    import tollhouse.cli
     from tests import reply_tee
     from tollhouse.cli.main import main
 
