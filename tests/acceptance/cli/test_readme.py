@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +12,7 @@ import pytest
 from tests.acceptance.canaries import PLANTED
 from tests.acceptance.curl import find_curl
 from tests.acceptance.egress_hosts import BOUND, EgressHosts, serve_hosts
-from tests.acceptance.forked import run_forked
+from tests.acceptance.forked import forking_program
 from tests.acceptance.server_process import ServerProcess, clean_environment, start_server
 
 if TYPE_CHECKING:
@@ -64,33 +62,18 @@ def server(tmp_path_factory: pytest.TempPathFactory, hosts: EgressHosts) -> Iter
 
 
 def run(command: str, env: dict[str, str]) -> str:
-    """Run a line of a shell, as far as README.md needs one; return what it prints."""
-    words = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars="|")
-    words.whitespace_split = True
-    programs: list[list[str]] = [[]]
-    for word in words:
-        if word == "|":
-            programs.append([])
-        else:
-            programs[-1].append(Template(word).substitute(env))
-    out = ""
-    for program, *arguments in programs:
-        given = out.encode()
-        if program == "tollhouse":
-            done = run_forked(*arguments, env=env, given=given, seconds=SECONDS)
-        else:
-            done = subprocess.run(
-                [program, *arguments],
-                env=env,
-                input=out,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-            )
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
-        out = done.stdout
-    return out
+    """Run a line of a shell, and return what it prints."""
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        env=env | {"PATH": f"{forking_program().parent}:{env['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout
 
 
 def test_every_row_has_commands() -> None:
