@@ -1,7 +1,7 @@
 """What billing costs a request: everything but HTTP and the provider.
 
     authenticate    the key's text -> its subject
-    claim           what the request may cost, from its body and the endpoints that may serve it
+    estimate        what the request may cost, from its body and the endpoints that may serve it
     admit           limits, holds, space in the journal
     charge          from usage to a record
     settle          journal, and the end of the hold
@@ -19,14 +19,14 @@ from collections import defaultdict
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.accounting.admission.desk import Desk
+from tollhouse.accounting.account_loader import DatabaseAccountLoader
+from tollhouse.accounting.admission.controller import AdmissionController
 from tollhouse.accounting.pricing import charge_for
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
-from tollhouse.accounting.standing import BooksStanding
 from tollhouse.accounting.types import (
     Attempt,
     Attribution,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from tollhouse.storage.database import Database
 
-STEPS: Final = ("authenticate", "claim", "admit", "charge", "settle")
+STEPS: Final = ("authenticate", "estimate", "admit", "charge", "settle")
 AT_ONCE: Final = 32
 """Requests between two iterations of the event loop."""
 _MICRO: Final = 1e6
@@ -96,9 +96,11 @@ class BillingSteps:
         clock = SystemClock()
         authenticator = Authenticator(database, clock, None)
         identity = IdentityService(clock, RandomIds(), authenticator)
-        standing = BooksStanding(database, identity, clock, settler.between_groups)
-        self._rules = Rules()
-        self._admission = Desk(self._rules, standing, clock, room=settler.room)
+        loader = DatabaseAccountLoader(database, identity, clock, settler.between_groups)
+        self._rules = AccountingRules()
+        self._admission = AdmissionController(
+            self._rules, loader, clock, reserve_capacity=settler.reserve_capacity
+        )
         settler.observer = self._admission
         self._settler = settler
         self._authenticator = authenticator
@@ -139,13 +141,13 @@ class BillingSteps:
             for each in subjects
         ]
         clock.done("(call)")
-        claims = [
+        admissions = [
             claim_of(id_, call, self._candidates, self._rules)
             for id_, call in zip(ids, calls, strict=True)
         ]
-        clock.done("claim")
-        for claim in claims:
-            await self._admission.admit(claim)
+        clock.done("estimate")
+        for request in admissions:
+            await self._admission.admit(request)
         clock.done("admit")
         records = [self._record(call, id_) for id_, call in zip(ids, calls, strict=True)]
         clock.done("charge")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.accounting.admission import decide, reserve
+from tollhouse.accounting.admission import credit_rules, reservation_rules
+from tollhouse.accounting.admission.types import AdmissionRefusal
 from tollhouse.settings.sections import LimitsSettings
 
 if TYPE_CHECKING:
@@ -74,11 +75,11 @@ def reasons() -> set[str]:
     """Return the reasons that the code gives for refusing with a 402."""
     calls = (
         node
-        for module in (decide, reserve)
+        for module in (credit_rules, reservation_rules)
         for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id == "Refusal"
+        and node.func.id == AdmissionRefusal.__name__
     )
     return {str(ast.literal_eval(call.args[0])) for call in calls}
 

@@ -16,7 +16,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tollhouse.accounting.admission.desk import Desk
+from tollhouse.accounting.admission.controller import AdmissionController
 from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
 from tollhouse.accounting.settlement.settler import Settler
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 POINTS = {
-    "held": (Desk, "_begin", "after"),
+    "held": (AdmissionController, "_begin", "after"),
     "answered": (HttpProvider, "open", "after"),
     "not yet in the journal": (Journal, "append", "before"),
     "in the journal": (Journal, "append", "after"),

@@ -11,7 +11,7 @@ import socket
 from contextlib import suppress
 from ipaddress import ip_address
 
-from tollhouse.kernel.hosts import NoHostName, normal_host
+from tollhouse.kernel.hosts import InvalidHostName, normal_host
 from tollhouse.vault.egress.refusals import Refused
 from tollhouse.vault.egress.targets import (
     HTTP_PORT,
@@ -55,7 +55,7 @@ def check_name(text: str) -> str | None:
     """Return the normal form of what is accepted."""
     try:
         name = normal_host(text)
-    except NoHostName:
+    except InvalidHostName:
         return None
     assert normal_host(name) == name
     assert len(name) <= 253

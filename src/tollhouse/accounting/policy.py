@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import date
 
-    from tollhouse.accounting.rules import Rules
+    from tollhouse.accounting.rules import AccountingRules
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.identity.types import Subject
 
@@ -177,7 +177,7 @@ def key_usage(
     )
 
 
-def free_requests_a_day(credits_: Credits, rules: Rules) -> int:
+def free_requests_a_day(credits_: Credits, rules: AccountingRules) -> int:
     """Return how many requests to free models an account has in a UTC day.
 
     Source: the public gateway's limits: 50 a day, 1,000 from ten purchased credits on, where one
@@ -187,7 +187,7 @@ def free_requests_a_day(credits_: Credits, rules: Rules) -> int:
     return rules.free_per_day_raised if raised else rules.free_per_day
 
 
-def free_requests(credits_: Credits, used: int, rules: Rules) -> FreeRequests:
+def free_requests(credits_: Credits, used: int, rules: AccountingRules) -> FreeRequests:
     """Return what an account asked of free models in a UTC day, and what it may."""
     limit = free_requests_a_day(credits_, rules)
     return FreeRequests(used=used, limit=limit, remaining=max(0, limit - used))

@@ -17,7 +17,7 @@ class Unbookable(Exception):
 class ChargeObserver(Protocol):
     """Learns of charges on their way to the books."""
 
-    def taken(self, record: GenerationRecord) -> None:
+    def charged(self, record: GenerationRecord) -> None:
         """A charge is in the journal; it cannot be lost any more."""
         ...
 
@@ -25,7 +25,7 @@ class ChargeObserver(Protocol):
         """Charges are in the database: readers find them from now on."""
         ...
 
-    def stale(self, account_id: str) -> None:
+    def invalidate(self, account_id: str) -> None:
         """What was read of an account may hold charges that were told as pending, or lack some."""
         ...
 

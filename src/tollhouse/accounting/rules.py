@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AccountingRules:
     """The numbers that the operator may set; amounts in nano-credits."""
 
     fraction: Fraction = Fraction(1, 2)
@@ -41,10 +41,10 @@ class Rules:
     source_prefix: str = "service_"
 
 
-def rules_of(settings: LimitsSettings) -> Rules:
+def rules_of(settings: LimitsSettings) -> AccountingRules:
     """Return the rules that the settings give."""
     enough = settings.free_raised_from - settings.free_raised_tolerance
-    return Rules(
+    return AccountingRules(
         fraction=Fraction(settings.in_flight_fraction),
         ceiling_nano=round_to_nano(settings.in_flight_ceiling),
         request_cap_nano=round_to_nano(settings.in_flight_request_cap),

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from tollhouse.accounting import repository
 from tollhouse.accounting.admission.refusals import payment_required
-from tollhouse.accounting.admission.reserve import Means, caps, key_means, refusal
+from tollhouse.accounting.admission.reservation_rules import (
+    AvailableFunds,
+    current_limits,
+    key_funds,
+    refusal,
+)
 from tollhouse.accounting.budgets import key_standing
 from tollhouse.accounting.policy import (
     change_of_credits,
@@ -21,12 +26,12 @@ from tollhouse.accounting.policy import (
     same_credit,
     sees_generation,
 )
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.settlement.transaction import book
 from tollhouse.accounting.types import KeyLimit, Reservation, Spend
 from tollhouse.audit.changes import entry_of_change
 from tollhouse.audit.service import AuditService
-from tollhouse.audit.types import Action
+from tollhouse.audit.types import AuditAction
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
 from tollhouse.kernel.money import MAX_NANO
 
@@ -63,9 +68,9 @@ class AccountingService:
         clock: Clock,
         ids: IdSource,
         *,
-        rules: Rules | None = None,
-        stale: Callable[[str], None] = _nothing,
-        outdated: Callable[[str], None] | None = None,
+        rules: AccountingRules | None = None,
+        invalidate: Callable[[str], None] = _nothing,
+        refresh: Callable[[str], None] | None = None,
     ) -> None:
         """Take what the use cases need.
 
@@ -73,18 +78,18 @@ class AccountingService:
             clock: The time.
             ids: Names for what is made.
             rules: The operator's limits; the defaults unless given.
-            stale: Called with an account's id once a change to its money or limits is durable;
+            invalidate: Called with an account's id once a change to its money or limits is durable;
                 must not raise.
-            outdated: The same for a change that leaves as much to spend as was known: charges
-                within a reservation. Nobody has to wait until it is known. Unless given, `stale`
-                is called.
+            refresh: The same for a change that leaves as much to spend as was known: charges
+                within a reservation. Nobody has to wait until it is known. Unless given,
+                `invalidate` is called.
         """
         self._audit = AuditService(clock)
         self._clock = clock
         self._ids = ids
-        self._rules = Rules() if rules is None else rules
-        self._stale = stale
-        self._outdated = stale if outdated is None else outdated
+        self._rules = AccountingRules() if rules is None else rules
+        self._invalidate = invalidate
+        self._refresh = invalidate if refresh is None else refresh
 
     async def add_credits(  # noqa: PLR0913 - each is a fact of the posting
         self,
@@ -139,7 +144,7 @@ class AccountingService:
         await repository.add_credit(write, posting, change_of_credits(posting))
         if actor is not None:
             await self._record(write, posting, actor)
-        write.after_commit(partial(self._stale, account_id))
+        write.after_commit(partial(self._invalidate, account_id))
         return posting
 
     async def _record(self, write: Write, posting: Posting, actor: str) -> None:
@@ -149,7 +154,7 @@ class AccountingService:
             "generation_id": posting.generation_id,
             "note": posting.note,
         }
-        entry = entry_of_change(Action.CREDITS_POSTED, actor, posting.id, new=told)
+        entry = entry_of_change(AuditAction.CREDITS_POSTED, actor, posting.id, new=told)
         await self._audit.record(write, posting.account_id, [entry])
 
     async def _check_generation(self, read: Read, posting: Posting) -> None:
@@ -197,11 +202,13 @@ class AccountingService:
             Invalid: More would be reserved than can be counted.
         """
         await repository.alone_with(write, account_id)
-        means = await self._means(write, account_id, key_hash, payer_hash)
-        refused = refusal(amount_nano, means)
+        funds = await self._funds(write, account_id, key_hash, payer_hash)
+        refused = refusal(amount_nano, funds)
         if refused is not None:
-            raise payment_required(refused, caps(means, refused), self._rules.source_prefix)
-        if means.reserved_nano + amount_nano > MAX_NANO:
+            raise payment_required(
+                refused, current_limits(funds, refused), self._rules.source_prefix
+            )
+        if funds.reserved_nano + amount_nano > MAX_NANO:
             message = "More credits would be reserved than can be counted."
             raise Invalid(message)
         await repository.add_reservation(
@@ -210,20 +217,20 @@ class AccountingService:
                 reservation_id, account_id, key_hash, amount_nano, self._clock.now(), payer_hash
             ),
         )
-        write.after_commit(partial(self._stale, account_id))
+        write.after_commit(partial(self._invalidate, account_id))
 
-    async def _means(
+    async def _funds(
         self, read: Read, account_id: str, key_hash: str, payer_hash: str | None
-    ) -> Means:
+    ) -> AvailableFunds:
         standing = await self.key_standing(read, key_hash)
         payer = None if payer_hash is None else await self.key_standing(read, payer_hash)
         kind = await repository.account_type(read, account_id)
-        return Means(
+        return AvailableFunds(
             credits=await repository.credits_of(read, account_id),
             needs_credits=kind.needs_credits,
             reserved_nano=await repository.reserved_of_account(read, account_id),
-            key=key_means(standing),
-            payer=None if payer is None else key_means(payer),
+            key=key_funds(standing),
+            payer=None if payer is None else key_funds(payer),
         )
 
     async def lower_reservation(self, write: Write, reservation_id: str, by_nano: int) -> None:
@@ -241,7 +248,7 @@ class AccountingService:
             return
         account_id, left_nano = lowered
         # Where nothing is left, more may have been charged than was reserved.
-        write.after_commit(partial(self._outdated if left_nano else self._stale, account_id))
+        write.after_commit(partial(self._refresh if left_nano else self._invalidate, account_id))
 
     async def end_reservation(self, write: Write, reservation_id: str) -> None:
         """Give back all that is left of what is reserved; harmless twice.
@@ -250,7 +257,7 @@ class AccountingService:
         """
         account_id = await repository.end_reservation(write, reservation_id)
         if account_id is not None:
-            write.after_commit(partial(self._stale, account_id))
+            write.after_commit(partial(self._invalidate, account_id))
 
     async def book(self, write: Write, records: Collection[GenerationRecord]) -> Collection[str]:
         """Book generations in a transaction that changes other things with them.
@@ -271,7 +278,7 @@ class AccountingService:
         """
         new = await book(write, records)
         for account_id in {record.account_id for record in records if record.id in new}:
-            write.after_commit(partial(self._outdated, account_id))
+            write.after_commit(partial(self._refresh, account_id))
         return new
 
     async def covers(self, read: Read, account_id: str) -> bool:
@@ -330,7 +337,7 @@ class AccountingService:
             limit: The limit, not above `MAX_NANO`, in place of the one before.
         """
         await repository.save_key_limit(write, key_hash, limit, self._clock.now())
-        write.after_commit(lambda: self._stale(account_id))
+        write.after_commit(lambda: self._invalidate(account_id))
 
     async def key_standing(self, read: Read, key_hash: str) -> KeyStanding:
         """Return a key's counters beside what it may use."""

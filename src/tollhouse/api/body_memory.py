@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self
 
 from tollhouse.kernel.errors import TimedOut, Unavailable
-from tollhouse.kernel.turns import Turns
+from tollhouse.kernel.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -41,7 +41,7 @@ class BodyMemory:
         self._seconds = seconds
         self._taken: Counter[str] = Counter()
         """Bytes, by account."""
-        self._waiting: Turns[Hold] = Turns()
+        self._waiting: FairQueue[Hold] = FairQueue()
         self._arriving: set[Hold] = set()
         """Those that have memory for a body of which more is to come."""
         self._is_wanted = False

@@ -27,7 +27,7 @@ from tollhouse.inference.steps import LARGE, told
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.envelope import envelope
 from tollhouse.kernel.errors import Forbidden, Invalid, without_frames
-from tollhouse.kernel.findings import finding
+from tollhouse.kernel.validation_errors import parse_validation_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,7 +143,7 @@ def _read(body: bytes) -> _Asked:
     try:
         return _asked.decode(body)
     except msgspec.ValidationError as error:
-        path, problem = finding(error)
+        path, problem = parse_validation_error(error)
         where = path.removeprefix(".")
         raise Invalid(f"{where}: {problem}." if where else f"{problem}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from tollhouse.accounting.rules import Rules
+    from tollhouse.accounting.rules import AccountingRules
     from tollhouse.identity.types import Manager, Workspace
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
@@ -44,7 +44,7 @@ class Core:
     identity: IdentityService
     accounting: AccountingService
     ledger: LedgerService
-    rules: Rules
+    rules: AccountingRules
     changes: Changes
     departures: Departures
     max_age_seconds: float | None
@@ -128,7 +128,7 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
             workspace_leaves=departures.tell,
         ),
         accounting=AccountingService(
-            clock, ids, rules=rules, stale=changes.tell, outdated=changes.hint
+            clock, ids, rules=rules, invalidate=changes.tell, refresh=changes.hint
         ),
         ledger=LedgerService(clock, missing=journal.noted_missing),
         rules=rules,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.api.policy import PREFIXES
-from tollhouse.audit.types import INSTALLATION, Action, Entry
+from tollhouse.audit.types import INSTALLATION, AuditAction, AuditEntry
 from tollhouse.kernel.start import StartError
 from tollhouse.vault.egress.answers import Answers
 from tollhouse.vault.egress.messages import Begin, Limits
@@ -119,14 +119,14 @@ def build_egressing(
 async def record_openings(settings: Settings, core: Core, vaulting: Vaulting) -> None:
     """Write into the record what an operator has opened, where that is not its last word."""
     authorities = Outside(settings).authorities
-    entry = Entry(
-        Action.OUTBOUND_OPENED,
+    entry = AuditEntry(
+        AuditAction.OUTBOUND_OPENED,
         _OPERATOR,
         name=None if authorities is None else f"sha256:{sha256(authorities.encode()).hexdigest()}",
         hosts=tuple(str(each) for each in settings.outbound.allow_networks),
     )
     async with core.database.reading() as read:
-        last = await vaulting.audit.last(read, INSTALLATION, Action.OUTBOUND_OPENED)
+        last = await vaulting.audit.last(read, INSTALLATION, AuditAction.OUTBOUND_OPENED)
     if last == entry or (last is None and not entry.hosts and entry.name is None):
         return
     async with core.database.writing() as write:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from tollhouse import __version__
 from tollhouse.accounting import endpoints as accounting_endpoints
-from tollhouse.accounting.admission.desk import Desk
-from tollhouse.accounting.ledger.sample import Sample
+from tollhouse.accounting.account_loader import DatabaseAccountLoader
+from tollhouse.accounting.admission.controller import AdmissionController
+from tollhouse.accounting.ledger.sample import LedgerSampler
 from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
-from tollhouse.accounting.standing import BooksStanding
 from tollhouse.api.audit import audit_router
 from tollhouse.api.control import control_app
 from tollhouse.api.docs import docs_files
@@ -139,13 +139,13 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         settings.providers, settings.upstream, partial(open_upstream, settings), steps
     )
     health = Health(settings.upstream.cool_down_seconds)
-    desk = _desk(core, settler)
+    admission = _admission(core, settler)
     places = settings.upstream.connections_per_host
     guardrails = build_guardrails(
         settings.guardrails, partial(HttpUpstream, connections_per_host=places), metrics
     )
     services = Services(
-        providers, desk, settler, core.clock, metrics, guardrails, health, core.rules, steps
+        providers, admission, settler, core.clock, metrics, guardrails, health, core.rules, steps
     )
     pipeline = Pipeline(catalog, services, core.ids)
     blobs = open_blobs(settings.blobs, folder, core.ids)
@@ -204,7 +204,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
     }
     counter = TokenCounter(catalog, providers)
     hot[COUNT_TOKENS] = CountTokens(counter, guardrails, settings.server, large)
-    dry_run = DryRun(catalog, services, desk)
+    dry_run = DryRun(catalog, services, admission)
     hot["/estimate"] = Estimate(
         dry_run, core.clock, settings.server, settings.limits.limit_source_prefix, large
     )
@@ -243,30 +243,30 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         readiness=readiness,
         recovery=recovery,
         invariants=Invariants(
-            {"ledger": partial(_ledger_differences, Sample(core.ledger, core.database))},
+            {"ledger": partial(_ledger_differences, LedgerSampler(core.ledger, core.database))},
             metrics,
             settings.accounting.verify_seconds,
         ),
     )
 
 
-def _desk(core: Core, settler: Settler) -> Desk:
+def _admission(core: Core, settler: Settler) -> AdmissionController:
     """Return what admits requests; it hears of every charge and of every change."""
-    standing = BooksStanding(core.database, core.identity, core.clock, settler.between_groups)
-    desk = Desk(
+    loader = DatabaseAccountLoader(core.database, core.identity, core.clock, settler.between_groups)
+    admission = AdmissionController(
         core.rules,
-        standing,
+        loader,
         core.clock,
-        room=settler.room,
+        reserve_capacity=settler.reserve_capacity,
         max_age_seconds=core.max_age_seconds,
     )
-    settler.observer = desk
-    core.changes.heard_by = desk.stale
-    core.changes.hinted_to = desk.outdated
-    return desk
+    settler.observer = admission
+    core.changes.heard_by = admission.invalidate
+    core.changes.hinted_to = admission.refresh
+    return admission
 
 
-async def _ledger_differences(sample: Sample) -> list[dict[str, object]]:
+async def _ledger_differences(sample: LedgerSampler) -> list[dict[str, object]]:
     return [asdict(difference) for difference in await sample.differences()]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tollhouse.audit.changes import after_changes, entry_of_change
 from tollhouse.audit.service import AuditService
-from tollhouse.audit.types import INSTALLATION, Action
+from tollhouse.audit.types import INSTALLATION, AuditAction
 from tollhouse.settings.sections import Settings
 from tollhouse.settings.show import flat
 
@@ -23,10 +23,12 @@ async def record_settings(settings: Settings, core: Core) -> None:
     """
     audit = AuditService(core.clock)
     async with core.database.reading() as read:
-        earlier = await audit.all_of(read, INSTALLATION, Action.SETTINGS_CHANGED)
+        earlier = await audit.all_of(read, INSTALLATION, AuditAction.SETTINGS_CHANGED)
     defaults = flat(Settings(data_dir=settings.data_dir))
     before = after_changes(defaults, [entry.changes for entry in earlier])
-    entry = entry_of_change(Action.SETTINGS_CHANGED, _OPERATOR, "settings", before, flat(settings))
+    entry = entry_of_change(
+        AuditAction.SETTINGS_CHANGED, _OPERATOR, "settings", before, flat(settings)
+    )
     if not entry.changes:
         return
     async with core.database.writing() as write:

@@ -15,7 +15,7 @@ import json
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from tollhouse.audit.types import START, Fault, Head, Row
+from tollhouse.audit.types import START, AuditRow, ChainFault, ChainHead
 from tollhouse.kernel.clock import iso_utc
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def digest(row_without_hash: Mapping[str, object], previous: str) -> str:
     return sha256(f"{previous}\n{told}".encode()).hexdigest()
 
 
-def facts(row: Row) -> dict[str, object]:
+def facts(row: AuditRow) -> dict[str, object]:
     """Return what a row's hash covers, as it is exported."""
     entry = row.entry
     # Rows of earlier releases have neither: their hashes cover no null for them.
@@ -55,20 +55,20 @@ def facts(row: Row) -> dict[str, object]:
     }
 
 
-def exported(row: Row) -> dict[str, object]:
+def exported(row: AuditRow) -> dict[str, object]:
     """Return a row with its hash."""
     return {**facts(row), "hash": row.hash}
 
 
-class Verifier:
+class ChainVerifier:
     """Checks a chain row by row, in little memory however long it is."""
 
-    def __init__(self, after: Head = START) -> None:
+    def __init__(self, after: ChainHead = START) -> None:
         """Begin behind a row that is trusted; at the chain's start unless one is given."""
         self.head = after
         """The last row that was as it should be."""
 
-    def fault_in(self, rows: Iterable[Mapping[str, object]]) -> Fault | None:
+    def fault_in(self, rows: Iterable[Mapping[str, object]]) -> ChainFault | None:
         """Check further rows, as they are exported; return the first that is wrong."""
         for row in rows:
             fault = self._next(row)
@@ -76,28 +76,30 @@ class Verifier:
                 return fault
         return None
 
-    def fault_at_end(self, head: Head) -> Fault | None:
+    def fault_at_end(self, head: ChainHead) -> ChainFault | None:
         """Compare what was checked with the head that is kept; rows may be gone at the end."""
         if head == self.head:
             return None
         if head.seq > self.head.seq:
-            return Fault(self.head.seq + 1, f"rows {self.head.seq + 1} to {head.seq} are gone")
+            return ChainFault(self.head.seq + 1, f"rows {self.head.seq + 1} to {head.seq} are gone")
         if head.seq < self.head.seq:
-            return Fault(head.seq + 1, f"the chain ended with row {head.seq} when it was written")
-        return Fault(head.seq, "the last row is not the one that was written")
+            return ChainFault(
+                head.seq + 1, f"the chain ended with row {head.seq} when it was written"
+            )
+        return ChainFault(head.seq, "the last row is not the one that was written")
 
-    def _next(self, row: Mapping[str, object]) -> Fault | None:
+    def _next(self, row: Mapping[str, object]) -> ChainFault | None:
         expected = self.head.seq + 1
         if row.get("seq") != expected:
-            return Fault(expected, f"row {expected} is not there")
+            return ChainFault(expected, f"row {expected} is not there")
         told = {name: value for name, value in row.items() if name != "hash"}
         own = digest(told, self.head.hash)
         if row.get("hash") != own:
-            return Fault(expected, "it was changed, or one before it")
-        self.head = Head(expected, own)
+            return ChainFault(expected, "it was changed, or one before it")
+        self.head = ChainHead(expected, own)
         return None
 
 
-def link(row: Row, head: Head) -> Row:
+def link(row: AuditRow, head: ChainHead) -> AuditRow:
     """Return a row with the hash that it has behind a head."""
-    return Row(row.chain, row.seq, row.at, row.entry, digest(facts(row), head.hash))
+    return AuditRow(row.chain, row.seq, row.at, row.entry, digest(facts(row), head.hash))

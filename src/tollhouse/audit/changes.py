@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from tollhouse.audit.types import Entry
+from tollhouse.audit.types import AuditEntry
 from tollhouse.kernel.clock import iso_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tollhouse.audit.types import Action
+    from tollhouse.audit.types import AuditAction
 
 _LEFT_OUT: Final = frozenset(
     {"id", "account_id", "hash", "secret_hash", "label", "scope", "created_at", "updated_at"}
@@ -23,19 +23,19 @@ _COUNTED: Final = frozenset({"patterns"})
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class RedactedValue:
     """A value of which the record tells that it changed, and no more."""
 
     value: object
 
 
 def entry_of_change(
-    action: Action,
+    action: AuditAction,
     actor: str,
     object_id: str,
     old: Mapping[str, Any] | None = None,
     new: Mapping[str, Any] | None = None,
-) -> Entry:
+) -> AuditEntry:
     """Return the entry of a change.
 
     Args:
@@ -48,11 +48,11 @@ def entry_of_change(
     before, after = old or {}, new or {}
     known = {**before, **after}
     name = known.get("name")
-    return Entry(
+    return AuditEntry(
         action,
         actor,
         workspace_id=known.get("workspace_id"),
-        name=None if isinstance(name, Hidden) else name,
+        name=None if isinstance(name, RedactedValue) else name,
         object_id=object_id,
         changes=None if new is None else _changes(before, after),
     )
@@ -77,7 +77,7 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told(name: str, value: object) -> object:
-    if isinstance(value, Hidden):
+    if isinstance(value, RedactedValue):
         return None if value.value is None else "hidden"
     if name in _COUNTED and isinstance(value, tuple):
         texts = cast("tuple[object, ...]", value)

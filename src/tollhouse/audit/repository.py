@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from tollhouse.audit.types import START, Action, Entry, Head, Row
+from tollhouse.audit.types import START, AuditAction, AuditEntry, AuditRow, ChainHead
 from tollhouse.storage.tables.audit import audit_heads, audit_rows
 from tollhouse.storage.upsert import insert
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from tollhouse.storage.transaction import Read, Write
 
 
-async def hold_head(write: Write, chain: str) -> Head:
+async def hold_head(write: Write, chain: str) -> ChainHead:
     """Return where a chain ends; until the transaction does, nobody else appends to it."""
     start = {"chain": chain, "seq": START.seq, "hash": START.hash}
     await write.execute(insert(write, audit_heads).values(**start).on_conflict_do_nothing())
     query = sa.select(audit_heads).where(audit_heads.c.chain == chain).with_for_update()
     row = (await write.execute(query)).mappings().one()
-    return Head(row["seq"], row["hash"])
+    return ChainHead(row["seq"], row["hash"])
 
 
-async def append(write: Write, rows: Sequence[Row]) -> None:
+async def append(write: Write, rows: Sequence[AuditRow]) -> None:
     """Add rows of one chain behind its head, which the last of them becomes."""
     await write.execute(sa.insert(audit_rows).values([_values(row) for row in rows]))
     last = rows[-1]
@@ -34,7 +34,7 @@ async def append(write: Write, rows: Sequence[Row]) -> None:
     await write.execute(moved.values(seq=last.seq, hash=last.hash))
 
 
-def _values(row: Row) -> dict[str, Any]:
+def _values(row: AuditRow) -> dict[str, Any]:
     hosts = row.entry.hosts
     return {
         **asdict(row.entry),
@@ -46,14 +46,14 @@ def _values(row: Row) -> dict[str, Any]:
     }
 
 
-async def head(read: Read, chain: str) -> Head:
+async def head(read: Read, chain: str) -> ChainHead:
     """Return where a chain ends."""
     query = sa.select(audit_heads).where(audit_heads.c.chain == chain)
     row = (await read.execute(query)).mappings().first()
-    return START if row is None else Head(row["seq"], row["hash"])
+    return START if row is None else ChainHead(row["seq"], row["hash"])
 
 
-async def last(read: Read, chain: str, action: Action) -> Entry | None:
+async def last(read: Read, chain: str, action: AuditAction) -> AuditEntry | None:
     """Return the last entry of an action in a chain; None where there is none."""
     query = sa.select(audit_rows).where(
         audit_rows.c.chain == chain, audit_rows.c.action == action.value
@@ -63,7 +63,7 @@ async def last(read: Read, chain: str, action: Action) -> Entry | None:
     return None if row is None else _row(row).entry
 
 
-async def all_of(read: Read, chain: str, action: Action) -> Sequence[Entry]:
+async def all_of(read: Read, chain: str, action: AuditAction) -> Sequence[AuditEntry]:
     """Return every entry of an action in a chain, in their order."""
     query = sa.select(audit_rows).where(
         audit_rows.c.chain == chain, audit_rows.c.action == action.value
@@ -72,15 +72,15 @@ async def all_of(read: Read, chain: str, action: Action) -> Sequence[Entry]:
     return [_row(each).entry for each in found.mappings()]
 
 
-async def rows(read: Read, chain: str, after: int, limit: int) -> Sequence[Row]:
+async def rows(read: Read, chain: str, after: int, limit: int) -> Sequence[AuditRow]:
     """Return rows of a chain behind one of them, in their order."""
     query = sa.select(audit_rows).where(audit_rows.c.chain == chain, audit_rows.c.seq > after)
     found = await read.execute(query.order_by(audit_rows.c.seq).limit(limit))
     return [_row(each) for each in found.mappings()]
 
 
-def _row(row: sa.RowMapping) -> Row:
-    facts: dict[str, Any] = {name: row[name] for name in Entry.__slots__}
-    facts["action"] = Action(facts["action"])
+def _row(row: sa.RowMapping) -> AuditRow:
+    facts: dict[str, Any] = {name: row[name] for name in AuditEntry.__slots__}
+    facts["action"] = AuditAction(facts["action"])
     facts["hosts"] = None if facts["hosts"] is None else tuple(facts["hosts"])
-    return Row(row["chain"], row["seq"], row["at"], Entry(**facts), row["hash"])
+    return AuditRow(row["chain"], row["seq"], row["at"], AuditEntry(**facts), row["hash"])

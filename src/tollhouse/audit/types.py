@@ -16,7 +16,7 @@ GENESIS: Final = "0" * 64
 """What stands before the first entry of a chain."""
 
 
-class Action(StrEnum):
+class AuditAction(StrEnum):
     """What was done."""
 
     SECRET_WRITTEN = "secret_written"  # noqa: S105 - a name, and no secret
@@ -49,10 +49,10 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One thing that was done; it names secrets and never holds a value."""
 
-    action: Action
+    action: AuditAction
     actor: str
     """Hash of the key with which it was asked for, or `operator`."""
     workspace_id: str | None = None
@@ -74,7 +74,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AuditRow:
     """An entry in its place."""
 
     chain: str
@@ -83,25 +83,25 @@ class Row:
     """Counted from 1 in its chain, without a gap."""
     at: datetime
     """When, to the millisecond."""
-    entry: Entry
+    entry: AuditEntry
     hash: str
     """Of this row and, through the hash before it, of all before it: 64 hex digits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ChainHead:
     """The end of a chain."""
 
     seq: int
     hash: str
 
 
-START: Final = Head(0, GENESIS)
+START: Final = ChainHead(0, GENESIS)
 """The head of a chain without a row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ChainFault:
     """Where a chain is not as it was written."""
 
     seq: int

@@ -25,7 +25,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.batches.retries import Requests
-from tollhouse.kernel.waiting import happens_within
+from tollhouse.kernel.waiting import wait_for_event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -129,7 +129,7 @@ class Lane:
                     return False
                 self._changed.clear()
                 # Places come back as requests end that this lane knows nothing of.
-                await happens_within(self._changed, min(pause or patience, patience))
+                await wait_for_event(self._changed, min(pause or patience, patience))
             return False
         finally:
             _take_one(self._waiting, account)
@@ -210,7 +210,7 @@ class Lanes:
         """Wait until nobody is alone, or that is not wanted any more."""
         while self._alone.locked() and is_wanted():
             self._changed.clear()
-            await happens_within(self._changed, _LONGEST_LOOK)
+            await wait_for_event(self._changed, _LONGEST_LOOK)
 
     def of(self, provider: str, model: str) -> Lane:
         """Return the lane of a provider's endpoint of a model.

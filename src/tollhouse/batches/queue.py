@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tollhouse.kernel.waiting import happens_within
+from tollhouse.kernel.waiting import wait_for_event
 
 
 class LocalDoorbell:
@@ -22,7 +22,7 @@ class LocalDoorbell:
 
     async def rung(self, seconds: float) -> frozenset[str]:
         """Wait for a ring, but only so long; see `Doorbell.rung`."""
-        await happens_within(self._rings, seconds)
+        await wait_for_event(self._rings, seconds)
         self._rings.clear()
         named, self._named = frozenset(self._named), set()
         return named

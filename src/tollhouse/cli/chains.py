@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from tollhouse.audit.chain import Verifier
-from tollhouse.audit.types import Fault, Head
+from tollhouse.audit.chain import ChainVerifier
+from tollhouse.audit.types import ChainFault, ChainHead
 from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 _HEAD: Final = re.compile(r"(0|[1-9][0-9]{0,15}):([0-9a-f]{64})")
 
 
-def head_text(head: Head) -> str:
+def head_text(head: ChainHead) -> str:
     """Return the end of a chain as it is noted."""
     return f"{head.seq}:{head.hash}"
 
 
-def head_in(page: dict[str, Any]) -> Head:
+def head_in(page: dict[str, Any]) -> ChainHead:
     """Return the end of the chain that a page of a server's is of."""
-    return Head(page["head"]["seq"], page["head"]["hash"])
+    return ChainHead(page["head"]["seq"], page["head"]["hash"])
 
 
-def noted_head(text: str) -> Head:
+def noted_head(text: str) -> ChainHead:
     """Return the end of a chain that was noted earlier.
 
     Raises:
@@ -36,44 +36,46 @@ def noted_head(text: str) -> Head:
     if found is None:
         message = f"--head: {text!r} is no SEQ:HASH, as `tollhouse audit verify` prints it"
         raise StartError(message)
-    return Head(int(found[1]), found[2])
+    return ChainHead(int(found[1]), found[2])
 
 
 class Check:
     """Checks a chain piece by piece, also against a head that was noted earlier."""
 
-    def __init__(self, noted: Head | None) -> None:
+    def __init__(self, noted: ChainHead | None) -> None:
         """Begin at the chain's start."""
-        self._verifier = Verifier()
+        self._verifier = ChainVerifier()
         self._noted = noted
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ChainHead:
         """The last row that was as it should be."""
         return self._verifier.head
 
-    def fault_in(self, rows: Iterable[dict[str, Any]]) -> Fault | None:
+    def fault_in(self, rows: Iterable[dict[str, Any]]) -> ChainFault | None:
         """Check further rows; return the first that is wrong."""
         for row in rows:
             if fault := self._verifier.fault_in((row,)):
                 return fault
             if self._noted and self._noted.seq == self.head.seq and self._noted != self.head:
-                return Fault(self.head.seq, "it is not the row that it was when --head was noted")
+                return ChainFault(
+                    self.head.seq, "it is not the row that it was when --head was noted"
+                )
         return None
 
-    def fault_in_lines(self, lines: Iterable[bytes]) -> Fault | None:
+    def fault_in_lines(self, lines: Iterable[bytes]) -> ChainFault | None:
         """Check further rows, as they stand in a file."""
         for line in lines:
             if not line.strip():
                 continue
             row = _row(line)
             if row is None:
-                return Fault(self.head.seq + 1, "what stands in its line is no JSON object")
+                return ChainFault(self.head.seq + 1, "what stands in its line is no JSON object")
             if fault := self.fault_in((row,)):
                 return fault
         return None
 
-    def fault_at_end(self, head: Head | None) -> Fault | None:
+    def fault_at_end(self, head: ChainHead | None) -> ChainFault | None:
         """Return what is missing at the end.
 
         Args:
@@ -84,7 +86,7 @@ class Check:
         if self._noted is None or self._noted.seq <= self.head.seq:
             return None
         first, last = self.head.seq + 1, self._noted.seq
-        return Fault(first, f"rows {first} to {last} are gone, which were there with --head")
+        return ChainFault(first, f"rows {first} to {last} are gone, which were there with --head")
 
 
 def _row(line: bytes) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.admission.types import FREE_PER_MINUTE, Claim, Rate
+from tollhouse.accounting.admission.types import FREE_PER_MINUTE, AdmissionRequest, Rate
 from tollhouse.accounting.pricing import affordable, estimate, most
 from tollhouse.inference.formats.messages.wire import DEFAULT_MAX_TOKENS
 from tollhouse.inference.formats.tokens import MAX_TOKENS
@@ -17,7 +17,7 @@ from tollhouse.inference.weights import LEAST_OUTPUT, limit_of_each
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.accounting.rules import Rules
+    from tollhouse.accounting.rules import AccountingRules
     from tollhouse.inference.call import Call
     from tollhouse.inference.routing import Way
     from tollhouse.inference.weights import Demand
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _PER_MINUTE = "requests-per-min"
 
 
-def claim_of(generation_id: str, call: Call, ways: Sequence[Way], rules: Rules) -> Claim:
+def claim_of(
+    generation_id: str, call: Call, ways: Sequence[Way], rules: AccountingRules
+) -> AdmissionRequest:
     """Return what a request claims.
 
     Args:
@@ -35,7 +37,7 @@ def claim_of(generation_id: str, call: Call, ways: Sequence[Way], rules: Rules) 
         rules: The operator's numbers.
     """
     subject = call.subject
-    claim = Claim(generation_id, subject.account_id, subject.key_hash, call.received_at)
+    claim = AdmissionRequest(generation_id, subject.account_id, subject.key_hash, call.received_at)
     claim.payer_hash = subject.payer_hash
     # A free model behind a paid one counts, too: the paid one may be there to be refused.
     claim.rate = _rate(ways[0], rules)
@@ -60,7 +62,7 @@ def is_limited(way: Way) -> bool:
     return way.model.is_free_variant and way.endpoint.free_limits
 
 
-def open_to(claim: Claim, ways: Sequence[Way], *, may_use_free: bool) -> Sequence[Way]:
+def open_to(claim: AdmissionRequest, ways: Sequence[Way], *, may_use_free: bool) -> Sequence[Way]:
     """Return those of a request's ways that the limits of free models leave."""
     if claim.free and not may_use_free:
         return [way for way in ways if not is_limited(way)]
@@ -100,7 +102,7 @@ def output_limit(wanted: Demand, ways: Sequence[Way], spendable_nano: int) -> in
     return min(room, limit_of_each(wanted, tokens))
 
 
-def _raise_to(claim: Claim, wanted: Demand, way: Way, rules: Rules) -> None:
+def _raise_to(claim: AdmissionRequest, wanted: Demand, way: Way, rules: AccountingRules) -> None:
     """Raise a claim to what a request may cost in one more way."""
     price, tokens, images = way.endpoint.price, wanted.input_tokens, wanted.images
     held = estimate(tokens, wanted.output_tokens, price, rules.request_cap_nano)
@@ -130,7 +132,7 @@ def _least_output(wanted: Demand, way: Way) -> int:
     return (each + wanted.thoughts) * wanted.answers
 
 
-def _rate(way: Way, rules: Rules) -> Rate | None:
+def _rate(way: Way, rules: AccountingRules) -> Rate | None:
     own = way.model.requests_per_minute
     if is_limited(way):
         if own is not None:

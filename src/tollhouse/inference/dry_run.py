@@ -21,7 +21,7 @@ from tollhouse.kernel.errors import Forbidden, NotFound, TollhouseError, Unavail
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.accounting.admission.types import Claim, Preview
+    from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest
     from tollhouse.inference.call import Call
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.generation import Services
@@ -50,8 +50,8 @@ class Candidate:
 class Admissibility:
     """What a request would hold, and every limit that it meets."""
 
-    claim: Claim
-    preview: Preview
+    claim: AdmissionRequest
+    preview: AdmissionPreview
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from tollhouse.accounting.admission.types import Cap, RequestCap
+    from tollhouse.accounting.admission.types import CreditLimit, RequestLimit
     from tollhouse.inference.dry_run import Admissibility, Candidate, Estimate
     from tollhouse.inference.types import Endpoint, LeftOut, Model
     from tollhouse.kernel.errors import TollhouseError
@@ -85,13 +85,13 @@ def _hold(meets: Admissibility) -> Shown:
 
 def _limits(meets: Admissibility, prefix: str) -> Iterator[Shown]:
     preview = meets.preview
-    for each in preview.requests:
+    for each in preview.request_limits:
         yield _of_requests(each)
-    for cap in preview.caps:
+    for cap in preview.credit_limits:
         yield _of_credits(cap, prefix, fits=cap.source not in preview.too_small)
 
 
-def _of_requests(cap: RequestCap) -> Shown:
+def _of_requests(cap: RequestLimit) -> Shown:
     return {
         "name": cap.bucket,
         "payer": False,
@@ -105,7 +105,7 @@ def _of_requests(cap: RequestCap) -> Shown:
     }
 
 
-def _of_credits(cap: Cap, prefix: str, *, fits: bool) -> Shown:
+def _of_credits(cap: CreditLimit, prefix: str, *, fits: bool) -> Shown:
     return {
         "name": limit_source(cap.source, prefix),
         "payer": cap.is_payers,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tollhouse.accounting.pricing import FULL_PRICE, charge_for
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
 from tollhouse.inference import routing
 from tollhouse.inference.claims import claim_of, is_limited, open_to, output_limit
@@ -79,7 +79,7 @@ class Services:
     metrics: Metrics
     guardrails: Guardrails
     health: Health = field(default_factory=Health)
-    rules: Rules = field(default_factory=Rules)
+    rules: AccountingRules = field(default_factory=AccountingRules)
     steps: Steps = field(default_factory=Steps)
 
     def ways(

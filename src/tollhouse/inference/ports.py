@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from tollhouse.accounting.admission.types import Admitted, Claim, Preview
+    from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
     from tollhouse.accounting.types import GenerationRecord
 
 
@@ -20,7 +20,7 @@ class Settlement(Protocol):
 class Forecast(Protocol):
     """Tells how admission would receive a request."""
 
-    async def preview(self, claim: Claim) -> Preview:
+    async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
         """Return how a request would be received now; nothing is held or counted.
 
         Raises:
@@ -32,7 +32,7 @@ class Forecast(Protocol):
 class Admission(Protocol):
     """Lets generations begin."""
 
-    async def admit(self, claim: Claim) -> Admitted:
+    async def admit(self, request: AdmissionRequest) -> Admitted:
         """Hold what a request may cost, until it is settled or released.
 
         Raises:

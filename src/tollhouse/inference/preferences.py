@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from tollhouse.inference.formats.raw_json import NULL
 from tollhouse.inference.types import Ceiling, Preferences
 from tollhouse.kernel.errors import Invalid
-from tollhouse.kernel.findings import finding
+from tollhouse.kernel.validation_errors import parse_validation_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,7 +107,7 @@ def _read(decoder: msgspec.json.Decoder[T], fields: Mapping[str, Raw], name: str
     try:
         return decoder.decode(fields.get(name, NULL))
     except msgspec.ValidationError as error:
-        path, problem = finding(error)
+        path, problem = parse_validation_error(error)
         raise Invalid(f"{name}{path}: {problem}.") from None
     except (msgspec.DecodeError, RecursionError):
         raise Invalid(f"{name}: cannot be read.") from None

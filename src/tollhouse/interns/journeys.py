@@ -36,7 +36,7 @@ from tollhouse.interns.walks.walker import WalkRefused
 from tollhouse.kernel.errors import TollhouseError
 from tollhouse.kernel.secret import Secret
 from tollhouse.kernel.start import StartError
-from tollhouse.kernel.waiting import Patience
+from tollhouse.kernel.waiting import IdleDeadline
 from tollhouse.vault.egress.service import Wanted
 from tollhouse.vault.types import GATEWAY_HOST, Recipient
 
@@ -330,11 +330,11 @@ class Journeys:
         seconds = self._tools.paces.destroy_seconds * _ARCHIVE_SHARE
         most = _ACKNOWLEDGED_SECONDS if intern.loss_acknowledged else None
 
-        patience = Patience(seconds)
+        patience = IdleDeadline(seconds)
 
         def goes_on() -> None:
             alive()
-            patience.goes_on()
+            patience.reset()
 
         try:
             async with asyncio.timeout(most), patience:
@@ -429,16 +429,16 @@ class Journeys:
     @asynccontextmanager
     async def _deadline(self, seconds: float) -> AsyncGenerator[Callable[[], None]]:
         """Let a journey take so long, counted anew whenever it says that it goes on."""
-        patience = Patience(seconds)
+        patience = IdleDeadline(seconds)
         try:
             async with patience:
-                yield patience.goes_on
+                yield patience.reset
         except (JourneyFailed, LeaseLost):
             raise
         except WalkRefused as error:
             raise JourneyFailed(error.message) from None
         except Exception as error:  # the edge of a journey: nothing keeps an intern under way
-            if patience.is_over():
+            if patience.expired():
                 message = f"it was not done within {seconds:g} seconds"
                 raise JourneyFailed(message) from None
             _log.exception("intern_journey_failed")

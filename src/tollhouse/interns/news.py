@@ -7,7 +7,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tollhouse.kernel.waiting import happens_within
+from tollhouse.kernel.waiting import wait_for_event
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -47,7 +47,7 @@ class LocalNews:
         Returns:
             Of which it was said since the last time.
         """
-        await happens_within(self._any, seconds)
+        await wait_for_event(self._any, seconds)
         self._any.clear()
         rung = frozenset(self._rung)
         self._rung.clear()

@@ -23,7 +23,7 @@ from tollhouse.interns.journeys import LeaseLost
 from tollhouse.interns.lifecycle import BEGUN, JOURNEYS, RUNS, Journey
 from tollhouse.interns.policy import nobody_there, restarts_that_count
 from tollhouse.interns.presence import Presence
-from tollhouse.kernel.waiting import happens_within
+from tollhouse.kernel.waiting import wait_for_event
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -333,7 +333,7 @@ class Reconciler:
 
     async def _wait(self, heard: asyncio.Event, ended: asyncio.Task[str]) -> None:
         """Wait until a sandbox has ended, or something may be asked of the intern."""
-        asked = asyncio.ensure_future(happens_within(heard, self._round_seconds))
+        asked = asyncio.ensure_future(wait_for_event(heard, self._round_seconds))
         try:
             await asyncio.wait({asked, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:

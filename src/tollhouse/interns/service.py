@@ -12,13 +12,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tollhouse.audit.types import Action, Entry
+from tollhouse.audit.types import AuditAction, AuditEntry
 from tollhouse.identity import admission
 from tollhouse.interns import policy, repository
 from tollhouse.interns.lifecycle import MOVES, Situation, holds_already, situation
 from tollhouse.interns.types import DaemonAccess, Desired, Intern, Operation, State, Status
 from tollhouse.kernel.errors import NotFound, Unavailable
-from tollhouse.kernel.waiting import happens_within
+from tollhouse.kernel.waiting import wait_for_event
 from tollhouse.vault.types import VaultKind
 
 if TYPE_CHECKING:
@@ -173,8 +173,8 @@ class InternService:
             token = await self.token_of(intern)
         except Unavailable as error:
             raise policy.no_token(error) from error
-        entry = Entry(
-            Action.DAEMON_REVEALED,
+        entry = AuditEntry(
+            AuditAction.DAEMON_REVEALED,
             caller.key_hash,
             caller.workspace_id,
             intern_id,
@@ -358,7 +358,7 @@ class InternService:
         with self._context.news.listening(intern_id) as heard:
             await self._ask(caller, intern_id, Operation.SUSPEND)
             while not await self._is_stopped(caller, intern_id):
-                await happens_within(heard, _LOOK_SECONDS)
+                await wait_for_event(heard, _LOOK_SECONDS)
                 heard.clear()
 
     async def _is_stopped(self, caller: Subject, intern_id: str) -> bool:

@@ -21,7 +21,7 @@ import structlog
 
 from tollhouse.interns import workspace
 from tollhouse.interns.walks.walker import Walker
-from tollhouse.kernel.children import kill, start
+from tollhouse.kernel.subprocesses import kill, start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection

@@ -101,23 +101,25 @@ _ESCAPES: Final[Sequence[_Escape]] = (
 _BREAKS: Final = _Escape(b"", re.compile(rb"[\r\n]+"), _of_break)
 
 
-class Reading:
+class EscapeReading:
     """What a text stands for."""
 
-    def __init__(self, text: bytes, of: Reading | None = None, escape: _Escape = _BREAKS) -> None:
+    def __init__(
+        self, text: bytes, of: EscapeReading | None = None, escape: _Escape = _BREAKS
+    ) -> None:
         """Take it, and what it is a reading of."""
         self.text: Final = text
         self._of: Final = of
         self._escape: Final = escape
 
-    def without(self, escape: _Escape) -> Reading:
+    def without(self, escape: _Escape) -> EscapeReading:
         """Return this one with escapes undone."""
-        return Reading(escape.pattern.sub(escape.undo, self.text), self, escape)
+        return EscapeReading(escape.pattern.sub(escape.undo, self.text), self, escape)
 
-    def without_breaks(self) -> Reading:
+    def without_breaks(self) -> EscapeReading:
         """Return this one without its line breaks."""
         text = self.text.translate(None, b"\r\n")
-        return self if len(text) == len(self.text) else Reading(text, self)
+        return self if len(text) == len(self.text) else EscapeReading(text, self)
 
     def source(self, start: int, end: int) -> tuple[int, int]:
         """Return where a part of this reading stands in the text."""
@@ -153,13 +155,13 @@ class Reading:
         return [span[0] for span in spans], spans
 
 
-def readings(text: bytes) -> Iterator[Reading]:
+def readings(text: bytes) -> Iterator[EscapeReading]:
     """Yield what a text stands for, the text as it is first; all without line breaks."""
-    first = Reading(text)
+    first = EscapeReading(text)
     yield first.without_breaks()
     level, seen = [first], {text}
     for _ in range(DEPTH):
-        deeper: list[Reading] = []
+        deeper: list[EscapeReading] = []
         for reading in level:
             for escape in _ESCAPES:
                 if escape.mark not in reading.text:

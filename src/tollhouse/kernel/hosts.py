@@ -16,7 +16,7 @@ _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
-class Why(StrEnum):
+class HostNameProblem(StrEnum):
     """Why a text is no host name."""
 
     NOT_ASCII = "not_ascii"
@@ -25,10 +25,10 @@ class Why(StrEnum):
     ADDRESS = "address"
 
 
-class NoHostName(ValueError):
+class InvalidHostName(ValueError):
     """The text is no host name; it is not repeated."""
 
-    def __init__(self, why: Why) -> None:
+    def __init__(self, why: HostNameProblem) -> None:
         """Say why."""
         super().__init__(why.value)
         self.why = why
@@ -44,14 +44,14 @@ def normal_host(text: str) -> str:
     """
     # Before lower case: the Kelvin sign's is an ASCII k.
     if not text.isascii():
-        raise NoHostName(Why.NOT_ASCII)
+        raise InvalidHostName(HostNameProblem.NOT_ASCII)
     if len(text) > LONGEST_AS_SENT:
-        raise NoHostName(Why.TOO_LONG)
+        raise InvalidHostName(HostNameProblem.TOO_LONG)
     name = text.lower().removesuffix(".")
     labels = name.split(".")
     if len(name) > LONGEST or not all(map(_LABEL.fullmatch, labels)):
-        raise NoHostName(Why.NO_NAME)
+        raise InvalidHostName(HostNameProblem.NO_NAME)
     # As browsers read it: a name that ends in a number is an IPv4 address, however written.
     if _NUMBER.fullmatch(labels[-1]):
-        raise NoHostName(Why.ADDRESS)
+        raise InvalidHostName(HostNameProblem.ADDRESS)
     return name

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-async def happens_within(event: asyncio.Event, seconds: float) -> bool:
+async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
     """Wait for an event, but only so long; tell whether it happened."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -18,7 +18,7 @@ async def happens_within(event: asyncio.Event, seconds: float) -> bool:
     return event.is_set()
 
 
-class Patience:
+class IdleDeadline:
     """Lets a block run for as long as it goes on: a deadline that moves.
 
     async with Patience(60) as patience:
@@ -46,11 +46,11 @@ class Patience:
     ) -> bool | None:
         return await self._limit.__aexit__(kind, error, trace)
 
-    def goes_on(self) -> None:
+    def reset(self) -> None:
         """Say that the block goes on."""
-        if not self.is_over():
+        if not self.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
-    def is_over(self) -> bool:
+    def expired(self) -> bool:
         """Tell whether it took too long."""
         return self._limit.expired()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tollhouse.kernel.waiting import happens_within
+from tollhouse.kernel.waiting import wait_for_event
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -65,7 +65,7 @@ class Invariants:
             await asyncio.wait([self._task])
 
     async def _rounds(self) -> None:
-        while not await happens_within(self._stopping, self._seconds):
+        while not await wait_for_event(self._stopping, self._seconds):
             for name, check in self._checks.items():
                 await self._look(name, check)
 

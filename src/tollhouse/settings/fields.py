@@ -23,7 +23,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from tollhouse.kernel.hosts import NoHostName, normal_host
+from tollhouse.kernel.hosts import InvalidHostName, normal_host
 from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.kernel.secret import Secret
 
@@ -352,7 +352,7 @@ HeaderName = Annotated[str, BeforeValidator(_header_name)]
 def _host_name(value: str) -> str:
     try:
         return normal_host(value)
-    except NoHostName:
+    except InvalidHostName:
         raise Refusal("must be a host name, for example api.example.com") from None
 
 
@@ -376,7 +376,7 @@ def _host_port(value: str) -> str:
         raise Refusal(_NO_HOST_PORT)
     try:
         return f"{normal_host(name)}:{port}"
-    except NoHostName:
+    except InvalidHostName:
         raise Refusal(_NO_HOST_PORT) from None
 
 

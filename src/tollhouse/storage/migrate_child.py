@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tollhouse.kernel.children import kill, own_module, start
 from tollhouse.kernel.start import StartError
+from tollhouse.kernel.subprocesses import kill, own_module, start
 from tollhouse.storage.failures import shown
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ LARGEST_BODY: Final = 1_048_576
 _NAME: Final = re.compile(NAME[1:-1])
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NOT_IN_A_HEADER: Final = re.compile(r"[\r\n\0]")
-_NO_HOST: Final = {
-    hosts.Why.NOT_ASCII: "write an international name in its ASCII form, xn--...",
-    hosts.Why.TOO_LONG: f"must have at most {hosts.LONGEST} characters.",
-    hosts.Why.NO_NAME: "must be a host name such as api.example.com, without scheme, port, path or "
-    "wildcard.",
-    hosts.Why.ADDRESS: "must be a name and not an IP address.",
+_HOST_NAME_PROBLEMS: Final = {
+    hosts.HostNameProblem.NOT_ASCII: "write an international name in its ASCII form, xn--...",
+    hosts.HostNameProblem.TOO_LONG: f"must have at most {hosts.LONGEST} characters.",
+    hosts.HostNameProblem.NO_NAME: "must be a host name such as api.example.com, without scheme, "
+    "port, path or wildcard.",
+    hosts.HostNameProblem.ADDRESS: "must be a name and not an IP address.",
 }
 
 
@@ -112,8 +112,8 @@ def normal_host(host: str) -> str:
 def _normal_host(host: str, field: str) -> str:
     try:
         name = hosts.normal_host(host)
-    except hosts.NoHostName as error:
-        raise Invalid(f"{field}: {_NO_HOST[error.why]}") from None
+    except hosts.InvalidHostName as error:
+        raise Invalid(f"{field}: {_HOST_NAME_PROBLEMS[error.why]}") from None
     if name == GATEWAY_HOST:
         raise Invalid(f"{field}: {GATEWAY_HOST} is the gateway itself, which needs no secret.")
     return name

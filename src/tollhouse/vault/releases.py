@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.audit.types import Action, Entry
+from tollhouse.audit.types import AuditAction, AuditEntry
 from tollhouse.kernel.errors import NotFound, TollhouseError, Unavailable
 from tollhouse.vault.types import Verdict
 
@@ -201,13 +201,13 @@ class Releases:
             await self._context.audit.record(write, account_id, entries)
 
 
-def _entries(waiting: _Waiting) -> list[Entry]:
+def _entries(waiting: _Waiting) -> list[AuditEntry]:
     who, hosts = waiting.who, (waiting.host,)
     if waiting.withheld is not None:
         name, verdict = waiting.withheld
         return [
-            Entry(
-                Action.SECRET_RELEASED,
+            AuditEntry(
+                AuditAction.SECRET_RELEASED,
                 who.actor,
                 who.workspace_id,
                 who.intern_id,
@@ -217,8 +217,8 @@ def _entries(waiting: _Waiting) -> list[Entry]:
             )
         ]
     return [
-        Entry(
-            Action.SECRET_RELEASED,
+        AuditEntry(
+            AuditAction.SECRET_RELEASED,
             who.actor,
             who.workspace_id,
             who.intern_id,

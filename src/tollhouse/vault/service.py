@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tollhouse.audit.types import Action, Entry
+from tollhouse.audit.types import AuditAction, AuditEntry
 from tollhouse.identity import admission
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound, Unavailable
 from tollhouse.kernel.pages import Window
@@ -173,7 +173,7 @@ class VaultService:
         async with self._database.writing() as write:
             await self._hold(write, target)
             stored = await self._store(write, target, name, new)
-            await self._record(write, target, Action.SECRET_WRITTEN, [stored])
+            await self._record(write, target, AuditAction.SECRET_WRITTEN, [stored])
         return stored
 
     async def delete(self, write: Write, caller: Subject, intern_id: str | None, name: str) -> None:
@@ -189,7 +189,7 @@ class VaultService:
         gone = await repository.delete(write, vault_id, name) if vault_id and held else None
         if gone is None:
             raise _no_secret(name)
-        entry = self._entry(caller, Action.SECRET_DELETED, intern_id, gone)
+        entry = self._entry(caller, AuditAction.SECRET_DELETED, intern_id, gone)
         await self._context.audit.record(write, caller.account_id, [entry])
         self._tell(write, gone.vault_id)
 
@@ -226,7 +226,7 @@ class VaultService:
                 )
                 for original in chosen
             ]
-            await self._record(write, target, Action.SECRET_COPIED, copies)
+            await self._record(write, target, AuditAction.SECRET_COPIED, copies)
         return copies
 
     async def make_vault(self, account_id: str, workspace_id: str) -> Vault:
@@ -363,7 +363,9 @@ class VaultService:
     async def _remove(self, write: Write, vault: Vault, actor: str, intern_id: str | None) -> None:
         await repository.hold(write, vault.id)
         await repository.delete_vault(write, vault.id)
-        entry = Entry(Action.VAULT_DELETED, actor, vault.workspace_id, intern_id, vault.id)
+        entry = AuditEntry(
+            AuditAction.VAULT_DELETED, actor, vault.workspace_id, intern_id, vault.id
+        )
         await self._context.audit.record(write, vault.account_id, [entry])
         write.after_commit(partial(self._keyring.forget, vault.id))
         self._tell(write, vault.id)
@@ -448,7 +450,7 @@ class VaultService:
         return stored
 
     async def _record(
-        self, write: Write, target: _Target, action: Action, secrets: Sequence[StoredSecret]
+        self, write: Write, target: _Target, action: AuditAction, secrets: Sequence[StoredSecret]
     ) -> None:
         caller = target.caller
         entries = [self._entry(caller, action, target.intern_id, secret) for secret in secrets]
@@ -456,9 +458,9 @@ class VaultService:
         self._tell(write, target.vault.id)
 
     def _entry(
-        self, caller: Subject, action: Action, intern_id: str | None, secret: StoredSecret
-    ) -> Entry:
-        return Entry(
+        self, caller: Subject, action: AuditAction, intern_id: str | None, secret: StoredSecret
+    ) -> AuditEntry:
+        return AuditEntry(
             action=action,
             actor=caller.key_hash,
             workspace_id=caller.workspace_id,

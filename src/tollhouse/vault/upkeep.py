@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from tollhouse.audit.types import INSTALLATION, Action, Entry
+from tollhouse.audit.types import INSTALLATION, AuditAction, AuditEntry
 from tollhouse.kernel.errors import Invalid, NotFound
 from tollhouse.vault import repository
 from tollhouse.vault.envelope import Unopenable, seal
@@ -190,7 +190,7 @@ class Upkeep:
         async with self._database.writing() as write:
             await repository.no_new_vaults(write)
             in_use = await repository.kek_ids(write)
-            entry = Entry(Action.KEY_ROTATED, actor, name=self._keys.current_id)
+            entry = AuditEntry(AuditAction.KEY_ROTATED, actor, name=self._keys.current_id)
             await self._context.audit.record(write, INSTALLATION, [entry])
         await self._keys.retire(in_use)
 
@@ -218,9 +218,9 @@ class Upkeep:
         )
 
 
-def _imported(secret: StoredSecret, workspace_id: str, actor: str) -> Entry:
-    return Entry(
-        Action.SECRET_IMPORTED,
+def _imported(secret: StoredSecret, workspace_id: str, actor: str) -> AuditEntry:
+    return AuditEntry(
+        AuditAction.SECRET_IMPORTED,
         actor,
         workspace_id,
         vault_id=secret.vault_id,

@@ -169,7 +169,7 @@ async def test_admission_reads_the_accounts_again_that_were_charged(
     acme: Tenant, other: Tenant, database: Database, clock: FakeClock, ids: SequentialIds
 ) -> None:
     told: list[str] = []
-    service = AccountingService(clock, ids, stale=told.append)
+    service = AccountingService(clock, ids, invalidate=told.append)
     async with database.writing() as write:
         records = [record_for(acme), record_for(acme, 2), record_for(other, 3)]
         await service.book(write, records)

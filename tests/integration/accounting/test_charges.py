@@ -20,7 +20,7 @@ from tests.integration.accounting.ledger_reader import (
 from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.accounting.settlement.settler import Recovered, Settler
+from tollhouse.accounting.settlement.settler import RecoveredCharges, Settler
 from tollhouse.accounting.types import (
     Attribution,
     Charge,
@@ -192,7 +192,7 @@ async def test_what_a_kill_left_in_the_journal_is_booked_once(
     for record in records:
         journal.append(msgspec.json.encode(record))
     await writer.write(records[:12])
-    assert await Settler(journal, writer).recover() == Recovered(charges=20, damaged=0)
+    assert await Settler(journal, writer).recover() == RecoveredCharges(charges=20, damaged=0)
     assert await ledger_reader.totals() == expected_totals(records)
     assert journal.leftovers().payloads == []
 

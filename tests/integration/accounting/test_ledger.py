@@ -9,12 +9,12 @@ import pytest
 import sqlalchemy as sa
 
 from tests.integration.accounting.ledger_reader import record_for
-from tollhouse.accounting.ledger.sample import ACCOUNTS, Sample
+from tollhouse.accounting.ledger.sample import ACCOUNTS, LedgerSampler
 from tollhouse.accounting.ledger.service import MOST_DIFFERENCES, LedgerService
-from tollhouse.accounting.ledger.types import Difference, Scope, Verified
+from tollhouse.accounting.ledger.types import Difference, LedgerReport, LedgerScope
 from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.settlement.journal import Missing
+from tollhouse.accounting.settlement.journal import MissingCharges
 from tollhouse.accounting.types import CostState, GenerationRecord, PostingKind, Usage
 from tollhouse.kernel.errors import Conflict
 from tollhouse.kernel.money import MAX_NANO
@@ -28,7 +28,7 @@ PAYER = "p" * 64
 FIRST = "gen-1773311400-" + f"{1:020x}"
 
 
-class Desk:
+class AccountingFixture:
     """Moves money, looks at the books and tampers with them."""
 
     def __init__(
@@ -52,11 +52,11 @@ class Desk:
             )
         return posting.id
 
-    async def verify(self, scope: Scope | None = None) -> Verified:
+    async def verify(self, scope: LedgerScope | None = None) -> LedgerReport:
         async with self.database.reading() as read:
-            return await self.ledger.verify(read, scope or Scope())
+            return await self.ledger.verify(read, scope or LedgerScope())
 
-    async def found(self, scope: Scope | None = None) -> list[Difference]:
+    async def found(self, scope: LedgerScope | None = None) -> list[Difference]:
         return list((await self.verify(scope)).differences)
 
     async def tamper(self, statement: str) -> None:
@@ -71,10 +71,10 @@ def ledger(clock: FakeClock) -> LedgerService:
 
 
 @pytest.fixture
-def desk(
+def fixture(
     database: Database, service: AccountingService, ledger: LedgerService, writer: ChargeWriter
-) -> Desk:
-    return Desk(database, service, ledger, writer)
+) -> AccountingFixture:
+    return AccountingFixture(database, service, ledger, writer)
 
 
 def invented(tenant: Tenant, number: int, dice: random.Random, **fields: Any) -> GenerationRecord:
@@ -102,14 +102,16 @@ def invented(tenant: Tenant, number: int, dice: random.Random, **fields: Any) ->
     return record_for(tenant, number, **facts)
 
 
-async def live(desk: Desk, tenants: list[Tenant], dice: random.Random, steps: int) -> None:
+async def live(
+    fixture: AccountingFixture, tenants: list[Tenant], dice: random.Random, steps: int
+) -> None:
     """Do what happens to an installation's money, at random."""
     number = 0
     for _ in range(steps):
         tenant = dice.choice(tenants)
         if dice.random() < 0.5:
             size = dice.randrange(1, 6)
-            await desk.writer.write(
+            await fixture.writer.write(
                 [invented(dice.choice(tenants), number + more, dice) for more in range(size)]
             )
             number += dice.randrange(1, size + 1)  # some come again in the next group
@@ -117,7 +119,7 @@ async def live(desk: Desk, tenants: list[Tenant], dice: random.Random, steps: in
         kind = dice.choice([each for each in PostingKind if each is not PostingKind.USAGE])
         nano = dice.randrange(1, 10**10)
         try:
-            await desk.add(
+            await fixture.add(
                 tenant,
                 kind,
                 -nano if kind is PostingKind.ADJUSTMENT and dice.random() < 0.5 else nano,
@@ -128,29 +130,32 @@ async def live(desk: Desk, tenants: list[Tenant], dice: random.Random, steps: in
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_books_that_nobody_tampered_with_are_right(
-    acme: Tenant, other: Tenant, desk: Desk, seed: int
+    acme: Tenant, other: Tenant, fixture: AccountingFixture, seed: int
 ) -> None:
-    await live(desk, [acme, other], random.Random(seed), 40)
-    found = await desk.verify()
+    await live(fixture, [acme, other], random.Random(seed), 40)
+    found = await fixture.verify()
     assert (found.differences, found.more) == ([], False)
     assert found.postings > 10
     assert found.generations > 10
     assert sum(found.balances.values()) == 0
     for tenant in (acme, other):
-        assert await desk.found(Scope((tenant.account.id,))) == []
-        assert await desk.found(Scope((tenant.account.id,), START.replace(hour=0, minute=0))) == []
+        assert await fixture.found(LedgerScope((tenant.account.id,))) == []
+        assert (
+            await fixture.found(LedgerScope((tenant.account.id,), START.replace(hour=0, minute=0)))
+            == []
+        )
 
 
-async def test_empty_books_are_right(desk: Desk) -> None:
-    assert await desk.verify() == Verified(0, 0, {}, [], more=False)
+async def test_empty_books_are_right(fixture: AccountingFixture) -> None:
+    assert await fixture.verify() == LedgerReport(0, 0, {}, [], more=False)
 
 
 async def test_balances_are_exact_where_they_are_large(
-    acme: Tenant, other: Tenant, desk: Desk
+    acme: Tenant, other: Tenant, fixture: AccountingFixture
 ) -> None:
     for tenant in (acme, other):
-        await desk.add(tenant, PostingKind.PURCHASE, MAX_NANO)
-    found = await desk.verify()
+        await fixture.add(tenant, PostingKind.PURCHASE, MAX_NANO)
+    found = await fixture.verify()
     assert found.balances == {"customers": 2 * MAX_NANO, "purchases": -2 * MAX_NANO}
     assert found.differences == []
 
@@ -159,10 +164,10 @@ class TestPayer:
     """Counters of a key that answers for another one are recomputed, too."""
 
     @pytest.fixture(autouse=True)
-    async def books(self, acme: Tenant, desk: Desk) -> None:
+    async def books(self, acme: Tenant, fixture: AccountingFixture) -> None:
         """Two generations of an intern, one of the key that answers for it."""
-        self.desk, self.scope = desk, Scope((acme.account.id,))
-        await desk.writer.write(
+        self.fixture, self.scope = fixture, LedgerScope((acme.account.id,))
+        await fixture.writer.write(
             [
                 record_for(acme, 1, cost_nano=7, key_hash="intern", payer_hash=PAYER),
                 record_for(
@@ -176,13 +181,13 @@ class TestPayer:
                 record_for(acme, 3, cost_nano=5, key_hash=PAYER),
             ]
         )
-        assert await desk.found() == []
-        assert await desk.found(self.scope) == []
+        assert await fixture.found() == []
+        assert await fixture.found(self.scope) == []
 
     async def after(self, statement: str) -> set[tuple[str, str]]:
-        await self.desk.tamper(statement)
-        found = await self.desk.found()
-        assert await self.desk.found(self.scope) == found
+        await self.fixture.tamper(statement)
+        found = await self.fixture.found()
+        assert await self.fixture.found(self.scope) == found
         return {(each.what, each.whose) for each in found}
 
     @pytest.mark.parametrize("name", ["usage_nano", "byok_usage_nano", "last_used_at"])
@@ -213,12 +218,12 @@ class TestTampering:
     """One row is changed past the program, and named."""
 
     @pytest.fixture(autouse=True)
-    async def books(self, acme: Tenant, other: Tenant, desk: Desk) -> None:
+    async def books(self, acme: Tenant, other: Tenant, fixture: AccountingFixture) -> None:
         """A posting of each kind and three generations, and another account beside them."""
-        self.desk = desk
+        self.fixture = fixture
         self.account, self.key = acme.account.id, acme.key.hash
         self.other = other.account.id
-        await desk.writer.write(
+        await fixture.writer.write(
             [
                 record_for(acme, 1, cost_nano=700, free_limited=True),
                 record_for(acme, 2, cost_nano=0),
@@ -226,17 +231,17 @@ class TestTampering:
                 record_for(other, 4, cost_nano=5),
             ]
         )
-        self.purchase = await desk.add(acme, PostingKind.PURCHASE, 10_000)
-        self.grant = await desk.add(acme, PostingKind.GRANT, 300)
-        self.refund = await desk.add(acme, PostingKind.REFUND, 2_000)
-        self.taken = await desk.add(acme, PostingKind.ADJUSTMENT, -40, FIRST)
-        self.given = await desk.add(acme, PostingKind.ADJUSTMENT, 90)
-        assert await desk.found() == []
+        self.purchase = await fixture.add(acme, PostingKind.PURCHASE, 10_000)
+        self.grant = await fixture.add(acme, PostingKind.GRANT, 300)
+        self.refund = await fixture.add(acme, PostingKind.REFUND, 2_000)
+        self.taken = await fixture.add(acme, PostingKind.ADJUSTMENT, -40, FIRST)
+        self.given = await fixture.add(acme, PostingKind.ADJUSTMENT, 90)
+        assert await fixture.found() == []
 
     async def after(self, statement: str) -> set[Difference]:
-        await self.desk.tamper(statement)
-        found = await self.desk.found()
-        sample = await self.desk.found(Scope((self.account,)))
+        await self.fixture.tamper(statement)
+        found = await self.fixture.found()
+        sample = await self.fixture.found(LedgerScope((self.account,)))
         # One account alone shows the same of it.
         assert set(sample) == {each for each in found if self.is_acmes(each)}
         return set(found)
@@ -386,10 +391,10 @@ class TestTampering:
         assert [each.what for each in found] == ["usage posting of a generation: created_at"]
 
     async def test_with_the_account_of_a_charge(self) -> None:
-        await self.desk.tamper(
+        await self.fixture.tamper(
             f"UPDATE postings SET account_id = '{self.other}' WHERE id = 'usage-{FIRST}'"  # noqa: S608 - ours
         )
-        assert {(each.what, each.whose) for each in await self.desk.found()} == {
+        assert {(each.what, each.whose) for each in await self.fixture.found()} == {
             ("postings.source, destination", f"usage-{FIRST}"),
             ("usage posting of a generation: account_id", FIRST),
             ("account_totals.used_nano", self.account),
@@ -465,14 +470,14 @@ class TestTampering:
         assert {each.what.partition(".")[0] for each in found} == named
 
     async def test_with_what_is_long_past_is_not_seen_in_a_sample_of_days(self) -> None:
-        await self.desk.tamper(
+        await self.fixture.tamper(
             f"UPDATE account_totals SET used_nano = 1 WHERE account_id = '{self.account}'"  # noqa: S608 - ours
         )
         today = datetime(2026, 3, 12, tzinfo=UTC)
-        assert await self.desk.found(Scope((self.account,), today)) == []
-        await self.desk.tamper("UPDATE account_days SET free_requests = 5")
-        assert await self.desk.found(Scope((self.account,), today + DAY)) == []
-        (only,) = await self.desk.found(Scope((self.account,), today))
+        assert await self.fixture.found(LedgerScope((self.account,), today)) == []
+        await self.fixture.tamper("UPDATE account_days SET free_requests = 5")
+        assert await self.fixture.found(LedgerScope((self.account,), today + DAY)) == []
+        (only,) = await self.fixture.found(LedgerScope((self.account,), today))
         assert only.what == "account_days.free_requests"
 
 
@@ -497,43 +502,43 @@ async def _execute(database: Database, *statements: str) -> None:
 
 @pytest.mark.usefixtures("without_the_guard")
 async def test_a_generation_that_was_charged_twice_is_named(
-    acme: Tenant, desk: Desk, database: Database
+    acme: Tenant, fixture: AccountingFixture, database: Database
 ) -> None:
-    await desk.writer.write([record_for(acme, 1, cost_nano=700)])
+    await fixture.writer.write([record_for(acme, 1, cost_nano=700)])
     await _execute(
         database,
         "INSERT INTO postings SELECT 'again', account_id, kind, source, destination, "
         "amount_nano, generation_id, NULL, NULL, created_at FROM postings",
     )
-    assert set(await desk.found()) == {
+    assert set(await fixture.found()) == {
         Difference("usage postings of a generation", FIRST, "2", "1"),
         Difference("account_totals.used_nano", acme.account.id, "700", "1400"),
     }
 
 
 async def test_no_more_differences_are_named_than_anybody_reads(
-    acme: Tenant, desk: Desk, database: Database
+    acme: Tenant, fixture: AccountingFixture, database: Database
 ) -> None:
-    await desk.writer.write([record_for(acme, 1, cost_nano=700)])
+    await fixture.writer.write([record_for(acme, 1, cost_nano=700)])
     async with database.writing() as write:
         days = ", ".join(f"('{acme.account.id}', 'day {number}', 1)" for number in range(1_005))
         await write.execute(
             sa.text(f"INSERT INTO account_days (account_id, day, free_requests) VALUES {days}")  # noqa: S608 - ours
         )
-    found = await desk.verify()
+    found = await fixture.verify()
     assert found.more
     assert len(found.differences) == MOST_DIFFERENCES
 
 
 class TestSample:
     @pytest.fixture
-    def sample(self, ledger: LedgerService, database: Database) -> Sample:
-        return Sample(ledger, database)
+    def sample(self, ledger: LedgerService, database: Database) -> LedgerSampler:
+        return LedgerSampler(ledger, database)
 
     async def test_comes_round_to_every_account(
         self,
-        desk: Desk,
-        sample: Sample,
+        fixture: AccountingFixture,
+        sample: LedgerSampler,
         database: Database,
         clock: FakeClock,
         ids: SequentialIds,
@@ -543,32 +548,32 @@ class TestSample:
             for number in range(2 * ACCOUNTS + 1)
         ]
         for tenant in tenants:
-            await desk.add(tenant, PostingKind.GRANT, 5)
+            await fixture.add(tenant, PostingKind.GRANT, 5)
             where = f"WHERE account_id = '{tenant.account.id}'"
-            await desk.tamper(f"UPDATE account_totals SET granted_nano = 6 {where}")  # noqa: S608 - ours
+            await fixture.tamper(f"UPDATE account_totals SET granted_nano = 6 {where}")  # noqa: S608 - ours
         rounds = [await sample.differences() for _ in range(4)]
         assert [len(each) for each in rounds] == [ACCOUNTS, ACCOUNTS, 1, ACCOUNTS]
         seen = {each.whose for found in rounds[:3] for each in found}
         assert seen == {tenant.account.id for tenant in tenants}
 
-    async def test_finds_nothing_where_there_is_nobody(self, sample: Sample) -> None:
+    async def test_finds_nothing_where_there_is_nobody(self, sample: LedgerSampler) -> None:
         assert await sample.differences() == []
 
     async def test_looks_at_two_days_alone_of_a_busy_account(
-        self, acme: Tenant, desk: Desk, database: Database, clock: FakeClock
+        self, acme: Tenant, fixture: AccountingFixture, database: Database, clock: FakeClock
     ) -> None:
-        await desk.writer.write([record_for(acme, 1), record_for(acme, 2)])
+        await fixture.writer.write([record_for(acme, 1), record_for(acme, 2)])
         async with database.reading() as read:
             calm = await LedgerService(clock, most_requests=2).scope_of(read, acme.account.id)
             busy = await LedgerService(clock, most_requests=1).scope_of(read, acme.account.id)
-        assert calm == Scope((acme.account.id,))
-        assert busy == Scope((acme.account.id,), datetime(2026, 3, 11, tzinfo=UTC))
+        assert calm == LedgerScope((acme.account.id,))
+        assert busy == LedgerScope((acme.account.id,), datetime(2026, 3, 11, tzinfo=UTC))
 
 
 async def test_charges_that_were_gone_from_the_journal_are_a_difference(
     database: Database, clock: FakeClock
 ) -> None:
-    ledger = LedgerService(clock, missing=lambda: [Missing("a.log", 300, 0)])
+    ledger = LedgerService(clock, missing=lambda: [MissingCharges("a.log", 300, 0)])
     async with database.reading() as read:
         found = await ledger.verify(read)
     assert list(found.differences) == [Difference("journal", "a.log", "0 bytes", "300 bytes")]

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from tests.integration.storage.old_migrations import migrations_before
 from tollhouse.accounting.ledger.service import LedgerService
-from tollhouse.accounting.ledger.types import Verified
+from tollhouse.accounting.ledger.types import LedgerReport
 from tollhouse.storage.database import open_database
 from tollhouse.storage.migrator import upgrade
 from tollhouse.testing.clock import FakeClock
@@ -83,7 +83,7 @@ async def _statements(url: sa.URL, statements: list[str]) -> None:
     await database.close()
 
 
-async def _verified(url: sa.URL) -> Verified:
+async def _verified(url: sa.URL) -> LedgerReport:
     database = open_database(url)
     async with database.reading() as read:
         found = await LedgerService(FakeClock()).verify(read)

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from tests.integration.accounting.ledger_reader import LedgerReader, record_for
+from tollhouse.accounting.account_loader import DatabaseAccountLoader
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.standing import BooksStanding
 from tollhouse.accounting.types import KeyLimit, PostingKind, Reset
 from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.service import IdentityService
@@ -37,7 +37,7 @@ class Bank:
     def __init__(self, database: Database, clock: FakeClock, ids: SequentialIds) -> None:
         self.database = database
         self.told: list[str] = []
-        self.service = AccountingService(clock, ids, stale=self.told.append)
+        self.service = AccountingService(clock, ids, invalidate=self.told.append)
         self.identity = IdentityService(clock, ids, Authenticator(database, clock, None))
 
     def writing(self) -> AbstractAsyncContextManager[Any]:
@@ -295,10 +295,10 @@ class TestStanding:
         await bank.credit(acme, 100)
         await bank.reserve(acme, 3)
         await bank.reserve(acme, 9, "batch-2", key_hash="another")
-        standing = BooksStanding(bank.database, bank.identity, clock, settler.between_groups)
-        account, key = await standing.load(acme.account.id, acme.key.hash)
+        loader = DatabaseAccountLoader(bank.database, bank.identity, clock, settler.between_groups)
+        account, key = await loader.load(acme.account.id, acme.key.hash)
         assert (account.reserved_nano, key.reserved_nano) == (12, 3)
-        account, key = await standing.load(other.account.id, other.key.hash)
+        account, key = await loader.load(other.account.id, other.key.hash)
         assert (account.reserved_nano, key.reserved_nano) == (0, 0)
 
 
@@ -326,7 +326,7 @@ class TestWhoIsTold:
     def told(self, bank: Bank, clock: FakeClock, ids: SequentialIds) -> dict[str, list[str]]:
         told: dict[str, list[str]] = {"stale": [], "outdated": []}
         bank.service = AccountingService(
-            clock, ids, stale=told["stale"].append, outdated=told["outdated"].append
+            clock, ids, invalidate=told["stale"].append, refresh=told["outdated"].append
         )
         return told
 

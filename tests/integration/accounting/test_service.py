@@ -31,7 +31,7 @@ from tollhouse.testing.clock import FakeClock
 from tollhouse.testing.ids import SequentialIds
 
 
-class Desk:
+class AccountingFixture:
     """Each use case in a transaction of its own, as the edge runs them."""
 
     def __init__(self, database: Database, service: AccountingService) -> None:
@@ -77,54 +77,56 @@ class Desk:
 
 
 @pytest.fixture
-def desk(database: Database, service: AccountingService) -> Desk:
-    return Desk(database, service)
+def fixture(database: Database, service: AccountingService) -> AccountingFixture:
+    return AccountingFixture(database, service)
 
 
 class TestCredits:
-    async def test_are_none_where_nothing_ever_moved(self, acme: Tenant, desk: Desk) -> None:
-        assert await desk.credits(acme) == Credits()
+    async def test_are_none_where_nothing_ever_moved(
+        self, acme: Tenant, fixture: AccountingFixture
+    ) -> None:
+        assert await fixture.credits(acme) == Credits()
 
     async def test_that_were_purchased_and_granted_are_told_apart(
-        self, acme: Tenant, desk: Desk
+        self, acme: Tenant, fixture: AccountingFixture
     ) -> None:
-        await desk.add(acme, 5)
-        await desk.add(acme, 7)
-        await desk.add(acme, 100, PostingKind.GRANT)
-        assert await desk.credits(acme) == Credits(purchased_nano=12, granted_nano=100)
+        await fixture.add(acme, 5)
+        await fixture.add(acme, 7)
+        await fixture.add(acme, 100, PostingKind.GRANT)
+        assert await fixture.credits(acme) == Credits(purchased_nano=12, granted_nano=100)
 
     async def test_of_one_account_are_not_anothers(
-        self, acme: Tenant, other: Tenant, desk: Desk
+        self, acme: Tenant, other: Tenant, fixture: AccountingFixture
     ) -> None:
-        await desk.add(acme, 5)
-        assert await desk.credits(other) == Credits()
+        await fixture.add(acme, 5)
+        assert await fixture.credits(other) == Credits()
 
     async def test_fall_by_what_is_used(
-        self, acme: Tenant, desk: Desk, writer: ChargeWriter
+        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter
     ) -> None:
-        await desk.add(acme, 100)
+        await fixture.add(acme, 100)
         await writer.write([record_for(acme, cost_nano=30)])
-        found = await desk.credits(acme)
+        found = await fixture.credits(acme)
         assert (found.used_nano, found.balance_nano) == (30, 70)
 
     async def test_may_be_used_before_any_came_in(
-        self, acme: Tenant, desk: Desk, writer: ChargeWriter
+        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter
     ) -> None:
         await writer.write([record_for(acme, cost_nano=30)])
-        await desk.add(acme, 100)
-        assert (await desk.credits(acme)).balance_nano == 70
+        await fixture.add(acme, 100)
+        assert (await fixture.credits(acme)).balance_nano == 70
 
     async def test_added_at_once_are_all_counted(
-        self, acme: Tenant, desk: Desk, ledger_reader: LedgerReader
+        self, acme: Tenant, fixture: AccountingFixture, ledger_reader: LedgerReader
     ) -> None:
-        await asyncio.gather(*(desk.add(acme, number) for number in range(1, 11)))
-        assert (await desk.credits(acme)).purchased_nano == 55
+        await asyncio.gather(*(fixture.add(acme, number) for number in range(1, 11)))
+        assert (await fixture.credits(acme)).purchased_nano == 55
         assert await ledger_reader.totals() == await ledger_reader.totals_of_rows()
 
     async def test_are_stored_as_a_posting_with_both_sides(
-        self, acme: Tenant, desk: Desk, ledger_reader: LedgerReader
+        self, acme: Tenant, fixture: AccountingFixture, ledger_reader: LedgerReader
     ) -> None:
-        made = await desk.add(acme, 5)
+        made = await fixture.add(acme, 5)
         (row,) = await ledger_reader.rows(postings)
         assert (row.id, row.source, row.destination, row.amount_nano, row.note) == (
             made.id,
@@ -134,130 +136,144 @@ class TestCredits:
             "a note",
         )
 
-    async def test_are_refused_beyond_what_can_be_counted(self, acme: Tenant, desk: Desk) -> None:
-        await desk.add(acme, MAX_NANO)
+    async def test_are_refused_beyond_what_can_be_counted(
+        self, acme: Tenant, fixture: AccountingFixture
+    ) -> None:
+        await fixture.add(acme, MAX_NANO)
         with pytest.raises(Invalid, match="more credits than can be counted"):
-            await desk.add(acme, 1)
-        assert (await desk.credits(acme)).purchased_nano == MAX_NANO
+            await fixture.add(acme, 1)
+        assert (await fixture.credits(acme)).purchased_nano == MAX_NANO
 
 
 class TestIdempotencyKey:
-    async def test_adds_once(self, acme: Tenant, desk: Desk) -> None:
-        first = await desk.add(acme, 5, key="k")
-        assert await desk.add(acme, 5, key="k") == first
-        assert (await desk.credits(acme)).purchased_nano == 5
+    async def test_adds_once(self, acme: Tenant, fixture: AccountingFixture) -> None:
+        first = await fixture.add(acme, 5, key="k")
+        assert await fixture.add(acme, 5, key="k") == first
+        assert (await fixture.credits(acme)).purchased_nano == 5
 
-    async def test_adds_once_for_requests_at_once(self, acme: Tenant, desk: Desk) -> None:
-        answers = await asyncio.gather(*(desk.add(acme, 5, key="k") for _ in range(8)))
+    async def test_adds_once_for_requests_at_once(
+        self, acme: Tenant, fixture: AccountingFixture
+    ) -> None:
+        answers = await asyncio.gather(*(fixture.add(acme, 5, key="k") for _ in range(8)))
         assert len({posting.id for posting in answers}) == 1
-        assert (await desk.credits(acme)).purchased_nano == 5
+        assert (await fixture.credits(acme)).purchased_nano == 5
 
     @pytest.mark.parametrize(("nano", "kind"), [(6, PostingKind.PURCHASE), (5, PostingKind.GRANT)])
     async def test_is_refused_for_something_else(
-        self, acme: Tenant, desk: Desk, nano: int, kind: PostingKind
+        self, acme: Tenant, fixture: AccountingFixture, nano: int, kind: PostingKind
     ) -> None:
-        await desk.add(acme, 5, key="k")
+        await fixture.add(acme, 5, key="k")
         with pytest.raises(Conflict):
-            await desk.add(acme, nano, kind, key="k")
-        assert await desk.credits(acme) == Credits(purchased_nano=5)
+            await fixture.add(acme, nano, kind, key="k")
+        assert await fixture.credits(acme) == Credits(purchased_nano=5)
 
-    async def test_belongs_to_an_account(self, acme: Tenant, other: Tenant, desk: Desk) -> None:
-        await desk.add(acme, 5, key="k")
-        await desk.add(other, 6, key="k")
-        assert (await desk.credits(other)).purchased_nano == 6
+    async def test_belongs_to_an_account(
+        self, acme: Tenant, other: Tenant, fixture: AccountingFixture
+    ) -> None:
+        await fixture.add(acme, 5, key="k")
+        await fixture.add(other, 6, key="k")
+        assert (await fixture.credits(other)).purchased_nano == 6
 
-    async def test_may_be_left_out_any_number_of_times(self, acme: Tenant, desk: Desk) -> None:
-        await desk.add(acme, 5)
-        await desk.add(acme, 5)
-        assert (await desk.credits(acme)).purchased_nano == 10
+    async def test_may_be_left_out_any_number_of_times(
+        self, acme: Tenant, fixture: AccountingFixture
+    ) -> None:
+        await fixture.add(acme, 5)
+        await fixture.add(acme, 5)
+        assert (await fixture.credits(acme)).purchased_nano == 10
 
 
 class TestRefunds:
     async def test_take_purchases_back(
-        self, acme: Tenant, desk: Desk, ledger_reader: LedgerReader
+        self, acme: Tenant, fixture: AccountingFixture, ledger_reader: LedgerReader
     ) -> None:
-        await desk.add(acme, 10)
-        made = await desk.add(acme, 4, PostingKind.REFUND)
+        await fixture.add(acme, 10)
+        made = await fixture.add(acme, 4, PostingKind.REFUND)
         assert (made.source, made.destination) == (f"customer:{acme.account.id}", "purchases")
-        held = await desk.credits(acme)
+        held = await fixture.credits(acme)
         assert held == Credits(purchased_nano=10, refunded_nano=4)
         assert (await ledger_reader.balances())[made.source] == held.balance_nano == 6
 
-    async def test_may_leave_a_debt(self, acme: Tenant, desk: Desk, writer: ChargeWriter) -> None:
-        await desk.add(acme, 10)
+    async def test_may_leave_a_debt(
+        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter
+    ) -> None:
+        await fixture.add(acme, 10)
         await writer.write([record_for(acme, cost_nano=8)])
-        await desk.add(acme, 10, PostingKind.REFUND)
-        assert (await desk.credits(acme)).balance_nano == -8
+        await fixture.add(acme, 10, PostingKind.REFUND)
+        assert (await fixture.credits(acme)).balance_nano == -8
 
-    async def test_are_no_larger_than_what_was_purchased(self, acme: Tenant, desk: Desk) -> None:
-        await desk.add(acme, 10)
-        await desk.add(acme, 100, PostingKind.GRANT)
+    async def test_are_no_larger_than_what_was_purchased(
+        self, acme: Tenant, fixture: AccountingFixture
+    ) -> None:
+        await fixture.add(acme, 10)
+        await fixture.add(acme, 100, PostingKind.GRANT)
         with pytest.raises(Conflict, match=r"No more than 0\.00000001 credits"):
-            await desk.add(acme, 11, PostingKind.REFUND)
-        assert (await desk.credits(acme)).refunded_nano == 0
+            await fixture.add(acme, 11, PostingKind.REFUND)
+        assert (await fixture.credits(acme)).refunded_nano == 0
 
-    async def test_at_once_take_no_more_than_there_is(self, acme: Tenant, desk: Desk) -> None:
-        await desk.add(acme, 10)
-        refunds = [desk.add(acme, 3, PostingKind.REFUND) for _ in range(8)]
+    async def test_at_once_take_no_more_than_there_is(
+        self, acme: Tenant, fixture: AccountingFixture
+    ) -> None:
+        await fixture.add(acme, 10)
+        refunds = [fixture.add(acme, 3, PostingKind.REFUND) for _ in range(8)]
         ended = await asyncio.gather(*refunds, return_exceptions=True)
         assert sum(isinstance(each, Posting) for each in ended) == 3
         assert sum(isinstance(each, Conflict) for each in ended) == 5
-        assert (await desk.credits(acme)).refunded_nano == 9
+        assert (await fixture.credits(acme)).refunded_nano == 9
 
     async def test_asked_for_again_are_the_same_though_nothing_is_left(
-        self, acme: Tenant, desk: Desk
+        self, acme: Tenant, fixture: AccountingFixture
     ) -> None:
-        await desk.add(acme, 10)
-        first = await desk.add(acme, 10, PostingKind.REFUND, key="k")
-        assert await desk.add(acme, 10, PostingKind.REFUND, key="k") == first
-        assert (await desk.credits(acme)).refunded_nano == 10
+        await fixture.add(acme, 10)
+        first = await fixture.add(acme, 10, PostingKind.REFUND, key="k")
+        assert await fixture.add(acme, 10, PostingKind.REFUND, key="k") == first
+        assert (await fixture.credits(acme)).refunded_nano == 10
 
 
 class TestAdjustments:
     async def test_give_and_take(
-        self, acme: Tenant, desk: Desk, ledger_reader: LedgerReader
+        self, acme: Tenant, fixture: AccountingFixture, ledger_reader: LedgerReader
     ) -> None:
-        await desk.add(acme, 7, PostingKind.ADJUSTMENT)
-        await desk.add(acme, -10, PostingKind.ADJUSTMENT)
-        assert await desk.credits(acme) == Credits(adjusted_nano=-3)
+        await fixture.add(acme, 7, PostingKind.ADJUSTMENT)
+        await fixture.add(acme, -10, PostingKind.ADJUSTMENT)
+        assert await fixture.credits(acme) == Credits(adjusted_nano=-3)
         assert await ledger_reader.balances() == {
             f"customer:{acme.account.id}": -3,
             "adjustments": 3,
         }
 
     async def test_that_name_a_generation_of_unknown_cost_settle_it(
-        self, acme: Tenant, other: Tenant, desk: Desk, writer: ChargeWriter
+        self, acme: Tenant, other: Tenant, fixture: AccountingFixture, writer: ChargeWriter
     ) -> None:
         unknown = charge(0, state=CostState.UNKNOWN, provider_cost_nano=None)
         ours, theirs = record_for(acme, 1, charge=unknown), record_for(other, 2, charge=unknown)
         await writer.write([ours, theirs])
-        await desk.add(acme, -20, PostingKind.ADJUSTMENT, generation_id=ours.id)
-        assert await desk.unknown() == [theirs.id]
-        assert await desk.unknown(acme) == []
+        await fixture.add(acme, -20, PostingKind.ADJUSTMENT, generation_id=ours.id)
+        assert await fixture.unknown() == [theirs.id]
+        assert await fixture.unknown(acme) == []
 
     async def test_may_name_a_generation_any_number_of_times(
-        self, acme: Tenant, desk: Desk, writer: ChargeWriter
+        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter
     ) -> None:
         record = record_for(acme, cost_nano=5)
         await writer.write([record])
-        await desk.add(acme, 5, PostingKind.ADJUSTMENT, generation_id=record.id)
-        await desk.add(acme, -5, PostingKind.ADJUSTMENT, generation_id=record.id)
-        assert (await desk.credits(acme)).balance_nano == -5
+        await fixture.add(acme, 5, PostingKind.ADJUSTMENT, generation_id=record.id)
+        await fixture.add(acme, -5, PostingKind.ADJUSTMENT, generation_id=record.id)
+        assert (await fixture.credits(acme)).balance_nano == -5
 
     async def test_name_no_generation_of_another_account(
-        self, acme: Tenant, other: Tenant, desk: Desk, writer: ChargeWriter
+        self, acme: Tenant, other: Tenant, fixture: AccountingFixture, writer: ChargeWriter
     ) -> None:
         await writer.write([record_for(other, 1)])
         for wanted in (record_for(other, 1).id, "gen-nothing"):
             with pytest.raises(Invalid, match="no such generation in this account"):
-                await desk.add(acme, 5, PostingKind.ADJUSTMENT, generation_id=wanted)
+                await fixture.add(acme, 5, PostingKind.ADJUSTMENT, generation_id=wanted)
 
     async def test_of_both_signs_are_not_the_same_for_an_idempotency_key(
-        self, acme: Tenant, desk: Desk
+        self, acme: Tenant, fixture: AccountingFixture
     ) -> None:
-        await desk.add(acme, 5, PostingKind.ADJUSTMENT, key="k")
+        await fixture.add(acme, 5, PostingKind.ADJUSTMENT, key="k")
         with pytest.raises(Conflict, match="used before"):
-            await desk.add(acme, -5, PostingKind.ADJUSTMENT, key="k")
+            await fixture.add(acme, -5, PostingKind.ADJUSTMENT, key="k")
 
 
 class TestStale:
@@ -267,15 +283,15 @@ class TestStale:
 
     @pytest.fixture
     def service(self, clock: FakeClock, ids: SequentialIds, told: list[str]) -> AccountingService:
-        return AccountingService(clock, ids, stale=told.append)
+        return AccountingService(clock, ids, invalidate=told.append)
 
     async def test_is_told_of_every_account_whose_money_changed(
-        self, acme: Tenant, other: Tenant, desk: Desk, told: list[str]
+        self, acme: Tenant, other: Tenant, fixture: AccountingFixture, told: list[str]
     ) -> None:
-        await desk.add(acme, 5)
-        await desk.add(other, 5, PostingKind.GRANT)
-        await desk.add(acme, 5, PostingKind.REFUND)
-        await desk.add(acme, 5, PostingKind.ADJUSTMENT)
+        await fixture.add(acme, 5)
+        await fixture.add(other, 5, PostingKind.GRANT)
+        await fixture.add(acme, 5, PostingKind.REFUND)
+        await fixture.add(acme, 5, PostingKind.ADJUSTMENT)
         assert told == [acme.account.id, other.account.id, acme.account.id, acme.account.id]
 
     async def test_is_told_after_the_commit(
@@ -287,21 +303,23 @@ class TestStale:
         assert told == [acme.account.id]
 
     async def test_is_not_told_where_nothing_changed(
-        self, acme: Tenant, desk: Desk, told: list[str]
+        self, acme: Tenant, fixture: AccountingFixture, told: list[str]
     ) -> None:
-        await desk.add(acme, 5, key="k")
-        await desk.add(acme, 5, key="k")
+        await fixture.add(acme, 5, key="k")
+        await fixture.add(acme, 5, key="k")
         with pytest.raises(Conflict):
-            await desk.add(acme, 6, key="k")
+            await fixture.add(acme, 6, key="k")
         assert told == [acme.account.id]
 
 
 class TestKeyUsage:
-    async def test_is_nothing_for_a_key_that_was_never_used(self, acme: Tenant, desk: Desk) -> None:
-        assert await desk.usage(acme.key.hash) == KeyUsage()
+    async def test_is_nothing_for_a_key_that_was_never_used(
+        self, acme: Tenant, fixture: AccountingFixture
+    ) -> None:
+        assert await fixture.usage(acme.key.hash) == KeyUsage()
 
     async def test_counts_the_day_the_week_and_the_month(
-        self, acme: Tenant, desk: Desk, writer: ChargeWriter, clock: FakeClock
+        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter, clock: FakeClock
     ) -> None:
         clock.set(datetime(2026, 3, 12, 23, 59, 59, tzinfo=UTC))
         days = {
@@ -312,34 +330,34 @@ class TestKeyUsage:
         }
         for number, at in enumerate(days.values()):
             await writer.write([record_for(acme, number, cost_nano=10**number, created_at=at)])
-        usage = await desk.usage(acme.key.hash)
+        usage = await fixture.usage(acme.key.hash)
         assert (usage.daily, usage.weekly) == (Spend(1), Spend(11))
         assert (usage.monthly, usage.total) == (Spend(111), Spend(1111))
 
     async def test_begins_anew_with_a_day(
-        self, acme: Tenant, desk: Desk, writer: ChargeWriter, clock: FakeClock
+        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter, clock: FakeClock
     ) -> None:
         clock.set(datetime(2026, 3, 31, 23, 59, tzinfo=UTC))
         await writer.write([record_for(acme, cost_nano=5, created_at=clock.now())])
         clock.advance(60)
-        usage = await desk.usage(acme.key.hash)
+        usage = await fixture.usage(acme.key.hash)
         assert (usage.daily, usage.weekly, usage.monthly) == (Spend(), Spend(5), Spend())
 
     async def test_knows_the_last_use(
-        self, acme: Tenant, desk: Desk, writer: ChargeWriter, clock: FakeClock
+        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter, clock: FakeClock
     ) -> None:
         late, early = clock.now(), clock.now() - timedelta(hours=3)
         await writer.write([record_for(acme, 1, created_at=late)])
         await writer.write([record_for(acme, 2, created_at=early)])
-        assert (await desk.usage(acme.key.hash)).last_used_at == late
+        assert (await fixture.usage(acme.key.hash)).last_used_at == late
 
     async def test_counts_own_provider_keys_apart(
-        self, acme: Tenant, desk: Desk, writer: ChargeWriter
+        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter
     ) -> None:
         own = charge(0, provider_cost_nano=9)
         await writer.write([record_for(acme, 1, is_byok=True, charge=own)])
         await writer.write([record_for(acme, 2, cost_nano=4)])
-        assert (await desk.usage(acme.key.hash)).total == Spend(4, 9)
+        assert (await fixture.usage(acme.key.hash)).total == Spend(4, 9)
 
 
 class TestGenerations:
@@ -370,28 +388,28 @@ class TestGenerations:
         ids=["plain", "without", "with everything", "unknown", "estimated"],
     )
     async def test_are_read_back_as_they_were_booked(
-        self, acme: Tenant, desk: Desk, writer: ChargeWriter, facts: dict[str, Any]
+        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter, facts: dict[str, Any]
     ) -> None:
         booked = record_for(acme, **facts)
         await writer.write([booked])
-        found = await desk.generation(acme, booked.id)
+        found = await fixture.generation(acme, booked.id)
         assert found == replace(booked, charge=replace(booked.charge, cost=None))
 
     async def test_of_others_do_not_exist(
-        self, acme: Tenant, other: Tenant, desk: Desk, writer: ChargeWriter
+        self, acme: Tenant, other: Tenant, fixture: AccountingFixture, writer: ChargeWriter
     ) -> None:
         booked = record_for(other)
         await writer.write([booked])
         with pytest.raises(NotFound):
-            await desk.generation(acme, booked.id)
+            await fixture.generation(acme, booked.id)
 
     async def test_of_another_workspace_do_not_exist_for_an_api_key(
-        self, acme: Tenant, desk: Desk, writer: ChargeWriter
+        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter
     ) -> None:
         booked = record_for(acme, workspace_id="elsewhere")
         await writer.write([booked])
         with pytest.raises(NotFound):
-            await desk.generation(acme, booked.id)
+            await fixture.generation(acme, booked.id)
 
     async def test_of_unknown_cost_are_listed_newest_first(
         self,

@@ -24,7 +24,7 @@ MONDAY = datetime(2026, 3, 9, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-class Desk:
+class AccountingFixture:
     def __init__(
         self,
         database: Database,
@@ -70,23 +70,23 @@ class Desk:
 
 
 @pytest.fixture
-def desk(
+def fixture(
     database: Database, service: AccountingService, writer: ChargeWriter, clock: FakeClock
-) -> Desk:
-    return Desk(database, service, writer, clock)
+) -> AccountingFixture:
+    return AccountingFixture(database, service, writer, clock)
 
 
 @pytest.fixture
-async def week(acme: Tenant, other: Tenant, desk: Desk) -> list[str]:
+async def week(acme: Tenant, other: Tenant, fixture: AccountingFixture) -> list[str]:
     """Return the ids of a week's postings that are no charges."""
     made = [
-        await desk.add(acme, PostingKind.PURCHASE, 1_000, MONDAY),
-        await desk.add(acme, PostingKind.GRANT, 50, MONDAY + 9 * HOUR),
-        await desk.add(acme, PostingKind.REFUND, 200, MONDAY + DAY),
-        await desk.add(acme, PostingKind.ADJUSTMENT, -5, MONDAY + 2 * DAY),
+        await fixture.add(acme, PostingKind.PURCHASE, 1_000, MONDAY),
+        await fixture.add(acme, PostingKind.GRANT, 50, MONDAY + 9 * HOUR),
+        await fixture.add(acme, PostingKind.REFUND, 200, MONDAY + DAY),
+        await fixture.add(acme, PostingKind.ADJUSTMENT, -5, MONDAY + 2 * DAY),
     ]
-    await desk.add(other, PostingKind.GRANT, 7, MONDAY)
-    await desk.writer.write(
+    await fixture.add(other, PostingKind.GRANT, 7, MONDAY)
+    await fixture.writer.write(
         [
             record_for(acme, 1, cost_nano=10, created_at=MONDAY + HOUR),
             record_for(acme, 2, cost_nano=20, created_at=MONDAY + 8 * HOUR),
@@ -115,9 +115,9 @@ def lines(statement: Statement) -> list[tuple[Any, ...]]:
 
 class TestStatement:
     async def test_sums_the_charges_of_a_day_and_model(
-        self, acme: Tenant, desk: Desk, week: list[str]
+        self, acme: Tenant, fixture: AccountingFixture, week: list[str]
     ) -> None:
-        found = await desk.statement(acme)
+        found = await fixture.statement(acme)
         assert lines(found) == [
             (9, "purchase", None, 1, 1_000, 1_000),
             (9, "grant", None, 1, 50, 1_050),
@@ -129,53 +129,53 @@ class TestStatement:
         ]
         assert [line.movement.posting_id for line in found.lines if line.movement.at] == week
         assert (found.opening_nano, found.closing_nano, found.total) == (0, 695, 7)
-        assert found.closing_nano == await desk.balance(acme)
+        assert found.closing_nano == await fixture.balance(acme)
         assert found.lines[0].movement.note == "a note"
         assert found.lines[0].movement.at == MONDAY
 
     async def test_shows_each_charge_in_the_order_of_time(
-        self, acme: Tenant, desk: Desk, week: list[str]
+        self, acme: Tenant, fixture: AccountingFixture, week: list[str]
     ) -> None:
-        found = await desk.statement(acme, detail=True)
+        found = await fixture.statement(acme, detail=True)
         assert [line.movement.change_nano for line in found.lines] == [
             *(1_000, -10, -40, -20, 50, -200, -80, -5)
         ]
         assert [line.movement.generation_id for line in found.lines][1] == record_for(acme, 1).id
         assert found.lines[2].movement.model == "acme/small"
-        assert found.closing_nano == await desk.balance(acme)
+        assert found.closing_nano == await fixture.balance(acme)
         assert len(week) == 4
 
     async def test_of_a_period_goes_on_from_the_one_before(
-        self, acme: Tenant, desk: Desk, week: list[str]
+        self, acme: Tenant, fixture: AccountingFixture, week: list[str]
     ) -> None:
         cuts = [None, MONDAY + 2 * HOUR, MONDAY + 9 * HOUR, MONDAY + DAY, MONDAY + 3 * DAY, None]
         for detail in (False, True):
             opening = 0
             for since, until in pairwise(cuts):
-                found = await desk.statement(acme, since=since, until=until, detail=detail)
+                found = await fixture.statement(acme, since=since, until=until, detail=detail)
                 assert found.opening_nano == opening
                 assert found.closing_nano == opening + sum(
                     line.movement.change_nano for line in found.lines
                 )
                 opening = found.closing_nano
-            assert opening == await desk.balance(acme)
+            assert opening == await fixture.balance(acme)
         assert len(week) == 4
 
     async def test_of_a_period_takes_its_first_instant_and_not_its_last(
-        self, acme: Tenant, desk: Desk, week: list[str]
+        self, acme: Tenant, fixture: AccountingFixture, week: list[str]
     ) -> None:
-        found = await desk.statement(acme, since=MONDAY, until=MONDAY + 9 * HOUR)
+        found = await fixture.statement(acme, since=MONDAY, until=MONDAY + 9 * HOUR)
         assert [line.movement.posting_id for line in found.lines if line.movement.at] == week[:1]
-        later = await desk.statement(acme, since=MONDAY + 9 * HOUR)
+        later = await fixture.statement(acme, since=MONDAY + 9 * HOUR)
         assert later.lines[0].movement.posting_id == week[1]
 
     @pytest.mark.parametrize("detail", [False, True])
     async def test_is_the_same_in_pages(
-        self, acme: Tenant, desk: Desk, week: list[str], *, detail: bool
+        self, acme: Tenant, fixture: AccountingFixture, week: list[str], *, detail: bool
     ) -> None:
-        whole = await desk.statement(acme, detail=detail, since=MONDAY + HOUR)
+        whole = await fixture.statement(acme, detail=detail, since=MONDAY + HOUR)
         pages = [
-            await desk.statement(acme, Window(skip, 2), detail=detail, since=MONDAY + HOUR)
+            await fixture.statement(acme, Window(skip, 2), detail=detail, since=MONDAY + HOUR)
             for skip in range(0, whole.total + 2, 2)
         ]
         assert [line for page in pages for line in page.lines] == list(whole.lines)
@@ -184,41 +184,41 @@ class TestStatement:
         }
         assert len(week) == 4
 
-    async def test_of_nothing_is_empty(self, acme: Tenant, desk: Desk) -> None:
-        found = await desk.statement(acme, since=MONDAY)
+    async def test_of_nothing_is_empty(self, acme: Tenant, fixture: AccountingFixture) -> None:
+        found = await fixture.statement(acme, since=MONDAY)
         assert found == Statement(acme.account.id, 0, 0, [], 0)
 
-    async def test_ends_after_it_begins(self, acme: Tenant, desk: Desk) -> None:
+    async def test_ends_after_it_begins(self, acme: Tenant, fixture: AccountingFixture) -> None:
         with pytest.raises(Invalid, match="ends before it begins"):
-            await desk.statement(acme, since=MONDAY, until=MONDAY - HOUR)
+            await fixture.statement(acme, since=MONDAY, until=MONDAY - HOUR)
 
     @pytest.mark.parametrize("seed", range(2))
     async def test_adds_up_to_the_balance_whatever_happened(
-        self, acme: Tenant, desk: Desk, seed: int
+        self, acme: Tenant, fixture: AccountingFixture, seed: int
     ) -> None:
         dice = random.Random(seed)
         for number in range(30):
             at = MONDAY + dice.randrange(200) * HOUR
             kind = dice.choice([PostingKind.PURCHASE, PostingKind.GRANT, PostingKind.ADJUSTMENT])
-            await desk.add(acme, kind, dice.randrange(1, 10**15), at)
+            await fixture.add(acme, kind, dice.randrange(1, 10**15), at)
             cost = dice.randrange(10**15)
-            await desk.writer.write([record_for(acme, number, cost_nano=cost, created_at=at)])
+            await fixture.writer.write([record_for(acme, number, cost_nano=cost, created_at=at)])
         cut = MONDAY + dice.randrange(200) * HOUR
         for detail in (False, True):
-            before = await desk.statement(acme, until=cut, detail=detail)
-            after = await desk.statement(acme, since=cut, detail=detail)
+            before = await fixture.statement(acme, until=cut, detail=detail)
+            after = await fixture.statement(acme, since=cut, detail=detail)
             assert before.closing_nano == after.opening_nano
-            assert after.closing_nano == await desk.balance(acme)
+            assert after.closing_nano == await fixture.balance(acme)
             if after.lines:
                 assert after.lines[-1].balance_nano == after.closing_nano
 
 
 class TestActivity:
     @pytest.fixture(autouse=True)
-    async def booked(self, acme: Tenant, other: Tenant, desk: Desk) -> None:
+    async def booked(self, acme: Tenant, other: Tenant, fixture: AccountingFixture) -> None:
         usage = Usage(input_tokens=1, cache_read_tokens=2, output_tokens=16, reasoning_tokens=3)
         cost = charge(10, usage=usage, provider_cost_nano=70)
-        await desk.writer.write(
+        await fixture.writer.write(
             [
                 record_for(acme, 1, charge=cost, created_at=MONDAY),
                 record_for(acme, 2, charge=cost, created_at=MONDAY + HOUR, key_hash="second"),
@@ -229,8 +229,10 @@ class TestActivity:
             ]
         )
 
-    async def test_is_by_day_model_and_provider(self, acme: Tenant, desk: Desk) -> None:
-        tuesday, nobody, monday = await desk.activity(acme)
+    async def test_is_by_day_model_and_provider(
+        self, acme: Tenant, fixture: AccountingFixture
+    ) -> None:
+        tuesday, nobody, monday = await fixture.activity(acme)
         assert tuesday == Activity("2026-03-10", "acme/large", "acme", 1, 3, 16, 3, 2, 0, 70)
         assert nobody == Activity("2026-03-09", "acme/large", "", 1, 3, 16, 3, 2, 10, 0)
         assert monday == replace(
@@ -245,8 +247,10 @@ class TestActivity:
         )
 
     @pytest.mark.parametrize("split_by", ["key_hash", "workspace_id"])
-    async def test_may_be_split(self, acme: Tenant, desk: Desk, split_by: str) -> None:
-        found = await desk.activity(acme, split_by=split_by)
+    async def test_may_be_split(
+        self, acme: Tenant, fixture: AccountingFixture, split_by: str
+    ) -> None:
+        found = await fixture.activity(acme, split_by=split_by)
         assert len(found) == 4
         assert sum(row.requests for row in found) == 5
         assert {"second", "elsewhere"} & {getattr(row, split_by) for row in found}
@@ -262,16 +266,18 @@ class TestActivity:
         ],
     )
     async def test_may_be_a_part(
-        self, acme: Tenant, desk: Desk, wanted: dict[str, Any], requests: int
+        self, acme: Tenant, fixture: AccountingFixture, wanted: dict[str, Any], requests: int
     ) -> None:
-        assert sum(row.requests for row in await desk.activity(acme, **wanted)) == requests
+        assert sum(row.requests for row in await fixture.activity(acme, **wanted)) == requests
 
-    async def test_comes_in_pages(self, acme: Tenant, desk: Desk, database: Database) -> None:
-        whole = await desk.activity(acme)
+    async def test_comes_in_pages(
+        self, acme: Tenant, fixture: AccountingFixture, database: Database
+    ) -> None:
+        whole = await fixture.activity(acme)
         for skip, row in enumerate(whole):
             query = ActivityQuery(
                 acme.account.id, date(2026, 3, 1), date(2026, 4, 1), Window(skip, 1)
             )
             async with database.reading() as read:
-                page = await desk.ledger.activity(read, query)
+                page = await fixture.ledger.activity(read, query)
             assert (page.items, page.total) == ((row,), len(whole))

@@ -92,7 +92,7 @@ def stale() -> list[str]:
 
 @pytest.fixture
 def accounting(clock: FakeClock, ids: SequentialIds, stale: list[str]) -> AccountingService:
-    return AccountingService(clock, ids, stale=stale.append)
+    return AccountingService(clock, ids, invalidate=stale.append)
 
 
 class LateBound:

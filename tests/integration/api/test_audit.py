@@ -7,34 +7,37 @@ from typing import Any
 import pytest
 
 from tests.integration.api.conftest import Acme, ControlPlane
-from tollhouse.audit.chain import Verifier, exported
+from tollhouse.audit.chain import ChainVerifier, exported
 from tollhouse.audit.service import AuditService
-from tollhouse.audit.types import Action, Row
+from tollhouse.audit.types import AuditAction, AuditRow
 from tollhouse.storage.database import Database
 from tollhouse.testing.clock import FakeClock
 
 ANN = {"name": "Ann", "email": "ann@example.com"}
-CHANGES: dict[tuple[str, str], tuple[Any, Action]] = {
-    ("PATCH", "/users/{user_id}"): ({"name": "Bea"}, Action.USER_CHANGED),
-    ("POST", "/users"): (ANN, Action.USER_CREATED),
-    ("POST", "/accounts"): ({"name": "Bolt"}, Action.ACCOUNT_CREATED),
-    ("PATCH", "/accounts/{account_id}"): ({"free_limits_exempt": True}, Action.ACCOUNT_CHANGED),
+CHANGES: dict[tuple[str, str], tuple[Any, AuditAction]] = {
+    ("PATCH", "/users/{user_id}"): ({"name": "Bea"}, AuditAction.USER_CHANGED),
+    ("POST", "/users"): (ANN, AuditAction.USER_CREATED),
+    ("POST", "/accounts"): ({"name": "Bolt"}, AuditAction.ACCOUNT_CREATED),
+    ("PATCH", "/accounts/{account_id}"): (
+        {"free_limits_exempt": True},
+        AuditAction.ACCOUNT_CHANGED,
+    ),
     ("PUT", "/accounts/{account_id}/policy"): (
         {"blocked_models": ["a/*"]},
-        Action.ACCOUNT_POLICY_CHANGED,
+        AuditAction.ACCOUNT_POLICY_CHANGED,
     ),
-    ("POST", "/workspaces"): ({"name": "Lab", "slug": "lab"}, Action.WORKSPACE_CREATED),
-    ("PATCH", "/workspaces/{id}"): ({"description": "Experiments"}, Action.WORKSPACE_CHANGED),
+    ("POST", "/workspaces"): ({"name": "Lab", "slug": "lab"}, AuditAction.WORKSPACE_CREATED),
+    ("PATCH", "/workspaces/{id}"): ({"description": "Experiments"}, AuditAction.WORKSPACE_CHANGED),
     ("PUT", "/workspaces/{id}/policy"): (
         {"patterns": ["falcon"]},
-        Action.WORKSPACE_POLICY_CHANGED,
+        AuditAction.WORKSPACE_POLICY_CHANGED,
     ),
-    ("DELETE", "/workspaces/{id}"): (None, Action.WORKSPACE_DELETED),
-    ("POST", "/keys"): ({"name": "ci"}, Action.KEY_CREATED),
-    ("PATCH", "/keys/{hash}"): ({"disabled": True}, Action.KEY_CHANGED),
-    ("PUT", "/keys/{hash}/policy"): ({"blocked_models": ["a/*"]}, Action.KEY_POLICY_CHANGED),
-    ("DELETE", "/keys/{hash}"): (None, Action.KEY_DELETED),
-    ("POST", "/credits"): ({"kind": "grant", "amount": 3}, Action.CREDITS_POSTED),
+    ("DELETE", "/workspaces/{id}"): (None, AuditAction.WORKSPACE_DELETED),
+    ("POST", "/keys"): ({"name": "ci"}, AuditAction.KEY_CREATED),
+    ("PATCH", "/keys/{hash}"): ({"disabled": True}, AuditAction.KEY_CHANGED),
+    ("PUT", "/keys/{hash}/policy"): ({"blocked_models": ["a/*"]}, AuditAction.KEY_POLICY_CHANGED),
+    ("DELETE", "/keys/{hash}"): (None, AuditAction.KEY_DELETED),
+    ("POST", "/credits"): ({"kind": "grant", "amount": 3}, AuditAction.CREDITS_POSTED),
 }
 """Every operation that changes something, what is sent, and how the record calls it."""
 
@@ -46,11 +49,11 @@ class Record:
         self.database, self.account_id = database, account_id
         self.service = AuditService(clock)
 
-    async def rows(self) -> Sequence[Row]:
+    async def rows(self) -> Sequence[AuditRow]:
         async with self.database.reading() as read:
             return await self.service.rows(read, self.account_id, 0, 100)
 
-    async def last(self) -> Row:
+    async def last(self) -> AuditRow:
         return (await self.rows())[-1]
 
 
@@ -66,7 +69,7 @@ async def test_a_changed_key_is_told_with_who_changed_it_and_what(
     reply = await acme.management.patch(path, json={"disabled": True, "limit": 5})
     assert reply.status_code == 200
     entry = (await record.last()).entry
-    assert entry.action is Action.KEY_CHANGED
+    assert entry.action is AuditAction.KEY_CHANGED
     assert entry.actor == acme.management_key.key.hash
     assert entry.object_id == acme.api_key.key.hash
     assert entry.changes == {
@@ -91,9 +94,9 @@ async def test_each_change_grows_the_chain_and_the_chain_holds(
         assert reply.status_code < 300, (path, reply.text)
     rows = await record.rows()
     assert [row.entry.action for row in rows[1:]] == [
-        action for _, action in CHANGES.values() if action is not Action.ACCOUNT_CREATED
+        action for _, action in CHANGES.values() if action is not AuditAction.ACCOUNT_CREATED
     ]
-    assert Verifier().fault_in([exported(row) for row in rows]) is None
+    assert ChainVerifier().fault_in([exported(row) for row in rows]) is None
     told = str([exported(row) for row in rows])
     assert "falcon" not in told
     assert acme.api_key.key.label not in told
@@ -111,7 +114,7 @@ async def test_an_account_is_made_in_a_record_of_its_own(acme: Acme, record: Rec
     made = (await acme.operator.post("/accounts", json={"name": "Bolt"})).json()["data"]
     record.account_id = made["id"]
     [row] = await record.rows()
-    assert (row.entry.action, row.entry.object_id) == (Action.ACCOUNT_CREATED, made["id"])
+    assert (row.entry.action, row.entry.object_id) == (AuditAction.ACCOUNT_CREATED, made["id"])
 
 
 async def test_who_a_user_is_stays_out_of_the_record(acme: Acme, record: Record) -> None:
@@ -139,7 +142,7 @@ async def test_changes_at_once_wait_for_each_other(acme: Acme, record: Record) -
     assert {reply.status_code for reply in replies} <= {200, 404}
     rows = await record.rows()
     assert len(rows) == 1 + sum(reply.status_code == 200 for reply in replies)
-    assert Verifier().fault_in([exported(row) for row in rows]) is None
+    assert ChainVerifier().fault_in([exported(row) for row in rows]) is None
 
 
 async def test_a_refused_change_leaves_no_row(acme: Acme, record: Record) -> None:

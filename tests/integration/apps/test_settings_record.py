@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from tollhouse.apps.core import build_core
 from tollhouse.apps.settings_record import record_settings
 from tollhouse.audit.service import AuditService
-from tollhouse.audit.types import INSTALLATION, Entry
+from tollhouse.audit.types import INSTALLATION, AuditEntry
 from tollhouse.settings.sections import Settings
 
 ACME = {
@@ -27,7 +27,7 @@ class Starts:
     def __init__(self, url: sa.URL, folder: Path) -> None:
         self._url, self._folder = url, folder
 
-    async def start(self, **settings: Any) -> Sequence[Entry]:
+    async def start(self, **settings: Any) -> Sequence[AuditEntry]:
         """Start with these settings; return what the record of the installation has then."""
         wanted = Settings.model_validate({"data_dir": self._folder, **settings})
         core = build_core(self._url, wanted)

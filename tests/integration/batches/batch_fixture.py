@@ -44,7 +44,7 @@ class BatchFixture:
         self.stale: list[str] = []
         self.blobs = MemoryBlobs()
         self.rules = BatchRules()
-        self.accounting = AccountingService(clock, ids, stale=self.stale.append)
+        self.accounting = AccountingService(clock, ids, invalidate=self.stale.append)
         self.doorbell = LocalDoorbell()
         self.context = Context(
             database, self.blobs, self.accounting, self.doorbell, self.rules, clock, ids

@@ -27,7 +27,7 @@ from tollhouse.testing.clock import FakeClock
 ALL = Window()
 
 
-class Desk:
+class IdentityFixture:
     """Each use case in a transaction of its own, as the edge runs them."""
 
     def __init__(self, database: Database, service: IdentityService) -> None:
@@ -85,8 +85,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(database: Database, service: IdentityService) -> Desk:
-    return Desk(database, service)
+def fixture(database: Database, service: IdentityService) -> IdentityFixture:
+    return IdentityFixture(database, service)
 
 
 def of_account(tenant: Tenant) -> Manager:
@@ -98,8 +98,10 @@ def every_key(tenant: Tenant) -> KeyFilter:
 
 
 class TestAccounts:
-    async def test_begin_with_a_default_workspace(self, acme: Tenant, desk: Desk) -> None:
-        assert await desk.find_workspace(acme, "default") == acme.workspace
+    async def test_begin_with_a_default_workspace(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
+        assert await fixture.find_workspace(acme, "default") == acme.workspace
         assert acme.workspace.is_default
 
     async def test_are_read_back_as_they_were_made(
@@ -161,127 +163,145 @@ class TestHome:
 
 
 class TestWorkspaces:
-    async def test_are_read_back_as_they_were_made(self, acme: Tenant, desk: Desk) -> None:
-        made = await desk.workspace(acme, description="x", io_logging=True, rate=[1, {"a": None}])
+    async def test_are_read_back_as_they_were_made(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
+        made = await fixture.workspace(
+            acme, description="x", io_logging=True, rate=[1, {"a": None}]
+        )
         assert made.preferences == {"io_logging": True, "rate": [1, {"a": None}]}
-        assert await desk.find_workspace(acme, made.id) == made
+        assert await fixture.find_workspace(acme, made.id) == made
 
-    async def test_are_found_by_id_and_by_slug(self, acme: Tenant, desk: Desk) -> None:
-        made = await desk.workspace(acme)
-        assert await desk.find_workspace(acme, made.id) == made
-        assert await desk.find_workspace(acme, "second") == made
+    async def test_are_found_by_id_and_by_slug(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
+        made = await fixture.workspace(acme)
+        assert await fixture.find_workspace(acme, made.id) == made
+        assert await fixture.find_workspace(acme, "second") == made
 
-    async def test_are_found_by_id_before_another_ones_slug(self, acme: Tenant, desk: Desk) -> None:
-        made = await desk.workspace(acme)
-        await desk.workspace(acme, slug=made.id)
-        assert await desk.find_workspace(acme, made.id) == made
+    async def test_are_found_by_id_before_another_ones_slug(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
+        made = await fixture.workspace(acme)
+        await fixture.workspace(acme, slug=made.id)
+        assert await fixture.find_workspace(acme, made.id) == made
 
-    async def test_of_others_do_not_exist(self, acme: Tenant, other: Tenant, desk: Desk) -> None:
+    async def test_of_others_do_not_exist(
+        self, acme: Tenant, other: Tenant, fixture: IdentityFixture
+    ) -> None:
         with pytest.raises(NotFound):
-            await desk.find_workspace(acme, other.workspace.id)
+            await fixture.find_workspace(acme, other.workspace.id)
 
     async def test_are_listed_oldest_first(
-        self, acme: Tenant, desk: Desk, clock: FakeClock
+        self, acme: Tenant, fixture: IdentityFixture, clock: FakeClock
     ) -> None:
         for slug in ("b", "a"):
             clock.advance(1)
-            await desk.workspace(acme, slug)
-        assert await desk.slugs(acme) == ["default", "b", "a"]
+            await fixture.workspace(acme, slug)
+        assert await fixture.slugs(acme) == ["default", "b", "a"]
 
     async def test_keep_what_a_change_does_not_name(
-        self, acme: Tenant, desk: Desk, clock: FakeClock
+        self, acme: Tenant, fixture: IdentityFixture, clock: FakeClock
     ) -> None:
-        await desk.workspace(acme, description="x", one=1)
+        await fixture.workspace(acme, description="x", one=1)
         clock.advance(1)
-        changed = await desk.change_workspace(acme, "second", name="New", two=2)
+        changed = await fixture.change_workspace(acme, "second", name="New", two=2)
         assert (changed.name, changed.slug, changed.description) == ("New", "second", "x")
         assert changed.preferences == {"one": 1, "two": 2}
         assert changed.updated_at == clock.now()
-        assert await desk.find_workspace(acme, "second") == changed
+        assert await fixture.find_workspace(acme, "second") == changed
 
     async def test_that_are_changed_at_once_keep_both_changes(
-        self, acme: Tenant, desk: Desk
+        self, acme: Tenant, fixture: IdentityFixture
     ) -> None:
-        await desk.workspace(acme)
+        await fixture.workspace(acme)
         await asyncio.gather(
-            *(desk.change_workspace(acme, "second", **{f"p{n}": n}) for n in range(8))
+            *(fixture.change_workspace(acme, "second", **{f"p{n}": n}) for n in range(8))
         )
-        found = await desk.find_workspace(acme, "second")
+        found = await fixture.find_workspace(acme, "second")
         assert found.preferences == {f"p{n}": n for n in range(8)}
 
 
 class TestSlugs:
-    async def test_belong_to_one_workspace_of_an_account(self, acme: Tenant, desk: Desk) -> None:
+    async def test_belong_to_one_workspace_of_an_account(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
         with pytest.raises(Invalid, match="'default' is taken"):
-            await desk.workspace(acme, "default")
-        assert await desk.slugs(acme) == ["default"]
+            await fixture.workspace(acme, "default")
+        assert await fixture.slugs(acme) == ["default"]
 
     async def test_may_be_the_same_in_two_accounts(
-        self, acme: Tenant, other: Tenant, desk: Desk
+        self, acme: Tenant, other: Tenant, fixture: IdentityFixture
     ) -> None:
-        assert (await desk.workspace(acme)).slug == (await desk.workspace(other)).slug
+        assert (await fixture.workspace(acme)).slug == (await fixture.workspace(other)).slug
 
-    async def test_asked_for_by_several_at_once_go_to_one(self, acme: Tenant, desk: Desk) -> None:
-        asked = [desk.workspace(acme) for _ in range(8)]
+    async def test_asked_for_by_several_at_once_go_to_one(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
+        asked = [fixture.workspace(acme) for _ in range(8)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert sum(isinstance(answer, Workspace) for answer in answers) == 1
         assert sum(isinstance(answer, Invalid) for answer in answers) == 7
 
     async def test_of_a_change_are_refused_where_they_are_taken(
-        self, acme: Tenant, desk: Desk
+        self, acme: Tenant, fixture: IdentityFixture
     ) -> None:
-        await desk.workspace(acme)
+        await fixture.workspace(acme)
         with pytest.raises(Invalid, match="'default' is taken"):
-            await desk.change_workspace(acme, "second", slug="default", name="New")
-        assert (await desk.find_workspace(acme, "second")).name == "Second"
+            await fixture.change_workspace(acme, "second", slug="default", name="New")
+        assert (await fixture.find_workspace(acme, "second")).name == "Second"
 
-    async def test_of_changes_at_once_go_to_one(self, acme: Tenant, desk: Desk) -> None:
+    async def test_of_changes_at_once_go_to_one(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
         for number in range(4):
-            await desk.workspace(acme, f"w{number}")
-        changes = [desk.change_workspace(acme, f"w{n}", slug="wanted") for n in range(4)]
+            await fixture.workspace(acme, f"w{number}")
+        changes = [fixture.change_workspace(acme, f"w{n}", slug="wanted") for n in range(4)]
         answers = await asyncio.gather(*changes, return_exceptions=True)
         assert sum(isinstance(answer, Workspace) for answer in answers) == 1
         assert sum(isinstance(answer, Invalid) for answer in answers) == 3
 
-    async def test_may_be_said_again_in_a_change(self, acme: Tenant, desk: Desk) -> None:
-        assert (await desk.change_workspace(acme, "default", slug="default")).slug == "default"
+    async def test_may_be_said_again_in_a_change(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
+        assert (await fixture.change_workspace(acme, "default", slug="default")).slug == "default"
 
 
 class TestDeletedWorkspaces:
-    async def test_are_gone(self, acme: Tenant, desk: Desk) -> None:
-        await desk.workspace(acme)
-        await desk.delete_workspace(acme, "second")
-        assert await desk.slugs(acme) == ["default"]
+    async def test_are_gone(self, acme: Tenant, fixture: IdentityFixture) -> None:
+        await fixture.workspace(acme)
+        await fixture.delete_workspace(acme, "second")
+        assert await fixture.slugs(acme) == ["default"]
 
-    async def test_have_no_keys(self, acme: Tenant, desk: Desk) -> None:
-        made = await desk.workspace(acme)
-        await desk.key(acme, NewKey(name="key", workspace_id=made.id))
+    async def test_have_no_keys(self, acme: Tenant, fixture: IdentityFixture) -> None:
+        made = await fixture.workspace(acme)
+        await fixture.key(acme, NewKey(name="key", workspace_id=made.id))
         with pytest.raises(Invalid, match="still has API keys"):
-            await desk.delete_workspace(acme, "second")
+            await fixture.delete_workspace(acme, "second")
 
-    async def test_may_have_had_keys(self, acme: Tenant, desk: Desk) -> None:
-        made = await desk.workspace(acme)
-        await desk.delete_key(await desk.key(acme, NewKey(name="key", workspace_id=made.id)))
-        await desk.delete_workspace(acme, "second")
-        assert await desk.slugs(acme) == ["default"]
+    async def test_may_have_had_keys(self, acme: Tenant, fixture: IdentityFixture) -> None:
+        made = await fixture.workspace(acme)
+        await fixture.delete_key(await fixture.key(acme, NewKey(name="key", workspace_id=made.id)))
+        await fixture.delete_workspace(acme, "second")
+        assert await fixture.slugs(acme) == ["default"]
 
     async def test_are_the_default_one_only_if_that_is_confirmed(
-        self, acme: Tenant, desk: Desk
+        self, acme: Tenant, fixture: IdentityFixture
     ) -> None:
-        await desk.delete_key(IssuedKey(acme.key, acme.key_text))
+        await fixture.delete_key(IssuedKey(acme.key, acme.key_text))
         with pytest.raises(Invalid, match="confirm_default_workspace_deletion"):
-            await desk.delete_workspace(acme, "default")
-        await desk.delete_workspace(acme, "default", default_confirmed=True)
-        assert await desk.slugs(acme) == []
+            await fixture.delete_workspace(acme, "default")
+        await fixture.delete_workspace(acme, "default", default_confirmed=True)
+        assert await fixture.slugs(acme) == []
 
     async def test_leave_no_key_behind_that_was_made_meanwhile(
-        self, acme: Tenant, desk: Desk
+        self, acme: Tenant, fixture: IdentityFixture
     ) -> None:
         for number in range(6):
-            made = await desk.workspace(acme, f"w{number}")
+            made = await fixture.workspace(acme, f"w{number}")
             key, deletion = await asyncio.gather(
-                desk.key(acme, NewKey(name="key", workspace_id=made.id)),
-                desk.delete_workspace(acme, made.id),
+                fixture.key(acme, NewKey(name="key", workspace_id=made.id)),
+                fixture.delete_workspace(acme, made.id),
                 return_exceptions=True,
             )
             # Either there is a key and the workspace stayed, or the other way round.
@@ -291,9 +311,9 @@ class TestDeletedWorkspaces:
 
 class TestUsers:
     async def test_are_read_back_as_they_were_made(
-        self, acme: Tenant, desk: Desk, database: Database, service: IdentityService
+        self, acme: Tenant, fixture: IdentityFixture, database: Database, service: IdentityService
     ) -> None:
-        made = await desk.user(acme)
+        made = await fixture.user(acme)
         async with database.reading() as read:
             assert await service.user(read, acme.account.id, made.id) == made
             assert (await service.users(read, acme.account.id, ALL)).items == (made,)
@@ -302,19 +322,19 @@ class TestUsers:
         self,
         acme: Tenant,
         other: Tenant,
-        desk: Desk,
+        fixture: IdentityFixture,
         database: Database,
         service: IdentityService,
     ) -> None:
-        made = await desk.user(other)
+        made = await fixture.user(other)
         async with database.reading() as read:
             with pytest.raises(NotFound):
                 await service.user(read, acme.account.id, made.id)
 
     async def test_keep_what_a_change_does_not_name(
-        self, acme: Tenant, desk: Desk, database: Database, service: IdentityService
+        self, acme: Tenant, fixture: IdentityFixture, database: Database, service: IdentityService
     ) -> None:
-        made = await desk.user(acme)
+        made = await fixture.user(acme)
         async with database.writing() as write:
             facts = {"email": "ada@example.com"}
             await service.change_user(write, acme.account.id, made.id, facts)
@@ -325,9 +345,9 @@ class TestUsers:
 
 class TestNewKeys:
     async def test_are_read_back_as_they_were_made(
-        self, acme: Tenant, desk: Desk, database: Database, service: IdentityService
+        self, acme: Tenant, fixture: IdentityFixture, database: Database, service: IdentityService
     ) -> None:
-        user = await desk.user(acme)
+        user = await fixture.user(acme)
         wanted = NewKey(
             name="all",
             kind=KeyKind.MANAGEMENT,
@@ -335,46 +355,50 @@ class TestNewKeys:
             creator_user_id=user.id,
             expires_at=user.created_at + timedelta(days=1),
         )
-        issued = await desk.key(acme, wanted)
+        issued = await fixture.key(acme, wanted)
         async with database.reading() as read:
             assert await service.key(read, OPERATOR, issued.key.hash) == issued.key
 
     async def test_have_their_text_in_no_column(
-        self, acme: Tenant, desk: Desk, database: Database
+        self, acme: Tenant, fixture: IdentityFixture, database: Database
     ) -> None:
-        issued = await desk.key(acme)
+        issued = await fixture.key(acme)
         async with database.reading() as read:
             rows = (await read.execute(sa.select(api_keys))).all()
         assert len(rows) == 2
         assert issued.text.removeprefix(PREFIX) not in repr(rows)
 
     async def test_belong_to_the_default_workspace_where_none_is_named(
-        self, acme: Tenant, desk: Desk
+        self, acme: Tenant, fixture: IdentityFixture
     ) -> None:
-        assert (await desk.key(acme)).key.workspace_id == acme.workspace.id
+        assert (await fixture.key(acme)).key.workspace_id == acme.workspace.id
 
-    async def test_take_the_slug_of_a_workspace(self, acme: Tenant, desk: Desk) -> None:
-        made = await desk.workspace(acme)
-        issued = await desk.key(acme, NewKey(name="key", workspace_id="second"))
+    async def test_take_the_slug_of_a_workspace(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
+        made = await fixture.workspace(acme)
+        issued = await fixture.key(acme, NewKey(name="key", workspace_id="second"))
         assert issued.key.workspace_id == made.id
 
     async def test_are_refused_in_a_foreign_workspace(
-        self, acme: Tenant, other: Tenant, desk: Desk
+        self, acme: Tenant, other: Tenant, fixture: IdentityFixture
     ) -> None:
         with pytest.raises(Invalid, match="workspace_id"):
-            await desk.key(acme, NewKey(name="key", workspace_id=other.workspace.id))
+            await fixture.key(acme, NewKey(name="key", workspace_id=other.workspace.id))
 
     async def test_are_refused_for_a_foreign_user(
-        self, acme: Tenant, other: Tenant, desk: Desk
+        self, acme: Tenant, other: Tenant, fixture: IdentityFixture
     ) -> None:
-        stranger = await desk.user(other)
+        stranger = await fixture.user(other)
         with pytest.raises(Invalid, match="creator_user_id"):
-            await desk.key(acme, NewKey(name="key", creator_user_id=stranger.id))
+            await fixture.key(acme, NewKey(name="key", creator_user_id=stranger.id))
 
-    async def test_of_operators_are_made_by_operators_alone(self, acme: Tenant, desk: Desk) -> None:
+    async def test_of_operators_are_made_by_operators_alone(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
         wanted = NewKey(name="key", kind=KeyKind.MANAGEMENT, operator=True)
         with pytest.raises(Forbidden):
-            await desk.key(acme, wanted, of_account(acme))
+            await fixture.key(acme, wanted, of_account(acme))
 
     @pytest.mark.parametrize(
         ("wanted", "told"),
@@ -386,34 +410,38 @@ class TestNewKeys:
         ids=["an operator's API key", "an intern's without intern", "an intern's for the API"],
     )
     async def test_are_refused_where_their_kind_does_not_fit(
-        self, acme: Tenant, desk: Desk, wanted: NewKey, told: str
+        self, acme: Tenant, fixture: IdentityFixture, wanted: NewKey, told: str
     ) -> None:
         with pytest.raises(Invalid, match=told):
-            await desk.key(acme, wanted)
+            await fixture.key(acme, wanted)
 
-    async def test_do_not_begin_expired(self, acme: Tenant, desk: Desk, clock: FakeClock) -> None:
+    async def test_do_not_begin_expired(
+        self, acme: Tenant, fixture: IdentityFixture, clock: FakeClock
+    ) -> None:
         with pytest.raises(Invalid, match="expires_at"):
-            await desk.key(acme, NewKey(name="key", expires_at=clock.now()))
+            await fixture.key(acme, NewKey(name="key", expires_at=clock.now()))
 
 
 class TestKeys:
     async def test_of_others_do_not_exist_for_a_manager(
-        self, acme: Tenant, other: Tenant, desk: Desk
+        self, acme: Tenant, other: Tenant, fixture: IdentityFixture
     ) -> None:
-        foreign = await desk.key(other)
+        foreign = await fixture.key(other)
         with pytest.raises(NotFound):
-            await desk.delete_key(foreign, of_account(acme))
+            await fixture.delete_key(foreign, of_account(acme))
 
-    async def test_that_were_deleted_do_not_exist(self, acme: Tenant, desk: Desk) -> None:
-        issued = await desk.key(acme)
-        await desk.delete_key(issued)
+    async def test_that_were_deleted_do_not_exist(
+        self, acme: Tenant, fixture: IdentityFixture
+    ) -> None:
+        issued = await fixture.key(acme)
+        await fixture.delete_key(issued)
         with pytest.raises(NotFound):
-            await desk.delete_key(issued)
+            await fixture.delete_key(issued)
 
     async def test_move_to_a_workspace_by_its_slug(
-        self, acme: Tenant, desk: Desk, database: Database, service: IdentityService
+        self, acme: Tenant, fixture: IdentityFixture, database: Database, service: IdentityService
     ) -> None:
-        made = await desk.workspace(acme)
+        made = await fixture.workspace(acme)
         async with database.writing() as write:
             moved = await service.change_key(write, OPERATOR, acme.key.hash, workspace_id="second")
         assert moved.workspace_id == made.id
@@ -428,7 +456,7 @@ class TestKeys:
                 )
 
     async def test_that_are_changed_at_once_keep_both_changes(
-        self, acme: Tenant, desk: Desk, database: Database, service: IdentityService
+        self, acme: Tenant, fixture: IdentityFixture, database: Database, service: IdentityService
     ) -> None:
         async def rename(key_hash: str) -> None:
             async with database.writing() as write:
@@ -439,7 +467,7 @@ class TestKeys:
                 await service.change_key(write, OPERATOR, key_hash, disabled=True)
 
         for number in range(6):
-            key_hash = (await desk.key(acme, NewKey(name=f"key{number}"))).key.hash
+            key_hash = (await fixture.key(acme, NewKey(name=f"key{number}"))).key.hash
             await asyncio.gather(rename(key_hash), disable(key_hash))
             async with database.reading() as read:
                 found = await service.key(read, OPERATOR, key_hash)
@@ -448,35 +476,37 @@ class TestKeys:
 
 class TestKeyLists:
     @pytest.fixture
-    async def tenant(self, acme: Tenant, desk: Desk, clock: FakeClock) -> Tenant:
+    async def tenant(self, acme: Tenant, fixture: IdentityFixture, clock: FakeClock) -> Tenant:
         """An account with four keys: `first`, `short`, `off`, `aside`, one a second."""
         short = NewKey(name="short", expires_at=clock.now() + timedelta(seconds=10))
-        await desk.workspace(acme)
+        await fixture.workspace(acme)
         clock.advance(1)
-        await desk.key(acme, short)
+        await fixture.key(acme, short)
         clock.advance(1)
-        off = await desk.key(acme, NewKey(name="off"))
+        off = await fixture.key(acme, NewKey(name="off"))
         clock.advance(1)
-        await desk.key(acme, NewKey(name="aside", workspace_id="second"))
-        async with desk.database.writing() as write:
-            await desk.service.change_key(write, OPERATOR, off.key.hash, disabled=True)
+        await fixture.key(acme, NewKey(name="aside", workspace_id="second"))
+        async with fixture.database.writing() as write:
+            await fixture.service.change_key(write, OPERATOR, off.key.hash, disabled=True)
         return acme
 
-    async def test_show_the_newest_first(self, tenant: Tenant, desk: Desk) -> None:
-        assert await desk.key_names(every_key(tenant)) == ["aside", "off", "short", "first"]
+    async def test_show_the_newest_first(self, tenant: Tenant, fixture: IdentityFixture) -> None:
+        assert await fixture.key_names(every_key(tenant)) == ["aside", "off", "short", "first"]
 
-    async def test_show_a_page_and_count_everything(self, tenant: Tenant, desk: Desk) -> None:
-        async with desk.database.reading() as read:
-            page = await desk.service.keys(read, every_key(tenant), Window(offset=1, limit=2))
+    async def test_show_a_page_and_count_everything(
+        self, tenant: Tenant, fixture: IdentityFixture
+    ) -> None:
+        async with fixture.database.reading() as read:
+            page = await fixture.service.keys(read, every_key(tenant), Window(offset=1, limit=2))
         assert [key.name for key in page.items] == ["off", "short"]
         assert page.total == 4
 
-    async def test_leave_out_disabled_keys(self, tenant: Tenant, desk: Desk) -> None:
+    async def test_leave_out_disabled_keys(self, tenant: Tenant, fixture: IdentityFixture) -> None:
         wanted = KeyFilter(tenant.account.id, None, include_disabled=False, unexpired_at=None)
-        assert await desk.key_names(wanted) == ["aside", "short", "first"]
+        assert await fixture.key_names(wanted) == ["aside", "short", "first"]
 
     async def test_leave_out_expired_keys(
-        self, tenant: Tenant, desk: Desk, clock: FakeClock
+        self, tenant: Tenant, fixture: IdentityFixture, clock: FakeClock
     ) -> None:
         wanted = KeyFilter(
             tenant.account.id,
@@ -484,17 +514,19 @@ class TestKeyLists:
             include_disabled=True,
             unexpired_at=clock.now() + timedelta(seconds=7),
         )
-        assert await desk.key_names(wanted) == ["aside", "off", "first"]
+        assert await fixture.key_names(wanted) == ["aside", "off", "first"]
 
-    async def test_show_one_workspace(self, tenant: Tenant, desk: Desk) -> None:
-        second = await desk.find_workspace(tenant, "second")
+    async def test_show_one_workspace(self, tenant: Tenant, fixture: IdentityFixture) -> None:
+        second = await fixture.find_workspace(tenant, "second")
         wanted = KeyFilter(tenant.account.id, second.id, include_disabled=True, unexpired_at=None)
-        assert await desk.key_names(wanted) == ["aside"]
+        assert await fixture.key_names(wanted) == ["aside"]
 
-    async def test_leave_out_deleted_keys(self, tenant: Tenant, desk: Desk) -> None:
-        await desk.delete_key(IssuedKey(tenant.key, tenant.key_text))
-        assert "first" not in await desk.key_names(every_key(tenant))
+    async def test_leave_out_deleted_keys(self, tenant: Tenant, fixture: IdentityFixture) -> None:
+        await fixture.delete_key(IssuedKey(tenant.key, tenant.key_text))
+        assert "first" not in await fixture.key_names(every_key(tenant))
 
-    async def test_show_nothing_of_others(self, tenant: Tenant, other: Tenant, desk: Desk) -> None:
-        assert await desk.key_names(every_key(other)) == ["first"]
-        assert len(await desk.key_names(every_key(tenant))) == 4
+    async def test_show_nothing_of_others(
+        self, tenant: Tenant, other: Tenant, fixture: IdentityFixture
+    ) -> None:
+        assert await fixture.key_names(every_key(other)) == ["first"]
+        assert len(await fixture.key_names(every_key(tenant))) == 4

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tollhouse.audit.types import Action
+from tollhouse.audit.types import AuditAction
 from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import RUNS, STOPPED
 from tollhouse.interns.policy import Cursor, InternBusy, Misconfigured, ServiceUnreachable
@@ -394,7 +394,7 @@ async def test_a_token_is_shown_to_nobody_who_is_not_on_the_record(interns: Inte
     assert (found.origin, found.token.reveal()) == ("http://gateway:8080", "token-of-daemon")
     entry = (await interns.vault.audit_rows())[-1].entry
     assert (entry.action, entry.actor, entry.intern_id) == (
-        Action.DAEMON_REVEALED,
+        AuditAction.DAEMON_REVEALED,
         interns.caller.key_hash,
         intern.id,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.vault.vault_fixture import HOSTS, Intern, VaultFixture
-from tollhouse.audit.types import Action
+from tollhouse.audit.types import AuditAction
 from tollhouse.kernel.errors import NotFound, Unavailable
 from tollhouse.vault.releases import Releases, Withheld
 from tollhouse.vault.types import Recipient, Verdict
@@ -17,7 +17,7 @@ from tollhouse.vault.types import Recipient, Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.audit.types import Entry
+    from tollhouse.audit.types import AuditEntry
     from tollhouse.storage.transaction import Write
 
 HOST = HOSTS[0]
@@ -41,9 +41,9 @@ async def released(
     return {each.secret.name: each.value.reveal() for each in found}
 
 
-async def entries(vault: VaultFixture) -> list[Entry]:
+async def entries(vault: VaultFixture) -> list[AuditEntry]:
     rows = await vault.audit_rows()
-    return [row.entry for row in rows if row.entry.action is Action.SECRET_RELEASED]
+    return [row.entry for row in rows if row.entry.action is AuditAction.SECRET_RELEASED]
 
 
 async def test_an_intern_receives_what_its_names_mean(
@@ -122,7 +122,7 @@ async def test_requests_that_wait_share_a_transaction(
     groups: list[int] = []
     record = vault.audit.record
 
-    async def counted(write: Write, chain: str, some: Sequence[Entry]) -> None:
+    async def counted(write: Write, chain: str, some: Sequence[AuditEntry]) -> None:
         groups.append(len(some))
         await record(write, chain, some)
 

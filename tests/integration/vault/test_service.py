@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.integration.vault.vault_fixture import VaultFixture
-from tollhouse.audit.types import Action
+from tollhouse.audit.types import AuditAction
 from tollhouse.identity.types import KeyKind
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
 from tollhouse.kernel.pages import Window
@@ -167,7 +167,7 @@ async def test_a_copy_is_all_or_nothing(vault: VaultFixture) -> None:
     with pytest.raises(Conflict):
         await vault.service.copy(vault.caller, intern.id, ["one", "old"])
     assert await vault.names(intern) == []
-    assert Action.SECRET_COPIED not in [row.entry.action for row in await vault.audit_rows()]
+    assert AuditAction.SECRET_COPIED not in [row.entry.action for row in await vault.audit_rows()]
 
 
 async def test_a_copy_out_of_an_empty_workspace_finds_nothing(vault: VaultFixture) -> None:
@@ -282,12 +282,12 @@ async def test_every_change_is_in_the_record(vault: VaultFixture) -> None:
         for row in await vault.audit_rows()
     ]
     assert told == [
-        (Action.SECRET_WRITTEN, "token", 1, ("a.com",), None),
-        (Action.SECRET_WRITTEN, "token", 2, ("b.com",), None),
-        (Action.SECRET_COPIED, "token", 1, ("b.com",), intern.id),
-        (Action.SECRET_DELETED, "token", 2, ("b.com",), None),
-        (Action.SECRET_IMPORTED, "old", 1, None, None),
-        (Action.VAULT_DELETED, None, None, None, intern.id),
+        (AuditAction.SECRET_WRITTEN, "token", 1, ("a.com",), None),
+        (AuditAction.SECRET_WRITTEN, "token", 2, ("b.com",), None),
+        (AuditAction.SECRET_COPIED, "token", 1, ("b.com",), intern.id),
+        (AuditAction.SECRET_DELETED, "token", 2, ("b.com",), None),
+        (AuditAction.SECRET_IMPORTED, "old", 1, None, None),
+        (AuditAction.VAULT_DELETED, None, None, None, intern.id),
     ]
     assert {row.entry.actor for row in (await vault.audit_rows())[:4]} == {vault.caller.key_hash}
     assert await vault.audit_fault() is None
@@ -365,7 +365,7 @@ async def test_a_workspace_takes_its_vault_with_it(vault: VaultFixture) -> None:
         assert not (await read.execute(sa.select(vault_secrets))).all()
         assert not (await read.execute(sa.select(vaults))).all()
     last = (await vault.audit_rows())[-1].entry
-    assert (last.action, last.actor) == (Action.VAULT_DELETED, "operator")
+    assert (last.action, last.actor) == (AuditAction.VAULT_DELETED, "operator")
 
 
 async def test_a_programme_that_is_left_meanwhile_is_looked_at_in_the_transaction(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.vault.vault_fixture import ALL, VaultFixture
-from tollhouse.audit.types import INSTALLATION, Action
+from tollhouse.audit.types import INSTALLATION, AuditAction
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.vault.envelope import new_key
 from tollhouse.vault.keys.base import KeyEncryption, KeysUnavailable, WrongKey
@@ -65,7 +65,7 @@ async def test_rotation_wraps_every_vault_anew_and_forgets_the_old_key(
     for intern in interns:
         assert await vault.value(await vault.put("own", "two", intern=intern)) == "two"
     assert [row.entry.action for row in await vault.audit_rows(INSTALLATION)] == [
-        Action.KEY_ROTATED
+        AuditAction.KEY_ROTATED
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tollhouse.audit.chain import Verifier, exported
+from tollhouse.audit.chain import ChainVerifier, exported
 from tollhouse.audit.service import AuditService
 from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.policy import subject_of
@@ -26,7 +26,7 @@ from tollhouse.vault.upkeep import Unbound, Upkeep
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.audit.types import Fault, Row
+    from tollhouse.audit.types import AuditRow, ChainFault
     from tollhouse.identity.types import Manager, Workspace
     from tollhouse.storage.database import Database
     from tollhouse.storage.transaction import Write
@@ -159,13 +159,13 @@ class VaultFixture:
             await self.upkeep.import_unbound(self.tenant.workspace, secrets, "somebody")
         ).imported
 
-    async def audit_rows(self, chain: str | None = None) -> Sequence[Row]:
+    async def audit_rows(self, chain: str | None = None) -> Sequence[AuditRow]:
         async with self.database.reading() as read:
             return await self.audit.rows(read, chain or self.tenant.account.id, 0, 1_000)
 
-    async def audit_fault(self) -> Fault | None:
+    async def audit_fault(self) -> ChainFault | None:
         """Verify the account's record."""
-        verifier = Verifier()
+        verifier = ChainVerifier()
         async with self.database.reading() as read:
             head = await self.audit.head(read, self.tenant.account.id)
         rows = [exported(row) for row in await self.audit_rows()]

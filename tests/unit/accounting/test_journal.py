@@ -378,6 +378,6 @@ def test_a_journal_without_marks_misses_nothing(journal: Journal, folder: Path) 
 
 def test_what_was_missing_is_noted_for_good(journal: Journal, folder: Path) -> None:
     assert journal.noted_missing() == []
-    noted = [module.Missing("a.log", 300, 0), module.Missing("b.log", 20, 10)]
+    noted = [module.MissingCharges("a.log", 300, 0), module.MissingCharges("b.log", 20, 10)]
     journal.keep_missing(noted)
     assert Journal(folder).noted_missing() == noted

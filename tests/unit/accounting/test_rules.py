@@ -3,14 +3,14 @@
 from decimal import Decimal
 from fractions import Fraction
 
-from tollhouse.accounting.rules import Rules, rules_of
+from tollhouse.accounting.rules import AccountingRules, rules_of
 from tollhouse.settings.sections import LimitsSettings
 
 CREDIT = 1_000_000_000
 
 
 def test_the_settings_defaults_are_the_rules_own() -> None:
-    assert rules_of(LimitsSettings()) == Rules()
+    assert rules_of(LimitsSettings()) == AccountingRules()
 
 
 def test_every_setting_reaches_its_rule() -> None:
@@ -29,7 +29,7 @@ def test_every_setting_reaches_its_rule() -> None:
         free_raised_tolerance=Decimal(2),
         limit_source_prefix="ours_",
     )
-    assert rules_of(settings) == Rules(
+    assert rules_of(settings) == AccountingRules(
         fraction=Fraction(1, 4),
         ceiling_nano=3 * CREDIT,
         request_cap_nano=CREDIT // 2,

@@ -12,7 +12,7 @@ import structlog
 from tollhouse.accounting.ports import Unbookable
 from tollhouse.accounting.settlement import settler as module
 from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.accounting.settlement.settler import Recovered, Settler
+from tollhouse.accounting.settlement.settler import RecoveredCharges, Settler
 from tollhouse.accounting.types import Attribution, GenerationRecord
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.start import StartError
@@ -360,7 +360,7 @@ async def test_what_the_release_before_left_is_booked(
     left = Journal(folder)
     left.append(msgspec.json.encode(facts))
     left.close()
-    assert await settler.recover() == Recovered(charges=1, damaged=0)
+    assert await settler.recover() == RecoveredCharges(charges=1, damaged=0)
     assert writer.groups == [["a"]]
 
 
@@ -368,10 +368,10 @@ async def test_what_a_killed_process_left_is_booked_and_forgotten(
     settler: Settler, writer: Writer, folder: Path
 ) -> None:
     await killed_with(folder, "a", "b")
-    assert await settler.recover() == Recovered(charges=2, damaged=0)
+    assert await settler.recover() == RecoveredCharges(charges=2, damaged=0)
     assert writer.groups == [["a", "b"]]
     assert left_in(folder) == []
-    assert await settler.recover() == Recovered(charges=0, damaged=0)
+    assert await settler.recover() == RecoveredCharges(charges=0, damaged=0)
 
 
 async def test_every_field_of_a_charge_survives(
@@ -399,7 +399,9 @@ async def test_a_charge_whose_foreign_texts_are_no_unicode_survives_a_kill(
     record = generation_record(id="a", upstream_id=nasty, attribution=Attribution(nasty))
     await settler.settle(record)
     assert left_in(folder) == ["a"]
-    assert await Settler(Journal(folder), writer).recover() == Recovered(charges=1, damaged=0)
+    assert await Settler(Journal(folder), writer).recover() == RecoveredCharges(
+        charges=1, damaged=0
+    )
     await settler.close()
 
 
@@ -409,7 +411,7 @@ async def test_a_tail_that_the_kill_cut_off_is_counted_and_the_rest_is_booked(
     await killed_with(folder, "a", "b")
     file = folder / "a.log"
     file.write_bytes(file.read_bytes().rstrip(b"\0")[:-5])
-    assert await settler.recover() == Recovered(charges=1, damaged=1)
+    assert await settler.recover() == RecoveredCharges(charges=1, damaged=1)
     assert writer.booked == {"a"}
     assert b'"id":"b"' in (folder / "damaged.log").read_bytes()
 
@@ -441,15 +443,15 @@ class Observer:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self.taken_ids: list[str] = []
+        self.charged_ids: list[str] = []
         self.booked_ids: list[str] = []
-        self.stale_accounts: list[str] = []
+        self.invalidated_accounts: list[str] = []
 
-    def taken(self, record: GenerationRecord) -> None:
-        self.taken_ids.append(record.id)
+    def charged(self, record: GenerationRecord) -> None:
+        self.charged_ids.append(record.id)
 
-    def stale(self, account_id: str) -> None:
-        self.stale_accounts.append(account_id)
+    def invalidate(self, account_id: str) -> None:
+        self.invalidated_accounts.append(account_id)
 
     def booked(self, records: Sequence[GenerationRecord]) -> None:
         assert self._writer.booked.issuperset(record.id for record in records)
@@ -461,7 +463,7 @@ async def test_an_observer_hears_of_each_charge_and_of_each_booking(
 ) -> None:
     settler.observer = observer = Observer(writer)
     await settle(settler, "a", "b")
-    assert (observer.taken_ids, observer.booked_ids) == (["a", "b"], [])
+    assert (observer.charged_ids, observer.booked_ids) == (["a", "b"], [])
     await settler.settled()
     assert observer.booked_ids == ["a", "b"]
     await settler.close()
@@ -477,7 +479,7 @@ async def test_a_charge_that_the_journal_did_not_take_is_not_told(
     monkeypatch.setattr(journal, "append", full)
     with pytest.raises(OSError):  # noqa: PT011 - any will do
         await settle(settler, "a")
-    assert observer.taken_ids == []
+    assert observer.charged_ids == []
     await settler.close()
 
 
@@ -513,7 +515,7 @@ async def test_reading_between_groups_waits_for_the_group_that_is_being_booked(
 
 class TestRoom:
     async def test_there_is_room_for_charges(self, settler: Settler) -> None:
-        settler.room(1_000)
+        settler.reserve_capacity(1_000)
         await settler.close()
 
     async def test_a_full_disk_has_none(
@@ -524,7 +526,7 @@ class TestRoom:
 
         monkeypatch.setattr(journal, "reserve", full)
         with pytest.raises(Unavailable, match="cannot keep charges"):
-            settler.room(1)
+            settler.reserve_capacity(1)
         await settler.close()
 
     async def test_too_many_that_wait_for_the_database_leave_none(
@@ -533,18 +535,18 @@ class TestRoom:
         monkeypatch.setattr(module, "MOST_PENDING", 3)
         writer.let.clear()
         await settle(settler, "a", "b")
-        settler.room(1)
+        settler.reserve_capacity(1)
         with pytest.raises(Unavailable):
-            settler.room(2)
+            settler.reserve_capacity(2)
         writer.let.set()
         await settler.settled()
-        settler.room(2)
+        settler.reserve_capacity(2)
         await settler.close()
 
     async def test_an_ended_settler_has_none(self, settler: Settler) -> None:
         await settler.close()
         with pytest.raises(Unavailable):
-            settler.room(1)
+            settler.reserve_capacity(1)
 
 
 async def test_after_a_group_in_doubt_its_accounts_are_read_again(
@@ -555,10 +557,10 @@ async def test_after_a_group_in_doubt_its_accounts_are_read_again(
     writer.failure = lambda _: failures.pop() if failures else None
     await settle(settler, "a", "b")
     await settler.settled()
-    assert observer.stale_accounts == ["account"]
+    assert observer.invalidated_accounts == ["account"]
     await settle(settler, "c")
     await settler.settled()
-    assert observer.stale_accounts == ["account"]
+    assert observer.invalidated_accounts == ["account"]
     await settler.close()
 
 
@@ -573,7 +575,7 @@ async def test_after_a_charge_was_set_aside_its_account_is_read_again(
     writer.failure = lambda ids: Unbookable() if "b" in ids else None
     await settle(settler, "a", "b")
     await settler.settled()
-    assert observer.stale_accounts == ["account"]
+    assert observer.invalidated_accounts == ["account"]
     await settler.close()
 
 

@@ -12,33 +12,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.audit.chain import Verifier, exported, facts, link
-from tollhouse.audit.types import GENESIS, START, Action, Entry, Fault, Head, Row
+from tollhouse.audit.chain import ChainVerifier, exported, facts, link
+from tollhouse.audit.types import (
+    GENESIS,
+    START,
+    AuditAction,
+    AuditEntry,
+    AuditRow,
+    ChainFault,
+    ChainHead,
+)
 from tollhouse.testing.clock import START as NOW
 
-ENTRY = Entry(
-    Action.SECRET_WRITTEN, "hash", "workspace", None, "vault", "github_token", 1, ("a.com",)
+ENTRY = AuditEntry(
+    AuditAction.SECRET_WRITTEN, "hash", "workspace", None, "vault", "github_token", 1, ("a.com",)
 )
 
 
-def chain(length: int = 5) -> list[Row]:
-    rows: list[Row] = []
+def chain(length: int = 5) -> list[AuditRow]:
+    rows: list[AuditRow] = []
     head = START
     for seq in range(1, length + 1):
         entry = replace(ENTRY, version=seq)
-        row = link(Row("account", seq, NOW + timedelta(seconds=seq), entry, GENESIS), head)
+        row = link(AuditRow("account", seq, NOW + timedelta(seconds=seq), entry, GENESIS), head)
         rows.append(row)
-        head = Head(row.seq, row.hash)
+        head = ChainHead(row.seq, row.hash)
     return rows
 
 
-def fault(rows: list[dict[str, Any]], head: Head) -> Fault | None:
-    verifier = Verifier()
+def fault(rows: list[dict[str, Any]], head: ChainHead) -> ChainFault | None:
+    verifier = ChainVerifier()
     return verifier.fault_in(rows) or verifier.fault_at_end(head)
 
 
-def whole(rows: list[Row]) -> tuple[list[dict[str, Any]], Head]:
-    return [exported(row) for row in rows], Head(rows[-1].seq, rows[-1].hash)
+def whole(rows: list[AuditRow]) -> tuple[list[dict[str, Any]], ChainHead]:
+    return [exported(row) for row in rows], ChainHead(rows[-1].seq, rows[-1].hash)
 
 
 def test_a_chain_as_it_was_written_is_right() -> None:
@@ -54,10 +62,10 @@ def test_a_hash_covers_the_row_and_the_hash_before_it() -> None:
 
 def test_a_row_is_written_down_as_records_that_are_kept_have_it() -> None:
     """Whatever changes here makes every record that was ever exported look tampered with."""
-    entry = Entry(
-        Action.SECRET_COPIED, "abc", "ws", "in", "va", "tok", 3, ("a.com", "b.com"), "döne"
+    entry = AuditEntry(
+        AuditAction.SECRET_COPIED, "abc", "ws", "in", "va", "tok", 3, ("a.com", "b.com"), "döne"
     )
-    row = link(Row("acc", 1, NOW, entry, GENESIS), START)
+    row = link(AuditRow("acc", 1, NOW, entry, GENESIS), START)
     assert exported(row) == {
         "chain": "acc",
         "seq": 1,
@@ -76,11 +84,13 @@ def test_a_row_is_written_down_as_records_that_are_kept_have_it() -> None:
 
 
 def test_what_an_entry_does_not_tell_is_null() -> None:
-    row = link(Row("acc", 1, NOW, Entry(Action.KEY_ROTATED, "operator"), GENESIS), START)
+    row = link(
+        AuditRow("acc", 1, NOW, AuditEntry(AuditAction.KEY_ROTATED, "operator"), GENESIS), START
+    )
     told = exported(row)
     left_out = ("workspace_id", "intern_id", "vault_id", "name", "version", "hosts")
     assert [told[name] for name in left_out] == [None] * 6
-    assert Verifier().fault_in([told]) is None
+    assert ChainVerifier().fault_in([told]) is None
 
 
 @pytest.mark.parametrize("field", [*facts(chain(1)[0]), "hash"])
@@ -96,7 +106,7 @@ def test_a_changed_field_is_found_at_its_row(field: str) -> None:
 def test_an_added_or_emptied_field_is_found(extra: dict[str, Any]) -> None:
     rows, head = whole(chain())
     rows[1] |= extra
-    assert fault(rows, head) == Fault(2, "it was changed, or one before it")
+    assert fault(rows, head) == ChainFault(2, "it was changed, or one before it")
 
 
 @pytest.mark.parametrize("at", range(5))
@@ -111,19 +121,19 @@ def test_a_removed_row_is_found(at: int) -> None:
 def test_swapped_rows_are_found_also_where_their_numbers_are_swapped_too() -> None:
     rows, head = whole(chain())
     rows[1], rows[2] = rows[2], rows[1]
-    assert fault(rows, head) == Fault(2, "row 2 is not there")
+    assert fault(rows, head) == ChainFault(2, "row 2 is not there")
     rows[1]["seq"], rows[2]["seq"] = 2, 3
-    assert fault(rows, head) == Fault(2, "it was changed, or one before it")
+    assert fault(rows, head) == ChainFault(2, "it was changed, or one before it")
 
 
 def test_rows_that_are_gone_at_the_end_are_found_by_the_head() -> None:
     rows, head = whole(chain())
-    assert fault(rows[:3], head) == Fault(4, "rows 4 to 5 are gone")
+    assert fault(rows[:3], head) == ChainFault(4, "rows 4 to 5 are gone")
 
 
 def test_rows_that_were_added_at_the_end_are_found_by_the_head() -> None:
     rows, _ = whole(chain())
-    assert fault(rows, Head(3, rows[2]["hash"])) == Fault(
+    assert fault(rows, ChainHead(3, rows[2]["hash"])) == ChainFault(
         4, "the chain ended with row 3 when it was written"
     )
 
@@ -135,15 +145,15 @@ def test_a_chain_that_was_written_anew_is_found_by_a_head_that_was_kept() -> Non
     for at, row in enumerate(changed):
         entry = replace(row.entry, actor="somebody else")
         changed[at] = link(replace(row, entry=entry), head)
-        head = Head(row.seq, changed[at].hash)
+        head = ChainHead(row.seq, changed[at].hash)
     rows, own = whole(changed)
     assert fault(rows, own) is None
-    assert fault(rows, kept) == Fault(5, "the last row is not the one that was written")
+    assert fault(rows, kept) == ChainFault(5, "the last row is not the one that was written")
 
 
 def test_it_goes_on_behind_a_row_that_is_trusted() -> None:
     rows, head = whole(chain())
-    verifier = Verifier(Head(3, rows[2]["hash"]))
+    verifier = ChainVerifier(ChainHead(3, rows[2]["hash"]))
     assert verifier.fault_in(rows[3:]) is None
     assert verifier.head == head
 

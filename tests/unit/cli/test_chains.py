@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tollhouse.audit.chain import digest
-from tollhouse.audit.types import GENESIS, START, Head
+from tollhouse.audit.types import GENESIS, START, ChainHead
 from tollhouse.cli.chains import Check, head_text, noted_head
 from tollhouse.kernel.start import StartError
 
@@ -17,8 +17,8 @@ def chain(count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def head(row: dict[str, Any]) -> Head:
-    return Head(row["seq"], row["hash"])
+def head(row: dict[str, Any]) -> ChainHead:
+    return ChainHead(row["seq"], row["hash"])
 
 
 def lines(rows: list[dict[str, Any]]) -> list[bytes]:
@@ -60,7 +60,7 @@ def test_a_line_that_is_no_row(line: bytes) -> None:
 
 def test_a_row_that_differs_from_the_noted_one() -> None:
     rows = chain(3)
-    fault = Check(Head(2, rows[2]["hash"])).fault_in(rows)
+    fault = Check(ChainHead(2, rows[2]["hash"])).fault_in(rows)
     assert fault is not None
     assert fault.seq == 2
 

@@ -31,7 +31,7 @@ from tollhouse.testing.ids import SequentialIds
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from tollhouse.accounting.admission.types import Claim
+    from tollhouse.accounting.admission.types import AdmissionRequest
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.call import Call
@@ -151,13 +151,13 @@ class FakeAdmission:
 
     refused: TollhouseError | None = None
     free: bool = True
-    claims: list[Claim] = field(default_factory=list)
+    claims: list[AdmissionRequest] = field(default_factory=list)
     holding: set[str] = field(default_factory=set)
 
     spendable_nano: int | None = None
     """The most that a request may cost; None for no limit."""
 
-    async def admit(self, claim: Claim) -> Admitted:
+    async def admit(self, claim: AdmissionRequest) -> Admitted:
         self.claims.append(claim)
         await _take(self.refused)
         self.holding.add(claim.generation_id)

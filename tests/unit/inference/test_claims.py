@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tests.unit.inference.fakes import SUBJECT, call
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import FREE, Price, Rates
 from tollhouse.inference.claims import claim_of, open_to, output_limit
 from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
@@ -22,7 +22,7 @@ from tollhouse.testing.clock import START
 if TYPE_CHECKING:
     from tollhouse.inference.call import Call
 
-RULES = Rules()
+RULES = AccountingRules()
 ZERO = Decimal(0)
 
 

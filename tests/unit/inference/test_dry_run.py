@@ -17,7 +17,7 @@ from tests.unit.inference.fakes import (
     received,
     whole_reply,
 )
-from tollhouse.accounting.admission.types import Admitted, Claim, Preview
+from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference import access
 from tollhouse.inference.dry_run import DryRun, Estimate
@@ -42,11 +42,11 @@ class FakeForecast:
     """Says what the test wants; remembers the claims."""
 
     error: TollhouseError | None = None
-    claims: Sequence[Claim] = ()
+    claims: Sequence[AdmissionRequest] = ()
 
-    async def preview(self, claim: Claim) -> Preview:
+    async def preview(self, claim: AdmissionRequest) -> AdmissionPreview:
         self.claims = [*self.claims, claim]
-        return Preview((), (), (), 0, 0, Admitted(may_use_free=False), error=self.error)
+        return AdmissionPreview((), (), (), 0, 0, Admitted(may_use_free=False), error=self.error)
 
 
 async def estimated(

@@ -10,13 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.kernel.hosts import LONGEST, LONGEST_AS_SENT, NoHostName, Why, normal_host
+from tollhouse.kernel.hosts import (
+    LONGEST,
+    LONGEST_AS_SENT,
+    HostNameProblem,
+    InvalidHostName,
+    normal_host,
+)
 
 LONG = ".".join(["a" * 63] * 3 + ["b" * 61])
 
 
-def why_not(text: str) -> Why:
-    with pytest.raises(NoHostName) as refused:
+def why_not(text: str) -> HostNameProblem:
+    with pytest.raises(InvalidHostName) as refused:
         normal_host(text)
     return refused.value.why
 
@@ -68,14 +74,14 @@ def test_a_name_is_compared_in_small_letters_without_a_last_dot(sent: str, norma
     ],
 )
 def test_an_ipv4_address_is_none_however_it_is_written(text: str) -> None:
-    assert why_not(text) is Why.ADDRESS
+    assert why_not(text) is HostNameProblem.ADDRESS
 
 
 @pytest.mark.parametrize(
     "text", ["[::1]", "::1", "::ffff:127.0.0.1", "fe80::1%eth0", "[::1]:443", "::", "1::"]
 )
 def test_nor_is_an_ipv6_address(text: str) -> None:
-    assert why_not(text) is Why.NO_NAME
+    assert why_not(text) is HostNameProblem.NO_NAME
 
 
 @pytest.mark.parametrize(
@@ -98,7 +104,7 @@ def test_nor_is_an_ipv6_address(text: str) -> None:
     ],
 )
 def test_nor_is_what_is_not_ascii_and_it_is_never_read_as_another_name(text: str) -> None:
-    assert why_not(text) is Why.NOT_ASCII
+    assert why_not(text) is HostNameProblem.NOT_ASCII
 
 
 @pytest.mark.parametrize(
@@ -111,18 +117,18 @@ def test_nor_is_what_is_not_ascii_and_it_is_never_read_as_another_name(text: str
     ],
 )
 def test_nor_is_anything_with_other_characters_or_empty_or_long_labels(text: str) -> None:
-    assert why_not(text) is Why.NO_NAME
+    assert why_not(text) is HostNameProblem.NO_NAME
 
 
 def test_a_name_has_at_most_253_characters_and_one_for_the_dot() -> None:
     assert (len(LONG), LONGEST, LONGEST_AS_SENT) == (253, 253, 254)
-    assert why_not(LONG + "b") is Why.NO_NAME
-    assert why_not(LONG + "b.") is Why.TOO_LONG
-    assert why_not("a" * 255) is Why.TOO_LONG
+    assert why_not(LONG + "b") is HostNameProblem.NO_NAME
+    assert why_not(LONG + "b.") is HostNameProblem.TOO_LONG
+    assert why_not("a" * 255) is HostNameProblem.TOO_LONG
 
 
 def test_a_refusal_says_why_and_repeats_nothing() -> None:
-    with pytest.raises(NoHostName) as refused:
+    with pytest.raises(InvalidHostName) as refused:
         normal_host("secret_name")
     assert str(refused.value) == "no_name"
 
@@ -140,7 +146,7 @@ STRICT = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*"
 def test_what_is_accepted_is_in_its_form_and_is_no_address(text: str) -> None:
     try:
         name = normal_host(text)
-    except NoHostName:
+    except InvalidHostName:
         return
     assert normal_host(name) == name
     assert STRICT.fullmatch(name)
@@ -155,7 +161,7 @@ def test_what_is_accepted_is_in_its_form_and_is_no_address(text: str) -> None:
 def test_letters_and_a_last_dot_make_no_difference(name: str) -> None:
     try:
         normal = normal_host(name)
-    except NoHostName:
+    except InvalidHostName:
         return
     for spelling in (name.upper(), name.lower(), name.swapcase(), name + "."):
         assert normal_host(spelling) == normal
@@ -163,5 +169,5 @@ def test_letters_and_a_last_dot_make_no_difference(name: str) -> None:
 
 @given(st.ip_addresses(), st.sampled_from(["{}", "{}.", "[{}]"]))
 def test_no_address_is_accepted(address: object, written: str) -> None:
-    with pytest.raises(NoHostName):
+    with pytest.raises(InvalidHostName):
         normal_host(written.format(address))

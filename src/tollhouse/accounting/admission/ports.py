@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
 
 
-class Standing(Protocol):
-    """Reads what the books say of an account and a key."""
+class AccountLoader(Protocol):
+    """Reads an account and a key from the database."""
 
     async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
         """Return it as it is while no group of this process' charges is half way there.

@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date, datetime
 
-    from tollhouse.accounting.admission.types import Cap, Rate, Refusal
+    from tollhouse.accounting.admission.types import AdmissionRefusal, CreditLimit, Rate
 
 
-def payment_required(refusal: Refusal, caps: Sequence[Cap], prefix: str) -> PaymentRequired:
+def payment_required(
+    refusal: AdmissionRefusal, limits: Sequence[CreditLimit], prefix: str
+) -> PaymentRequired:
     """Return the 402 of a refusal.
 
     Args:
         refusal: Why.
-        caps: Every limit of credits, the binding one first.
+        limits: Every limit of credits, the binding one first.
         prefix: What every `limit_source` begins with.
     """
     return PaymentRequired(
@@ -37,19 +39,19 @@ def payment_required(refusal: Refusal, caps: Sequence[Cap], prefix: str) -> Paym
             "reason": refusal.reason,
             "limit_source": limit_source(refusal.source, prefix),
             "remedy_hint": refusal.remedy,
-            "limits": [shown(cap, prefix) for cap in caps],
+            "limits": [shown(limit, prefix) for limit in limits],
         },
         retry_after=None if refusal.retry_after is None else max(1, ceil(refusal.retry_after)),
     )
 
 
-def shown(cap: Cap, prefix: str) -> dict[str, object]:
+def shown(limit: CreditLimit, prefix: str) -> dict[str, object]:
     """Return a limit in credits, as metadata shows it."""
     return {
-        "limit_source": limit_source(cap.source, prefix),
-        "payer": cap.is_payers,
-        **cap.amounts(),
-        "resets_at": None if cap.resets_at is None else iso_utc_seconds(cap.resets_at),
+        "limit_source": limit_source(limit.source, prefix),
+        "payer": limit.is_payers,
+        **limit.amounts(),
+        "resets_at": None if limit.resets_at is None else iso_utc_seconds(limit.resets_at),
     }
 
 

@@ -1,4 +1,4 @@
-"""What admission weighs: claims, what is known of an account, caps and refusals."""
+"""The values of admission: requests, the facts of an account, limits and refusals."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FREE_PER_DAY = "free-models-per-day"
 
 
 @dataclass(slots=True)
-class Claim:
-    """What a request wants. Not frozen: one is made for every request."""
+class AdmissionRequest:
+    """What a request asks of admission. Not frozen: one is made for every request."""
 
     generation_id: str
     account_id: str
@@ -102,7 +102,7 @@ class KeyFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Cap:
+class CreditLimit:
     """One limit of credits, as it stands."""
 
     source: Source
@@ -134,7 +134,7 @@ class Cap:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestCap:
+class RequestLimit:
     """One limit of requests, as it stands."""
 
     bucket: str
@@ -154,14 +154,14 @@ class RequestCap:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class AdmissionPreview:
     """How a request would be received now."""
 
-    caps: Sequence[Cap]
+    credit_limits: Sequence[CreditLimit]
     """Every limit of credits that holds for it, the binding one first."""
     too_small: Collection[Source]
     """Those of them in which it does not fit."""
-    requests: Sequence[RequestCap]
+    request_limits: Sequence[RequestLimit]
     """Every limit of requests that holds for it."""
     credits_nano: int
     """What it would hold of the balance."""
@@ -183,7 +183,7 @@ def limit_source(source: Source, prefix: str) -> str:
     return prefix + ("key_limit" if source == "payer_limit" else source)
 
 
-class Refusal(NamedTuple):
+class AdmissionRefusal(NamedTuple):
     """Why a request may not begin."""
 
     reason: str

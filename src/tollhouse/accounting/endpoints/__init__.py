@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter, Depends
 
-from tollhouse.accounting.endpoints.activity import Activities
-from tollhouse.accounting.endpoints.credits import Credits
-from tollhouse.accounting.endpoints.generation import Generations
-from tollhouse.accounting.endpoints.keys import Keys
-from tollhouse.accounting.endpoints.ledger import Ledger
+from tollhouse.accounting.endpoints.activity import ActivityEndpoints
+from tollhouse.accounting.endpoints.credits import CreditsEndpoints
+from tollhouse.accounting.endpoints.generation import GenerationEndpoints
+from tollhouse.accounting.endpoints.keys import KeyEndpoints
+from tollhouse.accounting.endpoints.ledger import LedgerEndpoints
 from tollhouse.accounting.endpoints.own_key import OwnKey
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.service import AccountingService
@@ -42,9 +42,9 @@ def router(  # noqa: PLR0913 - one for each thing that endpoints need
     """
     routes = APIRouter(dependencies=[Depends(settled)])
     OwnKey(accounting, identity, database).add_to(routes)
-    Keys(accounting, identity, database, clock).add_to(routes)
-    Generations(accounting, database).add_to(routes)
-    Credits(accounting, identity, database).add_to(routes)
-    Activities(ledger, identity, database, clock).add_to(routes)
-    Ledger(ledger, accounting, identity, database).add_to(routes)
+    KeyEndpoints(accounting, identity, database, clock).add_to(routes)
+    GenerationEndpoints(accounting, database).add_to(routes)
+    CreditsEndpoints(accounting, identity, database).add_to(routes)
+    ActivityEndpoints(ledger, identity, database, clock).add_to(routes)
+    LedgerEndpoints(ledger, accounting, identity, database).add_to(routes)
     return routes

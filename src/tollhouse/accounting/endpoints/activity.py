@@ -142,7 +142,7 @@ class ActivityPage(Reply):
     """How many there are."""
 
 
-class Activities:
+class ActivityEndpoints:
     """The endpoint of activity."""
 
     def __init__(

@@ -103,7 +103,7 @@ class PostingReply(Reply):
     """The posting."""
 
 
-class Credits:
+class CreditsEndpoints:
     """The endpoints of credits."""
 
     def __init__(

@@ -145,7 +145,7 @@ class GenerationReply(Reply):
     """The generation."""
 
 
-class Generations:
+class GenerationEndpoints:
     """The endpoint of generations."""
 
     def __init__(self, accounting: AccountingService, database: Database) -> None:

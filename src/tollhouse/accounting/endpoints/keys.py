@@ -23,7 +23,7 @@ from tollhouse.accounting.endpoints.usage import figures
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.types import KeyLimit, KeyStanding
 from tollhouse.audit.changes import entry_of_change
-from tollhouse.audit.types import Action
+from tollhouse.audit.types import AuditAction
 from tollhouse.identity.access import Managing, ManagingOr401
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import ApiKey, KeyFilter
@@ -39,7 +39,7 @@ KeyHash = Annotated[
 ]
 
 
-class Keys:
+class KeyEndpoints:
     """The endpoints of keys."""
 
     def __init__(
@@ -106,7 +106,9 @@ class Keys:
             key, limit = issued.key, body.wanted_limit()
             if limit != KeyLimit():
                 await self._accounting.set_key_limit(write, account_id, key.hash, limit)
-            entry = entry_of_change(Action.KEY_CREATED, who.actor, key.hash, new=_facts(key, limit))
+            entry = entry_of_change(
+                AuditAction.KEY_CREATED, who.actor, key.hash, new=_facts(key, limit)
+            )
             await self._identity.audit.record(write, account_id, [entry])
             standing = await self._accounting.key_standing(write, key.hash)
         return IssuedKeyReply(data=_reply(key, standing), key=issued.text)
@@ -137,7 +139,7 @@ class Keys:
             if (limit := body.limit_after(before)) != before:
                 await self._accounting.set_key_limit(write, key.account_id, key_hash, limit)
             old, new = _facts(found, before), _facts(key, limit)
-            entry = entry_of_change(Action.KEY_CHANGED, who.actor, key_hash, old, new)
+            entry = entry_of_change(AuditAction.KEY_CHANGED, who.actor, key_hash, old, new)
             await self._identity.audit.record(write, key.account_id, [entry])
             standing = await self._accounting.key_standing(write, key_hash)
         return OneKey(data=_reply(key, standing))
@@ -147,7 +149,7 @@ class Keys:
         async with self._database.writing() as write:
             key = await self._identity.key(write, who, key_hash)
             await self._identity.delete_key(write, who, key_hash)
-            entry = entry_of_change(Action.KEY_DELETED, who.actor, key_hash, asdict(key))
+            entry = entry_of_change(AuditAction.KEY_DELETED, who.actor, key_hash, asdict(key))
             await self._identity.audit.record(write, key.account_id, [entry])
         return Deleted()
 

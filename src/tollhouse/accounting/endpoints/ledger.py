@@ -21,7 +21,7 @@ from tollhouse.kernel.wire import refusals
 from tollhouse.storage.database import Database
 
 
-class Ledger:
+class LedgerEndpoints:
     """The endpoints of the ledger."""
 
     def __init__(

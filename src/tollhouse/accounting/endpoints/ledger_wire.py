@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from tollhouse.accounting.ledger.types import Line, Statement, StatementQuery, Verified
+from tollhouse.accounting.ledger.types import LedgerReport, Statement, StatementLine, StatementQuery
 from tollhouse.accounting.types import GenerationRecord
 from tollhouse.kernel.money import format_credits
 from tollhouse.kernel.pages import Window
@@ -188,7 +188,7 @@ class UnknownReply(Reply):
     """The generations."""
 
 
-def verify_reply(found: Verified) -> VerifyReply:
+def verify_reply(found: LedgerReport) -> VerifyReply:
     """Return what was found as it is sent."""
     differences = [
         DifferenceData(
@@ -220,7 +220,7 @@ def statement_reply(found: Statement) -> StatementReply:
     return StatementReply(data=data)
 
 
-def _line(line: Line) -> LineData:
+def _line(line: StatementLine) -> LineData:
     moved = line.movement
     return LineData(
         date=moved.day.isoformat(),

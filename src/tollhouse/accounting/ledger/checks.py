@@ -31,7 +31,7 @@ from tollhouse.storage.tables.identity import accounts, api_keys
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tollhouse.accounting.ledger.types import Scope
+    from tollhouse.accounting.ledger.types import LedgerScope
     from tollhouse.storage.transaction import Read
 
     Query = sa.Select[*tuple[Any, ...]]
@@ -74,7 +74,7 @@ def utc_day(dialect: str, table: sa.Table) -> sa.ColumnElement[str]:
     )
 
 
-def counters(dialect: str, scope: Scope) -> Iterator[Counters]:
+def counters(dialect: str, scope: LedgerScope) -> Iterator[Counters]:
     """Yield every table of counters; those of all time only where the scope is all time."""
     if scope.since is None:
         yield Counters(account_totals, ("account_id",), _of(account_totals, scope), _totals(scope))
@@ -132,7 +132,7 @@ async def different_counters(read: Read, checked: Counters, most: int) -> Rows:
     ]
 
 
-async def wrong_sides(read: Read, scope: Scope, most: int) -> Rows:
+async def wrong_sides(read: Read, scope: LedgerScope, most: int) -> Rows:
     """Return postings whose kind does not move an amount between their two accounts."""
     customer = sa.literal_column(f"'{CUSTOMER}' || postings.account_id", sa.Text)
 
@@ -155,7 +155,7 @@ async def wrong_sides(read: Read, scope: Scope, most: int) -> Rows:
     return await _rows(read, query, most)
 
 
-async def wrong_charges(read: Read, scope: Scope, most: int) -> Rows:
+async def wrong_charges(read: Read, scope: LedgerScope, most: int) -> Rows:
     """Return generations whose usage posting is missing, or not of what they cost."""
     compared = ("amount_nano", "account_id", "created_at")
     query = (
@@ -186,7 +186,7 @@ async def wrong_charges(read: Read, scope: Scope, most: int) -> Rows:
     return await _rows(read, query, most)
 
 
-async def several_charges(read: Read, scope: Scope, most: int) -> Rows:
+async def several_charges(read: Read, scope: LedgerScope, most: int) -> Rows:
     """Return generations that were charged more than once."""
     found = postings.c.generation_id
     query = (
@@ -199,7 +199,7 @@ async def several_charges(read: Read, scope: Scope, most: int) -> Rows:
     return await _rows(read, query, most)
 
 
-async def lost_generations(read: Read, scope: Scope, most: int) -> Rows:
+async def lost_generations(read: Read, scope: LedgerScope, most: int) -> Rows:
     """Return postings whose generation is not there, and adjustments of another account's."""
     theirs = sa.exists().where(
         generations.c.id == postings.c.generation_id,
@@ -218,7 +218,7 @@ async def lost_generations(read: Read, scope: Scope, most: int) -> Rows:
     return await _rows(read, query, most)
 
 
-async def balances(read: Read, scope: Scope) -> dict[str, int]:
+async def balances(read: Read, scope: LedgerScope) -> dict[str, int]:
     """Return the balance of every account of the ledger; customers are one."""
     found: Counter[str] = Counter()
     for column, sign in ((postings.c.destination, 1), (postings.c.source, -1)):
@@ -239,7 +239,7 @@ async def balances(read: Read, scope: Scope) -> dict[str, int]:
     return dict(found)
 
 
-async def count(read: Read, table: sa.Table, scope: Scope) -> int:
+async def count(read: Read, table: sa.Table, scope: LedgerScope) -> int:
     """Return how many postings or generations the scope has."""
     query = sa.select(sa.func.count()).select_from(table).where(*_booked(table, scope))
     return (await read.execute(query)).scalar_one()
@@ -259,7 +259,7 @@ async def requests_of(read: Read, account_id: str) -> int:
     return int((await read.execute(query)).scalar_one() or 0)
 
 
-def _totals(scope: Scope) -> Query:
+def _totals(scope: LedgerScope) -> Query:
     customer = sa.literal_column(f"'{CUSTOMER}' || postings.account_id", sa.Text)
     amount = postings.c.amount_nano
     gained = sa.case((postings.c.destination == customer, amount), else_=-amount)
@@ -281,7 +281,7 @@ def _totals(scope: Scope) -> Query:
     )
 
 
-def _of_both_keys(scope: Scope, at: sa.ColumnElement[Any]) -> sa.Subquery:
+def _of_both_keys(scope: LedgerScope, at: sa.ColumnElement[Any]) -> sa.Subquery:
     """Return generations as the counters of keys have them: one with a payer counts for both."""
     costs = ("is_byok", "cost_nano", "provider_cost_nano")
     facts = (at, *(generations.c[name] for name in costs))
@@ -293,7 +293,7 @@ def _of_both_keys(scope: Scope, at: sa.ColumnElement[Any]) -> sa.Subquery:
     return sa.union_all(own, answered_for).subquery("of_keys")
 
 
-def _key_totals(scope: Scope) -> Query:
+def _key_totals(scope: LedgerScope) -> Query:
     of_keys = _of_both_keys(scope, _plain(generations.c.created_at).label("created_at"))
     return sa.select(
         of_keys.c.key_hash,
@@ -351,7 +351,7 @@ def _spend(booked: sa.FromClause) -> tuple[sa.ColumnElement[int], sa.ColumnEleme
     )
 
 
-def _booked(table: sa.Table, scope: Scope) -> list[Condition]:
+def _booked(table: sa.Table, scope: LedgerScope) -> list[Condition]:
     """Return which postings or generations belong to the scope."""
     wanted: list[Condition] = []
     if scope.account_ids is not None:
@@ -361,7 +361,7 @@ def _booked(table: sa.Table, scope: Scope) -> list[Condition]:
     return wanted
 
 
-def _of(table: sa.Table, scope: Scope) -> list[Condition]:
+def _of(table: sa.Table, scope: LedgerScope) -> list[Condition]:
     """Return which counters of accounts belong to the scope."""
     wanted: list[Condition] = []
     if scope.account_ids is not None:
@@ -369,7 +369,7 @@ def _of(table: sa.Table, scope: Scope) -> list[Condition]:
     return wanted + _since(table, scope)
 
 
-def _of_keys(table: sa.Table, scope: Scope) -> list[Condition]:
+def _of_keys(table: sa.Table, scope: LedgerScope) -> list[Condition]:
     """Return which counters of keys belong to the scope: of keys that are or were used there."""
     if scope.account_ids is None:
         return _since(table, scope)
@@ -381,7 +381,7 @@ def _of_keys(table: sa.Table, scope: Scope) -> list[Condition]:
     return [table.c.key_hash.in_(sa.union(made, used, answered_for)), *_since(table, scope)]
 
 
-def _since(table: sa.Table, scope: Scope) -> list[Condition]:
+def _since(table: sa.Table, scope: LedgerScope) -> list[Condition]:
     return [] if scope.since is None else [table.c.day >= scope.since.date().isoformat()]
 
 

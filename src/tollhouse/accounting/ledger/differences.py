@@ -9,7 +9,7 @@ from tollhouse.accounting.ledger.types import Difference
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tollhouse.accounting.settlement.journal import Missing
+    from tollhouse.accounting.settlement.journal import MissingCharges
 
 SUM: Final = "sum of all accounts of the ledger"
 STORED, RECOMPUTED = "stored_", "recomputed_"
@@ -85,7 +85,7 @@ def of_balances(balances: Mapping[str, int]) -> Iterator[Difference]:
         yield Difference(SUM, "ledger", str(total), "0")
 
 
-def of_journal(missing: Iterable[Missing]) -> Iterator[Difference]:
+def of_journal(missing: Iterable[MissingCharges]) -> Iterator[Difference]:
     """Return that charges were gone from the journal at a start."""
     for each in missing:
         found, expected = f"{each.found} bytes", f"{each.expected} bytes"

@@ -13,7 +13,7 @@ ACCOUNTS: Final = 5
 """How many are looked at each time."""
 
 
-class Sample:
+class LedgerSampler:
     """Looks at accounts in turn, and after the last one begins anew."""
 
     def __init__(self, ledger: LedgerService, database: Database) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.ledger import activity, checks, differences, lines
 from tollhouse.accounting.ledger.statements import running
-from tollhouse.accounting.ledger.types import Scope, Statement, Verified
+from tollhouse.accounting.ledger.types import LedgerReport, LedgerScope, Statement
 from tollhouse.kernel.errors import Invalid
 from tollhouse.storage.tables.accounting import generations, postings
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
         Difference,
         StatementQuery,
     )
-    from tollhouse.accounting.settlement.journal import Missing
+    from tollhouse.accounting.settlement.journal import MissingCharges
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.pages import Page
     from tollhouse.storage.transaction import Read
 
 MOST_DIFFERENCES: Final = 1_000
 """How many are named; who has more has one cause."""
-_EVERYTHING = Scope()
+_EVERYTHING = LedgerScope()
 
 
 class LedgerService:
@@ -38,7 +38,7 @@ class LedgerService:
         clock: Clock,
         *,
         most_requests: int = 20_000,
-        missing: Callable[[], Iterable[Missing]] = tuple,
+        missing: Callable[[], Iterable[MissingCharges]] = tuple,
     ) -> None:
         """Take what the use cases need.
 
@@ -52,7 +52,7 @@ class LedgerService:
         self._clock = clock
         self._most_requests = most_requests
 
-    async def verify(self, read: Read, scope: Scope = _EVERYTHING) -> Verified:
+    async def verify(self, read: Read, scope: LedgerScope = _EVERYTHING) -> LedgerReport:
         """Recompute every balance and counter, and name each difference.
 
         Args:
@@ -64,7 +64,7 @@ class LedgerService:
             found += differences.of_journal(self._missing())
         balances = await checks.balances(read, scope)
         found += differences.of_balances(balances)
-        return Verified(
+        return LedgerReport(
             postings=await checks.count(read, postings, scope),
             generations=await checks.count(read, generations, scope),
             balances=balances,
@@ -72,12 +72,12 @@ class LedgerService:
             more=len(found) > MOST_DIFFERENCES,
         )
 
-    async def scope_of(self, read: Read, account_id: str) -> Scope:
+    async def scope_of(self, read: Read, account_id: str) -> LedgerScope:
         """Return what a sample looks at: all of an account, of a busy one today and yesterday."""
         if await checks.requests_of(read, account_id) <= self._most_requests:
-            return Scope((account_id,))
+            return LedgerScope((account_id,))
         yesterday = self._clock.now().astimezone(UTC).date() - timedelta(days=1)
-        return Scope((account_id,), datetime.combine(yesterday, time(), UTC))
+        return LedgerScope((account_id,), datetime.combine(yesterday, time(), UTC))
 
     async def accounts_after(self, read: Read, account_id: str, most: int) -> Sequence[str]:
         """Return the next accounts behind an id, in the order of their ids."""
@@ -108,7 +108,7 @@ class LedgerService:
         """Return what was asked of which model on which day, the latest day first."""
         return await activity.page(read, query)
 
-    async def _differing(self, read: Read, scope: Scope) -> list[Iterator[Difference]]:
+    async def _differing(self, read: Read, scope: LedgerScope) -> list[Iterator[Difference]]:
         most = MOST_DIFFERENCES + 1
         found = [differences.of_sides(row) for row in await checks.wrong_sides(read, scope, most)]
         found += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.ledger.types import Line
+from tollhouse.accounting.ledger.types import StatementLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.ledger.types import Movement
 
 
-def running(opening_nano: int, movements: Sequence[Movement]) -> list[Line]:
+def running(opening_nano: int, movements: Sequence[Movement]) -> list[StatementLine]:
     """Return movements with the balance after each.
 
     Args:
@@ -22,4 +22,7 @@ def running(opening_nano: int, movements: Sequence[Movement]) -> list[Line]:
     """
     changes = (movement.change_nano for movement in movements)
     balances = list(accumulate(changes, initial=opening_nano))[1:]
-    return [Line(movement, balance) for movement, balance in zip(movements, balances, strict=True)]
+    return [
+        StatementLine(movement, balance)
+        for movement, balance in zip(movements, balances, strict=True)
+    ]

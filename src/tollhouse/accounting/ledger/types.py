@@ -27,7 +27,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class LedgerScope:
     """Which part of the books is looked at."""
 
     account_ids: tuple[str, ...] | None = None
@@ -38,7 +38,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class LedgerReport:
     """What looking at the books has found."""
 
     postings: int
@@ -84,7 +84,7 @@ class Movement:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StatementLine:
     """A line of a statement."""
 
     movement: Movement
@@ -101,7 +101,7 @@ class Statement:
     """The balance before the period."""
     change_nano: int
     """The sum of every line of the period, also of those that are not among `lines`."""
-    lines: Sequence[Line]
+    lines: Sequence[StatementLine]
     total: int
     """How many lines the period has."""
 

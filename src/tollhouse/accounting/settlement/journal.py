@@ -56,7 +56,7 @@ _EMPTY: Final = b"\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedRecord:
     """Bytes of a journal that are no record."""
 
     file: str
@@ -68,7 +68,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingCharges:
     """Charges that a file of the journal had, and has no more."""
 
     file: str
@@ -82,8 +82,8 @@ class Leftovers:
     """What was in the journal at the start."""
 
     payloads: list[bytes]
-    damages: list[Damage]
-    missing: list[Missing] = field(default_factory=list[Missing])
+    damages: list[DamagedRecord]
+    missing: list[MissingCharges] = field(default_factory=list[MissingCharges])
 
 
 class _Marks:
@@ -281,7 +281,7 @@ class Journal:
         """
         self._keep(_ASIDE, _line(payload))
 
-    def keep_damaged(self, damages: Sequence[Damage]) -> None:
+    def keep_damaged(self, damages: Sequence[DamagedRecord]) -> None:
         """Keep what is no record for a person to look at.
 
         Raises:
@@ -313,10 +313,10 @@ class Journal:
             held = data.rstrip(_EMPTY)
             # A record that a kill cut off is behind the mark.
             if crc32(data[:used]) != checksum:
-                left.missing.append(Missing(name, used, len(held)))
+                left.missing.append(MissingCharges(name, used, len(held)))
         return left
 
-    def keep_missing(self, missing: Sequence[Missing]) -> None:
+    def keep_missing(self, missing: Sequence[MissingCharges]) -> None:
         """Note that charges are gone, until a person takes the note away.
 
         Raises:
@@ -326,14 +326,14 @@ class Journal:
             lines = (f"{each.file} {each.expected} {each.found}\n" for each in missing)
             self._keep(_MISSING, "".join(lines).encode())
 
-    def noted_missing(self) -> Sequence[Missing]:
+    def noted_missing(self) -> Sequence[MissingCharges]:
         """Return what `keep_missing` noted.
 
         Raises:
             OSError: It cannot be read.
         """
         lines = (line.split() for line in _read(self._folder / _MISSING).decode().splitlines())
-        return [Missing(file, int(expected), int(found)) for file, expected, found in lines]
+        return [MissingCharges(file, int(expected), int(found)) for file, expected, found in lines]
 
     def close(self) -> None:
         """Give up the files; a later append opens them again."""
@@ -356,7 +356,7 @@ def parse(name: str, data: bytes) -> Leftovers:
         data: All of it.
     """
     payloads: list[bytes] = []
-    damages: list[Damage] = []
+    damages: list[DamagedRecord] = []
     used = data.rstrip(_EMPTY)
     # A kill while the file was emptied: all of it is booked, whatever is left.
     begin = len(used) - len(used.lstrip(_EMPTY))
@@ -367,7 +367,7 @@ def parse(name: str, data: bytes) -> Leftovers:
             payloads.append(payload)
         elif not begin or offset > begin:
             is_tail = offset + len(line) == len(used)
-            damages.append(Damage(name, offset, line, is_tail))
+            damages.append(DamagedRecord(name, offset, line, is_tail))
         offset += len(line)
     return Leftovers(payloads, damages)
 

@@ -32,7 +32,7 @@ from tollhouse.accounting.settlement.rows import storable
 from tollhouse.accounting.types import GenerationRecord
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.start import StartError
-from tollhouse.kernel.waiting import happens_within
+from tollhouse.kernel.waiting import wait_for_event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -55,7 +55,7 @@ _decode = msgspec.json.Decoder(GenerationRecord).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredCharges:
     """What a start found in the journal."""
 
     charges: int
@@ -110,7 +110,7 @@ class Settler:
         """How many wait for the books."""
         return len(self._waiting)
 
-    def room(self, charges: int) -> None:
+    def reserve_capacity(self, charges: int) -> None:
         """Return if so many more charges can be taken.
 
         Raises:
@@ -157,7 +157,7 @@ class Settler:
         self._pending.append(record)
         self._taken += 1
         if self.observer is not None:
-            self.observer.taken(record)
+            self.observer.charged(record)
         number = self._taken
         if self._booking is None:
             self._booking = asyncio.create_task(self._book_pending(), name="settler")
@@ -212,7 +212,7 @@ class Settler:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
 
-    async def recover(self) -> Recovered:
+    async def recover(self) -> RecoveredCharges:
         """Book what a process that was killed has left in the journal.
 
         Call it before the first charge, by the one process that holds the journal's folder.
@@ -252,7 +252,7 @@ class Settler:
                 f"the charges in the journal cannot be booked ({type(error).__name__}): "
                 "mend the database or the disk, and start again; they are not lost"
             ) from error
-        return Recovered(len(records), len(left.damages))
+        return RecoveredCharges(len(records), len(left.damages))
 
     async def close(self) -> None:
         """Book what is pending, then give up the two places.
@@ -294,7 +294,7 @@ class Settler:
         """Let charges come, unless somebody waits for those that are there or they are many."""
         if len(self._pending) >= LARGEST_GROUP:
             return
-        await happens_within(self._hurry, GATHER_SECONDS)
+        await wait_for_event(self._hurry, GATHER_SECONDS)
         if not self._closing.is_set():
             self._hurry.clear()
 
@@ -320,7 +320,7 @@ class Settler:
                 return True
             if self._closing.is_set():
                 return False
-            await happens_within(self._closing, pause)
+            await wait_for_event(self._closing, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _observe(self, group: Sequence[GenerationRecord]) -> None:
@@ -331,7 +331,7 @@ class Settler:
         if self._doubtful:
             self._doubtful = False
             for account_id in {record.account_id for record in group}:
-                self.observer.stale(account_id)
+                self.observer.invalidate(account_id)
 
     async def _book(self, group: Sequence[GenerationRecord]) -> None:
         for start in range(0, len(group), LARGEST_GROUP):

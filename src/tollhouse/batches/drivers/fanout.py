@@ -30,7 +30,7 @@ from tollhouse.batches.retries import Retries
 from tollhouse.batches.types import ItemError, Outcome
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Bug, ProviderFailure, TollhouseError, without_frames
-from tollhouse.kernel.waiting import happens_within
+from tollhouse.kernel.waiting import wait_for_event
 from tollhouse.storage.blobs.port import BlobMissing, BlobsUnavailable
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ class _Run:
 
     async def _until_change(self, seconds: float) -> None:
         self._changed.clear()
-        await happens_within(self._changed, seconds)
+        await wait_for_event(self._changed, seconds)
 
     def _seconds_to_next(self) -> float | None:
         """Return when an item may be begun as far as this batch is concerned; None if none is."""
@@ -473,7 +473,7 @@ class _Run:
     async def _write(self) -> None:
         """Commit outcomes as they come, and keep the lease, until every item has ended."""
         while not self._all_ended and not self._lost:
-            await happens_within(self._write_now, self._tools.part_seconds)
+            await wait_for_event(self._write_now, self._tools.part_seconds)
             self._write_now.clear()
             if not self._all_ended:
                 await self._commit()

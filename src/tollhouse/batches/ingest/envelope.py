@@ -17,7 +17,7 @@ import msgspec
 from tollhouse.batches.types import Endpoint, Submission
 from tollhouse.inference.preferences import PROVIDER_FIELDS, read_preferences
 from tollhouse.kernel.errors import Invalid
-from tollhouse.kernel.findings import finding
+from tollhouse.kernel.validation_errors import parse_validation_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,7 @@ def _envelope(given: Mapping[str, msgspec.Raw]) -> _Envelope:
     try:
         return _read(msgspec.json.encode(given))
     except msgspec.ValidationError as error:
-        path, what = finding(error)
+        path, what = parse_validation_error(error)
         place = path.removeprefix(".")
         if place == "endpoint":
             what = f"has to be one of {', '.join(Endpoint)}"

@@ -20,8 +20,8 @@ from tollhouse.batches.ingest.frames import (
     read_frame,
     refusal,
 )
-from tollhouse.kernel.children import own_module, start
 from tollhouse.kernel.errors import Bug, Unavailable
+from tollhouse.kernel.subprocesses import own_module, start
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from tollhouse.kernel.findings import finding
+from tollhouse.kernel.validation_errors import parse_validation_error
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -328,7 +328,7 @@ def _item(text: bytes, place: str) -> _Item:
     try:
         item = _read_item(text)
     except msgspec.ValidationError as error:
-        path, what = finding(error)
+        path, what = parse_validation_error(error)
         raise Malformed(f"{place}{path}: {what}") from None
     if not _has_object(item):
         raise Malformed(f"{place}.body: has to be an object")

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tollhouse.cli.batches.endpoints import known_endpoint, names
-from tollhouse.kernel.findings import finding
+from tollhouse.kernel.validation_errors import parse_validation_error
 
 _OBJECT: Final = b"{"
 _MALFORMED: Final = "JSON is malformed: "
@@ -79,7 +79,7 @@ def _decoded(text: bytes) -> _Line:
     except UnicodeDecodeError as error:
         raise BadLine(f"not UTF-8 at its byte {error.start}") from None
     except msgspec.ValidationError as error:
-        path, _ = finding(error)
+        path, _ = parse_validation_error(error)
         what = f"{path[1:]} has to be a text" if path else "not an object with custom_id and body"
         raise BadLine(what) from None
     except msgspec.DecodeError as error:

@@ -16,7 +16,7 @@ from tollhouse.cli.output import Record, Report, Shown, Written
 from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
-    from tollhouse.audit.types import Fault
+    from tollhouse.audit.types import ChainFault
     from tollhouse.cli.chains import Check
 
 app = noun("audit", "The record of who changed what, in a chain that shows tampering.")
@@ -164,7 +164,7 @@ def _check(head: str | None) -> "Check":
     return Check(None if head is None else noted_head(head))
 
 
-def _report(check: "Check", fault: "Fault | None", note: str | None) -> Report:
+def _report(check: "Check", fault: "ChainFault | None", note: str | None) -> Report:
     from tollhouse.cli.chains import head_text
 
     if fault is not None:

@@ -6,10 +6,10 @@ added. An endpoint opens the transaction and commits it.
 
 from fastapi import APIRouter
 
-from tollhouse.identity.endpoints.accounts import Accounts
-from tollhouse.identity.endpoints.policies import Policies
-from tollhouse.identity.endpoints.users import Users
-from tollhouse.identity.endpoints.workspaces import Workspaces
+from tollhouse.identity.endpoints.accounts import AccountEndpoints
+from tollhouse.identity.endpoints.policies import PolicyEndpoints
+from tollhouse.identity.endpoints.users import UserEndpoints
+from tollhouse.identity.endpoints.workspaces import WorkspaceEndpoints
 from tollhouse.identity.service import IdentityService
 from tollhouse.storage.database import Database
 
@@ -17,8 +17,8 @@ from tollhouse.storage.database import Database
 def router(service: IdentityService, database: Database) -> APIRouter:
     """Return the routes of identity."""
     routes = APIRouter()
-    Accounts(service, database).add_to(routes)
-    Users(service, database).add_to(routes)
-    Workspaces(service, database).add_to(routes)
-    Policies(service, database).add_to(routes)
+    AccountEndpoints(service, database).add_to(routes)
+    UserEndpoints(service, database).add_to(routes)
+    WorkspaceEndpoints(service, database).add_to(routes)
+    PolicyEndpoints(service, database).add_to(routes)
     return routes

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import ConfigDict
 
 from tollhouse.audit.changes import entry_of_change
-from tollhouse.audit.types import Action
+from tollhouse.audit.types import AuditAction
 from tollhouse.identity.access import Managing, Operating
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import Account, AccountType
@@ -104,7 +104,7 @@ class AccountPage(Reply):
     """How many there are altogether."""
 
 
-class Accounts:
+class AccountEndpoints:
     """The endpoints of accounts."""
 
     def __init__(self, service: IdentityService, database: Database) -> None:
@@ -145,7 +145,7 @@ class Accounts:
                 free_limits_exempt=body.free_limits_exempt,
             )
             entry = entry_of_change(
-                Action.ACCOUNT_CREATED, who.actor, account.id, new=asdict(account)
+                AuditAction.ACCOUNT_CREATED, who.actor, account.id, new=asdict(account)
             )
             await self._service.audit.record(write, account.id, [entry])
         return CreatedAccount(data=_reply(account), workspace_id=workspace.id)
@@ -175,7 +175,7 @@ class Accounts:
                 vault_writes=body.vault_writes,
             )
             entry = entry_of_change(
-                Action.ACCOUNT_CHANGED, who.actor, account_id, asdict(before), asdict(changed)
+                AuditAction.ACCOUNT_CHANGED, who.actor, account_id, asdict(before), asdict(changed)
             )
             await self._service.audit.record(write, account_id, [entry])
         return OneAccount(data=_reply(changed))

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from tollhouse.audit.changes import entry_of_change
-from tollhouse.audit.types import Action
+from tollhouse.audit.types import AuditAction
 from tollhouse.identity.access import Managing, OfAccount
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import PATTERN_NAMES, AccessPolicy, Manager, PolicyScope
@@ -111,7 +111,7 @@ class OnePolicy(Reply):
     """The policy."""
 
 
-class Policies:
+class PolicyEndpoints:
     """The endpoints of policies."""
 
     def __init__(self, service: IdentityService, database: Database) -> None:
@@ -187,7 +187,7 @@ class Policies:
         service = self._service
         before = await service.policy(write, who, policy.scope, owner_id, account_id)
         await service.set_policy(write, who, owner_id, policy, account_id)
-        action = Action(f"{policy.scope}_policy_changed")
+        action = AuditAction(f"{policy.scope}_policy_changed")
         entry = entry_of_change(action, who.actor, owner_id, asdict(before), asdict(policy))
         await service.audit.record(write, account_id, [entry])
 

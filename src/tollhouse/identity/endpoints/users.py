@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from tollhouse.audit.changes import Hidden, entry_of_change
-from tollhouse.audit.types import Action
+from tollhouse.audit.changes import RedactedValue, entry_of_change
+from tollhouse.audit.types import AuditAction
 from tollhouse.identity.access import Managing, OfAccount
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import User
@@ -81,7 +81,7 @@ class UserPage(Reply):
     """How many there are altogether."""
 
 
-class Users:
+class UserEndpoints:
     """The endpoints of users."""
 
     def __init__(self, service: IdentityService, database: Database) -> None:
@@ -118,7 +118,7 @@ class Users:
         async with self._database.writing() as write:
             account_id = await self._service.home(write, who, body.account_id)
             user = await self._service.create_user(write, account_id, body.name, body.email)
-            entry = entry_of_change(Action.USER_CREATED, who.actor, user.id, new=_facts(user))
+            entry = entry_of_change(AuditAction.USER_CREATED, who.actor, user.id, new=_facts(user))
             await self._service.audit.record(write, account_id, [entry])
         return OneUser(data=_reply(user))
 
@@ -140,7 +140,7 @@ class Users:
             before = await self._service.user(write, home, user_id)
             changed = await self._service.change_user(write, home, user_id, facts)
             entry = entry_of_change(
-                Action.USER_CHANGED, who.actor, user_id, _facts(before), _facts(changed)
+                AuditAction.USER_CHANGED, who.actor, user_id, _facts(before), _facts(changed)
             )
             await self._service.audit.record(write, home, [entry])
         return OneUser(data=_reply(changed))
@@ -148,8 +148,8 @@ class Users:
 
 def _facts(user: User) -> dict[str, Any]:
     """Return what the record tells of a user; its rows stay for ever, so no name and address."""
-    email = None if user.email is None else Hidden(user.email)
-    return {**asdict(user), "name": Hidden(user.name), "email": email}
+    email = None if user.email is None else RedactedValue(user.email)
+    return {**asdict(user), "name": RedactedValue(user.name), "email": email}
 
 
 def _reply(user: User) -> UserReply:

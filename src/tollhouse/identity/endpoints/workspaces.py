@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 
 from tollhouse.audit.changes import entry_of_change
-from tollhouse.audit.types import Action
+from tollhouse.audit.types import AuditAction
 from tollhouse.identity.access import Managing, ManagingOr401, OfAccount
 from tollhouse.identity.endpoints.workspace_wire import (
     NewWorkspaceBody,
@@ -43,7 +43,7 @@ class WorkspacePage(Reply):
     """How many there are altogether."""
 
 
-class Workspaces:
+class WorkspaceEndpoints:
     """The endpoints of workspaces."""
 
     def __init__(self, service: IdentityService, database: Database) -> None:
@@ -88,7 +88,9 @@ class Workspaces:
         async with self._database.writing() as write:
             account_id = await self._service.home(write, who, body.account_id)
             made = await self._service.create_workspace(write, account_id, facts, who.user_id)
-            entry = entry_of_change(Action.WORKSPACE_CREATED, who.actor, made.id, new=_facts(made))
+            entry = entry_of_change(
+                AuditAction.WORKSPACE_CREATED, who.actor, made.id, new=_facts(made)
+            )
             await self._service.audit.record(write, account_id, [entry])
         return OneWorkspace(data=_reply(made))
 
@@ -116,7 +118,11 @@ class Workspaces:
             before = await self._service.workspace(write, home, id)
             changed = await self._service.change_workspace(write, who, home, id, body.facts())
             entry = entry_of_change(
-                Action.WORKSPACE_CHANGED, who.actor, changed.id, _facts(before), _facts(changed)
+                AuditAction.WORKSPACE_CHANGED,
+                who.actor,
+                changed.id,
+                _facts(before),
+                _facts(changed),
             )
             await self._service.audit.record(write, home, [entry])
         return OneWorkspace(data=_reply(changed))
@@ -135,7 +141,9 @@ class Workspaces:
             await self._service.delete_workspace(
                 write, who, home, id, default_confirmed=confirm_default_workspace_deletion
             )
-            entry = entry_of_change(Action.WORKSPACE_DELETED, who.actor, before.id, _facts(before))
+            entry = entry_of_change(
+                AuditAction.WORKSPACE_DELETED, who.actor, before.id, _facts(before)
+            )
             await self._service.audit.record(write, home, [entry])
         return Deleted()
 

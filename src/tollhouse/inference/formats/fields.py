@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from tollhouse.kernel.errors import Invalid
-from tollhouse.kernel.findings import finding
+from tollhouse.kernel.validation_errors import parse_validation_error
 
 T = TypeVar("T")
 Fields = dict[str, msgspec.Raw]
@@ -73,7 +73,7 @@ def read_typed(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 def _wrong_field(error: msgspec.ValidationError) -> str:
     """Return the decoder's error as path and problem: "messages[2].role: Expected `str` ..."."""
-    path, problem = finding(error)
+    path, problem = parse_validation_error(error)
     # The given value stays out of the message: it may be a secret.
     problem = _GIVEN.sub("", problem)
     path = path.lstrip(".").replace("[...]", "{}")

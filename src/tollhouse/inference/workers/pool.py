@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import structlog
 
 from tollhouse.inference.workers.frames import PIECE, pack, pieces, receive_frame, unpack
-from tollhouse.kernel.children import own_module, start
 from tollhouse.kernel.errors import Bug, Unavailable
-from tollhouse.kernel.turns import Turns
+from tollhouse.kernel.fair_queue import FairQueue
+from tollhouse.kernel.subprocesses import own_module, start
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -52,7 +52,7 @@ class Pool:
         """Say how many there may be, and how long one step may take; none is started yet."""
         self._size = size
         self._seconds = step_seconds
-        self._turns = Turns[_Step]()
+        self._turns = FairQueue[_Step]()
         self._running: set[_Worker] = set()
         self._idle: list[_Worker] = []
         self._busy = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.accounting.admission.rate import SlidingMinute
+from tollhouse.accounting.admission.sliding_window import SlidingMinute
 from tollhouse.interns.chat.errors import retry_seconds
 from tollhouse.kernel.errors import RateLimited, RateWindow
 

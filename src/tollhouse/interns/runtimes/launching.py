@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tollhouse.interns.runtimes.filesize import below
-from tollhouse.kernel.children import start
+from tollhouse.kernel.subprocesses import start
 from tollhouse.vault.egress.environment import environment, gateway_environment
 
 if TYPE_CHECKING:

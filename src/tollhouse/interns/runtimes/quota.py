@@ -26,7 +26,7 @@ from tollhouse.interns.runtimes.filesize import below
 from tollhouse.interns.size import BEYOND, Held, measure
 from tollhouse.interns.tree import TreeTooLarge
 from tollhouse.interns.walks.walker import WalkBroken, Walker, WalkRefused
-from tollhouse.kernel.waiting import Patience
+from tollhouse.kernel.waiting import IdleDeadline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -214,8 +214,8 @@ class Scales:
         except TreeTooLarge:
             pass
         try:
-            async with Patience(_STALLED_SECONDS) as patience:
-                return await self._walker.measure(folder, processes, patience.goes_on)
+            async with IdleDeadline(_STALLED_SECONDS) as patience:
+                return await self._walker.measure(folder, processes, patience.reset)
         except WalkRefused:
             return BEYOND
 

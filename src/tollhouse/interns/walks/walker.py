@@ -20,7 +20,7 @@ import structlog
 
 from tollhouse.interns.size import Held
 from tollhouse.interns.walks.child import FAILED, FOUND, LARGEST, LENGTH_BYTES, LIFE, PIECE
-from tollhouse.kernel.children import own_module, start
+from tollhouse.kernel.subprocesses import own_module, start
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from tollhouse.kernel.children import own_module, start
+from tollhouse.kernel.subprocesses import own_module, start
 from tollhouse.vault.egress.messages import (
     LARGEST_OPEN,
     Close,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from tollhouse.kernel.hosts import NoHostName, Why, normal_host
+from tollhouse.kernel.hosts import HostNameProblem, InvalidHostName, normal_host
 from tollhouse.vault.egress.refusals import (
     HOST_DISAGREES,
     MALFORMED,
@@ -107,8 +107,8 @@ def _target(authority: bytes, default_port: int | None) -> Target:
 def _host(name: str) -> str:
     try:
         return normal_host(name)
-    except NoHostName as error:
-        raise Refused(NOT_A_NAME if error.why is Why.ADDRESS else MALFORMED) from None
+    except InvalidHostName as error:
+        raise Refused(NOT_A_NAME if error.why is HostNameProblem.ADDRESS else MALFORMED) from None
 
 
 def _port(digits: str) -> int:

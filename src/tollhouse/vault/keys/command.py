@@ -18,7 +18,7 @@ import binascii
 import json
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.kernel.children import start
+from tollhouse.kernel.subprocesses import start
 from tollhouse.vault.envelope import KEY_BYTES
 from tollhouse.vault.keys.base import KeysUnavailable
 from tollhouse.vault.types import WrappedKey

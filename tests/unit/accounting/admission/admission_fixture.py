@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from tollhouse.accounting.admission.desk import Desk
-from tollhouse.accounting.admission.types import AccountFacts, Claim, KeyFacts
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.admission.controller import AdmissionController
+from tollhouse.accounting.admission.types import AccountFacts, AdmissionRequest, KeyFacts
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.money import NANO_PER_CREDIT
@@ -57,7 +57,7 @@ class AdmissionFixture:
         self,
         *,
         balance: int = 0,
-        rules: Rules | None = None,
+        rules: AccountingRules | None = None,
         limit: KeyLimit | None = None,
         clock: Clock | None = None,
         max_age_seconds: float | None = None,
@@ -79,11 +79,11 @@ class AdmissionFixture:
         )
         self.clock = clock or FakeClock()
         self.journal_is_full = False
-        self.controller = Desk(
-            rules or Rules(wait_seconds=0),
+        self.controller = AdmissionController(
+            rules or AccountingRules(wait_seconds=0),
             self.loader,
             self.clock,
-            room=self._reserve_capacity,
+            reserve_capacity=self._reserve_capacity,
             max_age_seconds=max_age_seconds,
         )
         self._numbers = 0
@@ -93,7 +93,7 @@ class AdmissionFixture:
         if self.journal_is_full:
             raise Unavailable("The disk is full.")
 
-    def request(self, estimate: int = 0, **fields: Any) -> Claim:
+    def request(self, estimate: int = 0, **fields: Any) -> AdmissionRequest:
         """Return a request for a paid model, with the next number as its id."""
         self._numbers += 1
         facts: dict[str, Any] = {
@@ -106,17 +106,17 @@ class AdmissionFixture:
             "paid": not fields.get("free"),
             "only_free": fields.get("free", False),
         }
-        return Claim(**(facts | fields))
+        return AdmissionRequest(**(facts | fields))
 
     async def admit(self, estimate: int = 0, **fields: Any) -> str:
         """Admit a request; return its id."""
-        claim = self.request(estimate, **fields)
-        await self.controller.admit(claim)
-        return claim.generation_id
+        request = self.request(estimate, **fields)
+        await self.controller.admit(request)
+        return request.generation_id
 
     def settle(self, generation_id: str, cost: int, **fields: Any) -> None:
         """Put a charge into the journal."""
-        self.controller.taken(self.record(generation_id, cost, **fields))
+        self.controller.charged(self.record(generation_id, cost, **fields))
 
     def record(self, generation_id: str, cost: int, **fields: Any) -> Any:
         """Return the record of a reply."""

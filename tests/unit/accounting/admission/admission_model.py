@@ -15,7 +15,7 @@ from tollhouse.kernel.money import NANO_PER_CREDIT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.accounting.rules import Rules
+    from tollhouse.accounting.rules import AccountingRules
 
 CREDIT = NANO_PER_CREDIT
 KEYS = ("k" * 64, "o" * 64)
@@ -82,7 +82,7 @@ class Reservation:
 class AdmissionModel:
     """One account with some keys."""
 
-    rules: Rules
+    rules: AccountingRules
     now: datetime
     monotonic: float = 0.0
     purchased: int = 0

@@ -33,7 +33,7 @@ from tests.unit.accounting.admission.admission_model import (
     ModelRequest,
     RunningRequest,
 )
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import KeyLimit, Reset
 from tollhouse.testing.clock import START
 
@@ -112,7 +112,7 @@ class AdmissionStateMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.number = 0
-        self.model = AdmissionModel(Rules(), START)
+        self.model = AdmissionModel(AccountingRules(), START)
         self.arrived: dict[str, datetime] = {}
         self.system: SystemUnderTest | None = None
 
@@ -132,7 +132,7 @@ class AdmissionStateMachine(RuleBasedStateMachine):
         per_day=st.integers(0, 6),
     )
     def begin(self, balance: int, fraction: Fraction, window: float, per_day: int) -> None:
-        rules = Rules(
+        rules = AccountingRules(
             fraction=fraction,
             settlement_seconds=window,
             wait_seconds=0,

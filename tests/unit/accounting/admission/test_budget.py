@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture, limits
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired
 
-FULL = Rules(fraction=Fraction(1), wait_seconds=0)
+FULL = AccountingRules(fraction=Fraction(1), wait_seconds=0)
 
 
 async def refused(admission: AdmissionFixture, estimate: int = 0, **fields: Any) -> PaymentRequired:
@@ -84,7 +84,7 @@ async def test_a_request_heavier_than_the_whole_budget_is_refused_for_good() -> 
 
 
 async def test_it_is_told_at_once_although_others_could_be_waited_for() -> None:
-    admission = AdmissionFixture(balance=3 * CREDIT, rules=Rules(wait_seconds=3_600))
+    admission = AdmissionFixture(balance=3 * CREDIT, rules=AccountingRules(wait_seconds=3_600))
     await admission.admit(CREDIT)
     assert (await refused(admission, 2 * CREDIT)).metadata["reason"] == "weight_exceeds_budget"
 
@@ -118,7 +118,7 @@ async def test_it_does_not_apply_to_free_models_own_keys_and_mere_fees() -> None
 
 
 async def test_new_accounts_are_held_to_it_where_that_is_switched_on() -> None:
-    rules = Rules(new_accounts=True, wait_seconds=0)
+    rules = AccountingRules(new_accounts=True, wait_seconds=0)
     admission = AdmissionFixture(balance=1_000 * CREDIT, rules=rules)
     for _ in range(25):
         await admission.admit(2 * CREDIT)
@@ -160,14 +160,14 @@ async def test_a_subscription_needs_credits() -> None:
 async def test_charges_count_before_they_are_booked_and_once_afterwards() -> None:
     admission = AdmissionFixture(balance=4 * CREDIT, rules=FULL)
     record = admission.record(await admission.admit(2 * CREDIT), 2 * CREDIT)
-    admission.controller.taken(record)
+    admission.controller.charged(record)
     admission.clock.advance(5)
     await refused(admission, 2 * CREDIT + 1)
     admission.controller.booked([record])
     admission.loader.account = type(admission.loader.account)(
         credits=Credits(purchased_nano=4 * CREDIT, used_nano=2 * CREDIT)
     )
-    admission.controller.stale("account")
+    admission.controller.invalidate("account")
     await refused(admission, 2 * CREDIT + 1)
     await admission.admit(2 * CREDIT)
 
@@ -179,7 +179,7 @@ async def test_credits_that_were_added_count_for_the_next_request() -> None:
         credits=Credits(purchased_nano=10 * CREDIT)
     )
     await refused(admission, 2 * CREDIT)
-    admission.controller.stale("account")
+    admission.controller.invalidate("account")
     await admission.admit(2 * CREDIT)
 
 
@@ -213,7 +213,7 @@ async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
 
 
 async def test_the_prefix_of_limit_source_is_a_setting() -> None:
-    admission = AdmissionFixture(rules=Rules(source_prefix="acme_"))
+    admission = AdmissionFixture(rules=AccountingRules(source_prefix="acme_"))
     error = await refused(admission, 1)
     assert error.metadata["limit_source"] == "acme_credits"
     assert limits(error)[0]["limit_source"] == "acme_credits"
@@ -226,7 +226,7 @@ async def test_half_of_the_least_balance_is_a_budget_of_nothing() -> None:
 
 async def test_a_wait_of_nothing_is_told_as_a_second() -> None:
     admission = AdmissionFixture(
-        balance=4 * CREDIT, rules=Rules(wait_seconds=0, settlement_seconds=0)
+        balance=4 * CREDIT, rules=AccountingRules(wait_seconds=0, settlement_seconds=0)
     )
     await admission.admit(2 * CREDIT)
     assert (await refused(admission, CREDIT)).retry_after == 1
@@ -254,7 +254,7 @@ async def test_requests_at_once_cannot_overdraw_the_balance(balance: int) -> Non
 
 
 async def test_nobody_passes_those_who_wait_for_credits() -> None:
-    admission = AdmissionFixture(rules=Rules(wait_seconds=5), balance=600 * CREDIT)
+    admission = AdmissionFixture(rules=AccountingRules(wait_seconds=5), balance=600 * CREDIT)
     first = await admission.admit(0, most_nano=400 * CREDIT)
     large = asyncio.ensure_future(admission.admit(0, most_nano=500 * CREDIT))
     await asyncio.sleep(0.01)
@@ -273,8 +273,8 @@ async def test_a_prompt_that_the_balance_cannot_cover_is_refused() -> None:
 
 async def test_without_a_limit_of_output_no_more_can_be_spent_than_is_left() -> None:
     admission = AdmissionFixture(balance=CREDIT, limit=KeyLimit(CREDIT // 2))
-    claim = admission.request(1, most_nano=9 * CREDIT, least_nano=1, open_ended=True)
-    assert (await admission.controller.admit(claim)).spendable_nano == CREDIT // 2
-    admission.controller.release(claim.generation_id)
-    claim = admission.request(1, most_nano=CREDIT // 2, least_nano=1, open_ended=True)
-    assert (await admission.controller.admit(claim)).spendable_nano is None
+    request = admission.request(1, most_nano=9 * CREDIT, least_nano=1, open_ended=True)
+    assert (await admission.controller.admit(request)).spendable_nano == CREDIT // 2
+    admission.controller.release(request.generation_id)
+    request = admission.request(1, most_nano=CREDIT // 2, least_nano=1, open_ended=True)
+    assert (await admission.controller.admit(request)).spendable_nano is None

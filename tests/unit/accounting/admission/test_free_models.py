@@ -14,7 +14,7 @@ from tollhouse.accounting.admission.types import (
     AccountFacts,
     Rate,
 )
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import Credits
 from tollhouse.kernel.errors import RateLimited
 from tollhouse.testing.clock import START, FakeClock
@@ -105,7 +105,7 @@ async def test_a_thousand_a_day_from_nine_purchased_credits_on(
 
 
 async def test_running_requests_count_towards_the_day() -> None:
-    admission = AdmissionFixture(rules=Rules(free_per_day=2))
+    admission = AdmissionFixture(rules=AccountingRules(free_per_day=2))
     first = await ask(admission)
     await ask(admission)
     assert "free-models-per-day" in (await limited(admission)).message
@@ -156,14 +156,14 @@ async def test_a_model_may_have_its_own_limit() -> None:
 
 
 async def test_a_request_with_paid_models_beside_goes_on_without_the_free_one() -> None:
-    admission = AdmissionFixture(balance=CREDIT, rules=Rules(free_per_day=1))
+    admission = AdmissionFixture(balance=CREDIT, rules=AccountingRules(free_per_day=1))
     both = {"free": True, "only_free": False, "paid": True}
     assert (await admission.controller.admit(admission.request(1, **both))).may_use_free
     assert not (await admission.controller.admit(admission.request(1, **both))).may_use_free
 
 
 async def test_what_is_refused_is_not_counted() -> None:
-    admission = AdmissionFixture(rules=Rules(free_per_day=5, free_per_minute=5))
+    admission = AdmissionFixture(rules=AccountingRules(free_per_day=5, free_per_minute=5))
     for _ in range(5):
         await ask(admission)
     for _ in range(50):
@@ -173,7 +173,7 @@ async def test_what_is_refused_is_not_counted() -> None:
 
 
 async def test_a_clock_that_jumps_back_gives_no_second_day() -> None:
-    admission = AdmissionFixture(rules=Rules(free_per_day=3))
+    admission = AdmissionFixture(rules=AccountingRules(free_per_day=3))
     await answer(admission, 1)
     admission.clock.set(admission.clock.now() - timedelta(days=1))
     await answer(admission, 2)
@@ -181,13 +181,13 @@ async def test_a_clock_that_jumps_back_gives_no_second_day() -> None:
 
 
 async def test_a_reply_that_is_booked_counts_once() -> None:
-    admission = AdmissionFixture(rules=Rules(free_per_day=3))
+    admission = AdmissionFixture(rules=AccountingRules(free_per_day=3))
     record = admission.record(await ask(admission), 0, free_limited=True)
-    admission.controller.taken(record)
+    admission.controller.charged(record)
     admission.controller.booked([record])
     today = admission.clock.now().date()
     admission.loader.account = type(admission.loader.account)(free_requests={today: 1})
-    admission.controller.stale("account")
+    admission.controller.invalidate("account")
     await ask(admission)
     await ask(admission)
     await limited(admission)
@@ -198,7 +198,7 @@ async def test_a_preview_shows_what_is_left_of_both_limits() -> None:
     await answer(admission, 2)
     await ask(admission)
     seen = await admission.controller.preview(admission.request(free=True, rate=FREE))
-    minute, day = seen.requests
+    minute, day = seen.request_limits
     assert (minute.bucket, minute.limit, minute.used, minute.held) == (FREE_PER_MINUTE, 20, 3, 0)
     assert minute.remaining == 17
     assert minute.resets_at == START + timedelta(seconds=60)
@@ -208,22 +208,22 @@ async def test_a_preview_shows_what_is_left_of_both_limits() -> None:
 
 
 async def test_what_is_left_of_a_limit_that_was_lowered_is_not_negative() -> None:
-    admission = AdmissionFixture(rules=Rules(free_per_day=1))
+    admission = AdmissionFixture(rules=AccountingRules(free_per_day=1))
     today = admission.clock.now().date()
     admission.loader.account = AccountFacts(free_requests={today: 3})
     seen = await admission.controller.preview(admission.request(free=True))
-    assert [cap.remaining for cap in seen.requests] == [0]
+    assert [cap.remaining for cap in seen.request_limits] == [0]
 
 
 async def test_a_preview_shows_an_exempt_account_no_limit_of_requests() -> None:
     admission = AdmissionFixture(free_limits_exempt=True)
     seen = await admission.controller.preview(admission.request(free=True, rate=FREE))
-    assert list(seen.requests) == []
+    assert list(seen.request_limits) == []
     assert seen.admitted.may_use_free
 
 
 async def test_less_than_a_second_too_early_is_too_early() -> None:
-    admission = AdmissionFixture(rules=Rules(free_per_minute=1))
+    admission = AdmissionFixture(rules=AccountingRules(free_per_minute=1))
     await ask(admission, rate=Rate(FREE_PER_MINUTE, None, 1))
     admission.clock.advance(59.5)
     await limited(admission, rate=Rate(FREE_PER_MINUTE, None, 1))
@@ -232,7 +232,7 @@ async def test_less_than_a_second_too_early_is_too_early() -> None:
 
 
 async def test_credits_are_no_remedy_for_who_bought_them() -> None:
-    bought = AdmissionFixture(balance=10 * CREDIT, rules=Rules(free_per_day_raised=0))
+    bought = AdmissionFixture(balance=10 * CREDIT, rules=AccountingRules(free_per_day_raised=0))
     assert (await limited(bought)).message == (
         "Rate limit exceeded: free-models-per-day. Wait for the next UTC day."
     )
@@ -243,7 +243,7 @@ async def test_what_an_exempt_account_asked_does_not_count_once_it_is_exempt_no_
     admission = AdmissionFixture(free_limits_exempt=True)
     await admission.admit(free=True, rate=once)
     admission.loader.account = AccountFacts()
-    admission.controller.stale("account")
+    admission.controller.invalidate("account")
     await admission.admit(free=True, rate=once)
 
 
@@ -252,4 +252,4 @@ async def test_with_the_clock_set_back_requests_of_later_days_count() -> None:
     admission = AdmissionFixture(clock=clock, free_requests={clock.now().date(): 3})
     clock.set(clock.now() - timedelta(days=2.3))
     seen = await admission.controller.preview(admission.request(free=True))
-    assert [cap.used for cap in seen.requests] == [3]
+    assert [cap.used for cap in seen.request_limits] == [3]

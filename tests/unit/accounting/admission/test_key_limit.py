@@ -21,7 +21,7 @@ OTHER = "o" * 64
 
 
 def front_desk(limit: KeyLimit, clock: FakeClock | None = None, **days: int) -> AdmissionFixture:
-    """Return a desk with a key that has used so much on some days."""
+    """Return an admission controller with a key that has used so much on some days."""
     admission = AdmissionFixture(balance=RICH, limit=limit, clock=clock)
     spent = {date.fromisoformat(day.replace("_", "-")[1:]): Spend(n) for day, n in days.items()}
     total = sum(spent.values(), Spend())
@@ -42,7 +42,7 @@ async def test_a_used_up_limit_refuses_until_it_is_raised() -> None:
     assert error.metadata["reason"] == "key_limit_exhausted"
     assert error.retry_after is None
     admission.loader.keys[KEY] = KeyFacts(KeyLimit(2 * CREDIT), Spend(CREDIT))
-    admission.controller.stale("account")
+    admission.controller.invalidate("account")
     await admission.admit(1)
 
 
@@ -146,7 +146,7 @@ async def test_a_reply_counts_to_the_day_its_request_came() -> None:
     admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
     record = admission.record(await admission.admit(10), 10)
     clock.advance(2)
-    admission.controller.taken(record)
+    admission.controller.charged(record)
     await admission.admit(10)
 
 
@@ -180,7 +180,7 @@ async def test_a_gateway_that_sees_the_clock_set_back_agrees_with_a_new_one_and_
         new.loader.keys[KEY] = KeyFacts(KeyLimit(100, reset), usage.total, spent)
         seen = [await each.controller.preview(each.request(1)) for each in (admission, new)]
         assert budget is not None
-        assert {each.caps[0].used_nano for each in seen} == {budget.spend_nano}
+        assert {each.credit_limits[0].used_nano for each in seen} == {budget.spend_nano}
 
     await uses(1)
     clock.set(clock.now() - timedelta(days=days_back))
@@ -215,12 +215,12 @@ async def test_a_request_from_before_midnight_has_nothing_read_again() -> None:
 async def test_what_is_not_booked_yet_counts_after_the_books_were_read_again() -> None:
     admission = front_desk(KeyLimit(10))
     record = admission.record(await admission.admit(8), 8)
-    admission.controller.taken(record)
-    admission.controller.stale("account")
+    admission.controller.charged(record)
+    admission.controller.invalidate("account")
     assert (await refused(admission, 3)).metadata["reason"] == "weight_exceeds_key_limit"
     admission.loader.keys[KEY] = KeyFacts(KeyLimit(10), Spend(8))
     admission.controller.booked([record])
-    admission.controller.stale("account")
+    admission.controller.invalidate("account")
     await admission.admit(2)
     await refused(admission, 1)
 
@@ -233,7 +233,7 @@ async def test_a_request_from_before_midnight_counts_once_in_the_week() -> None:
     admission.controller.release(await admission.admit(1))
     await admission.controller.admit(late)
     admission.settle(late.generation_id, 4, created_at=late.now)
-    admission.controller.stale("account")
+    admission.controller.invalidate("account")
     await admission.admit(6)
     await refused(admission, 1)
 
@@ -244,7 +244,7 @@ async def test_what_was_spent_with_the_clock_set_back_leaves_with_its_window() -
     admission.settle(await admission.admit(1), 1)
     clock.set(clock.now() - timedelta(days=1))
     admission.settle(await admission.admit(9), 9)
-    admission.controller.stale("account")
+    admission.controller.invalidate("account")
     clock.set(clock.now() + timedelta(days=2))
     await admission.admit(10)
 
@@ -262,7 +262,7 @@ async def test_with_the_clock_set_back_a_limit_and_the_keys_counters_agree(
     usage = key_usage(facts.total, facts.days, clock.now(), None)
     budget = key_budget(facts.limit, usage, clock.now().date())
     assert budget is not None
-    assert seen.caps[0].used_nano == budget.spend_nano > 0
+    assert seen.credit_limits[0].used_nano == budget.spend_nano > 0
 
 
 async def test_a_limit_that_is_never_reset_is_not_worth_waiting_for() -> None:

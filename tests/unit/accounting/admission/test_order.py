@@ -8,12 +8,12 @@ import pytest
 
 from tests.unit.accounting.admission.admission_fixture import CREDIT, KEY, AdmissionFixture
 from tollhouse.accounting.admission.types import FREE_PER_MINUTE, KeyFacts, Rate
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit, Spend
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired, RateLimited, TollhouseError, Unavailable
 
-NONE_FREE = Rules(wait_seconds=0, free_per_day=0, free_per_minute=0)
+NONE_FREE = AccountingRules(wait_seconds=0, free_per_day=0, free_per_minute=0)
 FREE: dict[str, Any] = {"free": True, "rate": Rate(FREE_PER_MINUTE, None, 0)}
 BROKE = Credits(purchased_nano=CREDIT, used_nano=3 * CREDIT)
 

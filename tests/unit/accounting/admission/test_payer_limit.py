@@ -14,9 +14,9 @@ from tests.unit.accounting.admission.admission_fixture import (
     AdmissionFixture,
     limits,
 )
-from tollhouse.accounting.admission import roster
+from tollhouse.accounting.admission import account_cache
 from tollhouse.accounting.admission.types import KeyFacts
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import KeyLimit, Spend
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.errors import PaymentRequired, Unavailable
@@ -27,9 +27,13 @@ ADA, BOB = "a" * 64, "b" * 64
 
 
 def front_desk(
-    payers: int | None, own: int | None = None, *, reserved: int = 0, rules: Rules | None = None
+    payers: int | None,
+    own: int | None = None,
+    *,
+    reserved: int = 0,
+    rules: AccountingRules | None = None,
 ) -> AdmissionFixture:
-    """Return a desk at which the payer and Ada's own key have limits."""
+    """Return an admission controller at which the payer and Ada's own key have limits."""
     clock = None if rules is None else SystemClock()
     admission = AdmissionFixture(balance=RICH, limit=KeyLimit(payers), rules=rules, clock=clock)
     admission.loader.keys[KEY] = KeyFacts(KeyLimit(payers), reserved_nano=reserved)
@@ -51,7 +55,7 @@ async def refused(
 
 def settle(admission: AdmissionFixture, id_: str, key: str, cost: int) -> Any:
     record = admission.record(id_, cost, key_hash=key, payer_hash=KEY)
-    admission.controller.taken(record)
+    admission.controller.charged(record)
     return record
 
 
@@ -119,7 +123,7 @@ async def test_a_request_without_a_limit_of_its_output_holds_the_least_that_is_l
     admission = front_desk(10, own=30)
     await admit(admission, ADA, 20, open_ended=True)
     seen = await admission.controller.preview(admission.request(1, key_hash=ADA, payer_hash=KEY))
-    held = {cap.source: cap.held_nano for cap in seen.caps if "limit" in cap.source}
+    held = {cap.source: cap.held_nano for cap in seen.credit_limits if "limit" in cap.source}
     assert held == {"key_limit": 10, "payer_limit": 10}
     assert seen.too_small == {"payer_limit"}
 
@@ -134,11 +138,11 @@ async def test_nothing_is_counted_twice_against_the_account() -> None:
     admission = AdmissionFixture(balance=100, limit=KeyLimit(None))
     id_ = await admit(admission, ADA, 20)
     seen = await admission.controller.preview(admission.request(1))
-    held = {cap.source: cap.held_nano for cap in seen.caps}
+    held = {cap.source: cap.held_nano for cap in seen.credit_limits}
     assert (held["credits"], held["in_flight_budget"]) == (20, 20)
     settle(admission, id_, ADA, 20)
     seen = await admission.controller.preview(admission.request(1))
-    assert next(cap.used_nano for cap in seen.caps if cap.source == "credits") == 20
+    assert next(cap.used_nano for cap in seen.credit_limits if cap.source == "credits") == 20
 
 
 async def test_what_is_booked_is_counted_once() -> None:
@@ -147,7 +151,7 @@ async def test_what_is_booked_is_counted_once() -> None:
     admission.loader.keys[KEY] = KeyFacts(KeyLimit(10), Spend(4))
     admission.loader.keys[ADA] = KeyFacts(KeyLimit(None), Spend(4))
     admission.controller.booked([record])
-    admission.controller.stale("account")
+    admission.controller.invalidate("account")
     await admit(admission, BOB, 6)
 
 
@@ -155,12 +159,12 @@ async def test_a_payers_limit_that_is_changed_holds_at_once() -> None:
     admission = front_desk(10)
     await admit(admission, ADA, 1)
     admission.loader.keys[KEY] = KeyFacts(KeyLimit(0))
-    admission.controller.stale("account")
+    admission.controller.invalidate("account")
     await refused(admission, ADA)
 
 
 async def test_what_others_hold_of_the_payers_limit_is_waited_for() -> None:
-    admission = front_desk(10, rules=Rules(wait_seconds=30, settlement_seconds=0))
+    admission = front_desk(10, rules=AccountingRules(wait_seconds=30, settlement_seconds=0))
     first = await admit(admission, ADA, 10)
     second = asyncio.create_task(admit(admission, BOB, 5))
     await asyncio.sleep(0.01)
@@ -172,12 +176,12 @@ async def test_what_others_hold_of_the_payers_limit_is_waited_for() -> None:
 async def test_keys_that_go_stale_faster_than_they_are_read_refuse_with_503(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(roster, "LOAD_SECONDS", 0.1)
+    monkeypatch.setattr(account_cache, "LOAD_SECONDS", 0.1)
     admission = front_desk(None)
 
     async def changing() -> None:
         if admission.loader.reads % 2 == 0:  # each is read twice, and the other is stale then
-            admission.controller.stale(ACCOUNT)
+            admission.controller.invalidate(ACCOUNT)
         await asyncio.sleep(0)
 
     admission.loader.before_load = changing

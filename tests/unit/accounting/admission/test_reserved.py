@@ -15,14 +15,14 @@ from tests.unit.accounting.admission.admission_fixture import (
     limits,
 )
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit, Reset, Spend
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired
 
 
 def with_key(limit: KeyLimit, *, reserved: int, used: int = 0) -> AdmissionFixture:
-    """Return a desk whose key has batches."""
+    """Return an admission controller whose key has batches."""
     admission = AdmissionFixture(balance=9_000 * CREDIT, limit=limit)
     admission.loader.keys[KEY] = KeyFacts(limit, Spend(used), reserved_nano=reserved)
     return admission
@@ -94,11 +94,11 @@ class TestOfTheBalance:
         admission = AdmissionFixture(balance=10 * CREDIT, reserved_nano=10 * CREDIT)
         await refused(admission, CREDIT)
         admission.loader.account = AdmissionFixture(balance=10 * CREDIT).loader.account
-        admission.controller.stale("account")
+        admission.controller.invalidate("account")
         await admission.admit(CREDIT)
 
     async def test_counts_beside_charges_on_their_way_to_the_books(self) -> None:
-        rules = Rules(wait_seconds=0, settlement_seconds=0)
+        rules = AccountingRules(wait_seconds=0, settlement_seconds=0)
         admission = AdmissionFixture(balance=10 * CREDIT, reserved_nano=6 * CREDIT, rules=rules)
         admission.settle(await admission.admit(CREDIT), 3 * CREDIT)
         error = await refused(admission, CREDIT)
@@ -182,7 +182,7 @@ class TestChargedOutOfAReservation:
             await gate.wait()
 
         admission.loader.before_load = wait
-        admission.controller.outdated(ACCOUNT)
+        admission.controller.refresh(ACCOUNT)
         await admission.admit(1)
         assert admission.loader.reads == 1
         gate.set()
@@ -192,7 +192,7 @@ class TestChargedOutOfAReservation:
         admission = AdmissionFixture(balance=10 * CREDIT)
         await admission.admit(1)
         admission.loader.account = AccountFacts(credits=Credits(purchased_nano=0))
-        admission.controller.outdated(ACCOUNT)
+        admission.controller.refresh(ACCOUNT)
         await admission.admit(1)
         await settled(admission, 2)
         assert (await refused(admission, 1)).metadata["reason"] == "insufficient_credits"
@@ -201,7 +201,7 @@ class TestChargedOutOfAReservation:
         admission = AdmissionFixture(balance=9_000 * CREDIT)
         await admission.admit(1)
         for _ in range(5):
-            admission.controller.outdated(ACCOUNT)
+            admission.controller.refresh(ACCOUNT)
         for _ in range(5):
             await admission.admit(1)
         await settled(admission, 2)
@@ -209,6 +209,6 @@ class TestChargedOutOfAReservation:
 
     async def test_is_nothing_to_an_account_that_nobody_knows(self) -> None:
         admission = AdmissionFixture(balance=9_000 * CREDIT)
-        admission.controller.outdated(ACCOUNT)
+        admission.controller.refresh(ACCOUNT)
         await admission.admit(1)
         assert admission.loader.reads == 1

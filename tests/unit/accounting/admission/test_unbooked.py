@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.accounting.admission.account import AccountState
-from tollhouse.accounting.admission.key import KeyState
+from tollhouse.accounting.admission.account_state import AccountState
+from tollhouse.accounting.admission.key_state import KeyState
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts, Rate
 from tollhouse.accounting.types import Credits, KeyLimit, Reset, Spend
 
@@ -41,10 +41,10 @@ class TestAnAccount:
         [
             lambda state: state.in_flight.begin(1),
             lambda state: setattr(state, "free_held", 1),
-            lambda state: state.taken(1, free_day=None),
-            lambda state: state.taken(0, free_day=TODAY),
+            lambda state: state.charged(1, free_day=None),
+            lambda state: state.charged(0, free_day=TODAY),
             lambda state: setattr(state.key("k"), "held_nano", 1),
-            lambda state: state.key("k").taken(TODAY, Spend(1)),
+            lambda state: state.key("k").charged(TODAY, Spend(1)),
             lambda state: state.minute(RATE).take(0.0),
         ],
         ids=["hold", "free hold", "cost", "free", "key's hold", "key's cost", "minute"],
@@ -65,14 +65,14 @@ class TestAnAccount:
     def test_owes_every_cost_that_the_books_lack(self) -> None:
         state = account()
         for cost in (3, 2):
-            state.taken(cost, free_day=None)
+            state.charged(cost, free_day=None)
         state.load(AccountFacts(credits=Credits(purchased_nano=10)))
         assert state.balance_nano == 5
 
     def test_adds_the_free_requests_that_the_books_lack(self) -> None:
         state = account()
         for _ in range(3):
-            state.taken(0, free_day=TODAY)
+            state.charged(0, free_day=TODAY)
         state.booked(0, free_day=TODAY)
         state.load(AccountFacts(free_requests={TODAY: 1}))
         assert state.free_used(TODAY) == 3
@@ -85,21 +85,21 @@ class TestAnAccount:
 
     def test_adds_the_free_requests_of_a_day_that_the_books_do_not_know(self) -> None:
         state = account()
-        state.taken(0, free_day=TODAY)
+        state.charged(0, free_day=TODAY)
         state.load(AccountFacts())
         assert state.free_used(TODAY) == 1
 
     def test_counts_free_requests_of_a_new_day_from_none(self) -> None:
         state = account()
-        state.taken(0, free_day=TODAY)
+        state.charged(0, free_day=TODAY)
         assert state.free_used(TODAY + timedelta(days=1)) == 0
 
 
 class TestAKey:
     def test_adds_the_spend_that_the_books_lack(self) -> None:
         state = key(BOTH)
-        state.taken(TODAY, Spend(7, 5))
-        state.taken(TODAY, Spend(3, 2))
+        state.charged(TODAY, Spend(7, 5))
+        state.charged(TODAY, Spend(3, 2))
         state.booked(TODAY, Spend(7, 5))
         state.load(KeyFacts(BOTH, Spend(7, 5), {TODAY: Spend(7, 5)}))
         assert state.used_nano(TODAY) == 17
@@ -111,7 +111,7 @@ class TestAKey:
 
     def test_that_only_own_provider_keys_used_is_not_idle_before_it_is_booked(self) -> None:
         state = key(BOTH)
-        state.taken(TODAY, Spend(0, 5))
+        state.charged(TODAY, Spend(0, 5))
         assert not state.idle
         state.booked(TODAY, Spend(0, 5))
         assert state.idle
@@ -119,18 +119,18 @@ class TestAKey:
     def test_does_not_count_the_spend_of_an_earlier_window(self) -> None:
         state = key(KeyLimit(100, Reset.DAILY))
         assert state.used_nano(TODAY) == 0
-        state.taken(YESTERDAY, Spend(7))
+        state.charged(YESTERDAY, Spend(7))
         assert state.used_nano(TODAY) == 0
 
     def test_counts_every_spend_of_each_day_of_its_window(self) -> None:
         state = key(KeyLimit(100, Reset.WEEKLY))
         for day in (YESTERDAY, YESTERDAY, TODAY):
-            state.taken(day, Spend(7))
+            state.charged(day, Spend(7))
         assert state.used_nano(TODAY) == 21
 
     def test_counts_every_spend_of_a_day_once_its_window_begins(self) -> None:
         state = key(KeyLimit(100, Reset.DAILY))
         tomorrow = TODAY + timedelta(days=1)
         for nano in (7, 3):
-            state.taken(tomorrow, Spend(nano))
+            state.charged(tomorrow, Spend(nano))
         assert state.used_nano(tomorrow) == 10

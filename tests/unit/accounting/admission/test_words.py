@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit, Reset
 from tollhouse.kernel.errors import PaymentRequired
 from tollhouse.testing.clock import FakeClock
 
-AT_ONCE = Rules(wait_seconds=0, settlement_seconds=0)
+AT_ONCE = AccountingRules(wait_seconds=0, settlement_seconds=0)
 
 
 async def words(admission: AdmissionFixture, estimate: int, **fields: Any) -> tuple[str, object]:

@@ -23,7 +23,7 @@ from tollhouse.inference.providers.simulated.request import InvalidSimulatedRequ
 from tollhouse.inference.steps import LARGE, Steps
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import ProviderRefused, ProviderUnavailable
-from tollhouse.kernel.turns import Turns
+from tollhouse.kernel.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -92,7 +92,7 @@ class _TurnScheduler:
     """Lets one response continue in each iteration of the event loop, fairly between accounts."""
 
     def __init__(self) -> None:
-        self._waiting: Turns[asyncio.Future[None]] = Turns()
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
         self._is_due = False
 
     async def turn(self, owner: str) -> None:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import msgspec
 
 
-def finding(error: msgspec.ValidationError) -> tuple[str, str]:
+def parse_validation_error(error: msgspec.ValidationError) -> tuple[str, str]:
     """Return where something is wrong, and what.
 
     Returns:

@@ -20,15 +20,15 @@ from tests.unit.accounting.admission.admission_state_machine import (
     AdmissionStateMachine,
     SystemUnderTest,
 )
-from tollhouse.accounting.admission.desk import Desk
-from tollhouse.accounting.admission.reserve import KeyMeans, Means, refusal
+from tollhouse.accounting.admission.controller import AdmissionController
+from tollhouse.accounting.admission.reservation_rules import AvailableFunds, KeyFunds, refusal
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
     FREE_PER_MINUTE,
+    AdmissionPreview,
+    AdmissionRequest,
     Admitted,
-    Claim,
     KeyFacts,
-    Preview,
     Rate,
 )
 from tollhouse.accounting.budgets import key_budget
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from tests.unit.accounting.admission.admission_model import AdmissionModel, EndedRequest
-    from tollhouse.accounting.admission.account import Hold
+    from tollhouse.accounting.admission.account_state import Hold
 
 STEPS = 200
 EXAMPLES_IN_TEST = 25
 EXAMPLES_IN_SOAK = 1_000
 
 
-def claim_of(model: AdmissionModel, id_: str, asked: ModelRequest) -> Claim:
-    """Return the claim of one of the machine's requests."""
+def request_of(model: AdmissionModel, id_: str, asked: ModelRequest) -> AdmissionRequest:
+    """Return the admission request of one of the machine's requests."""
     free, key = asked.free, asked.key
     rate = Rate(FREE_PER_MINUTE, None, model.rules.free_per_minute) if free else None
-    return Claim(
+    return AdmissionRequest(
         id_,
         ACCOUNT,
         key,
@@ -71,24 +71,24 @@ def claim_of(model: AdmissionModel, id_: str, asked: ModelRequest) -> Claim:
     )
 
 
-def preview_claim(model: AdmissionModel, key: str) -> Claim:
-    """Return a claim that meets all limits of an account."""
-    claim = claim_of(model, "preview", ModelRequest(key, 1, 1))
-    claim.free = True
-    return claim
+def preview_request(model: AdmissionModel, key: str) -> AdmissionRequest:
+    """Return an admission request that meets all limits of an account."""
+    request = request_of(model, "preview", ModelRequest(key, 1, 1))
+    request.free = True
+    return request
 
 
-def counters_of(seen: Preview, model: AdmissionModel, holds: int) -> tuple[int, ...]:
+def counters_of(seen: AdmissionPreview, model: AdmissionModel, holds: int) -> tuple[int, ...]:
     """Return what is counted.
 
     That is the balance, what is held of the budget, what is held of the balance, the day's free
     requests, and the number of holds.
     """
-    credit = next(cap for cap in seen.caps if cap.source == "credits")
-    budget = [cap for cap in seen.caps if cap.source == "in_flight_budget"]
+    credit = next(cap for cap in seen.credit_limits if cap.source == "credits")
+    budget = [cap for cap in seen.credit_limits if cap.source == "in_flight_budget"]
     # Above the threshold there is no budget to look at.
     held = budget[0].held_nano + budget[0].used_nano if budget else model.held
-    free = next(cap for cap in seen.requests if cap.bucket == FREE_PER_DAY)
+    free = next(cap for cap in seen.request_limits if cap.bucket == FREE_PER_DAY)
     balance = credit.limit_nano - credit.used_nano
     return balance, held, credit.held_nano, free.used + free.held, holds
 
@@ -118,25 +118,27 @@ def record_of(
 
 
 class InMemory:
-    """A desk over books in memory."""
+    """An admission controller over accounts in memory."""
 
-    def __init__(self, model: AdmissionModel, desk: type[Desk] = Desk) -> None:
+    def __init__(
+        self, model: AdmissionModel, controller: type[AdmissionController] = AdmissionController
+    ) -> None:
         self.model = model
         self.clock = FakeClock()
-        self.standing = FakeAccountLoader()
+        self.loader = FakeAccountLoader()
         self.pending: list[GenerationRecord] = []
         self.batches: dict[str, tuple[str, int]] = {}
-        self.desk_type = desk
-        self.desk = self._open()
+        self.controller_type = controller
+        self.controller = self._open()
         self.loop = asyncio.new_event_loop()
 
-    def _open(self) -> Desk:
-        return self.desk_type(self.model.rules, self.standing, self.clock)
+    def _open(self) -> AdmissionController:
+        return self.controller_type(self.model.rules, self.loader, self.clock)
 
     def admit(self, id_: str, asked: ModelRequest) -> str | int | None:
-        claim = claim_of(self.model, id_, asked)
+        request = request_of(self.model, id_, asked)
         try:
-            admitted = self.loop.run_until_complete(self.desk.admit(claim))
+            admitted = self.loop.run_until_complete(self.controller.admit(request))
         except (PaymentRequired, RateLimited) as error:
             return reason_of(error)
         return admitted.spendable_nano
@@ -144,56 +146,56 @@ class InMemory:
     def settle(self, ended: EndedRequest, arrived: datetime) -> None:
         record = record_of(ended, arrived)
         self.pending.append(record)
-        self.desk.taken(record)
+        self.controller.charged(record)
 
     def release(self, id_: str) -> None:
-        self.desk.release(id_)
+        self.controller.release(id_)
 
     def book(self) -> None:
         group, self.pending = self.pending, []
         for record in group:
             self._add(record)
-        self.desk.booked(group)
+        self.controller.booked(group)
 
     def _add(self, record: GenerationRecord) -> None:
-        account, cost, day = self.standing.account, record.charge.cost_nano, utc_day(record)
+        account, cost, day = self.loader.account, record.charge.cost_nano, utc_day(record)
         free: dict[date, int] = dict(account.free_requests)
         if record.free_limited:
             free[day] = free.get(day, 0) + 1
-        self.standing.account = replace(
+        self.loader.account = replace(
             account, credits=_with(account.credits, used=cost), free_requests=free
         )
         for key_hash in keys_of(record.key_hash):
-            key = self.standing.keys.get(key_hash, KeyFacts())
+            key = self.loader.keys.get(key_hash, KeyFacts())
             days = dict(key.days)
             days[day] = days.get(day, Spend()) + Spend(cost)
-            self.standing.keys[key_hash] = replace(key, total=key.total + Spend(cost), days=days)
+            self.loader.keys[key_hash] = replace(key, total=key.total + Spend(cost), days=days)
 
     def kill(self) -> None:
         group, self.pending = self.pending, []
         for record in group:
             self._add(record)
-        self.desk = self._open()
+        self.controller = self._open()
 
     def credit(self, amount: int, *, paid: bool) -> None:
-        account = self.standing.account
+        account = self.loader.account
         more = _with(account.credits, purchased=amount * paid, granted=amount * (not paid))
-        self.standing.account = replace(account, credits=more)
-        self.desk.stale(ACCOUNT)
+        self.loader.account = replace(account, credits=more)
+        self.controller.invalidate(ACCOUNT)
 
     def limit(self, key: str, limit: KeyLimit) -> None:
-        known = self.standing.keys.get(key, KeyFacts())
-        self.standing.keys[key] = replace(known, limit=limit)
-        self.desk.stale(ACCOUNT)
+        known = self.loader.keys.get(key, KeyFacts())
+        self.loader.keys[key] = replace(known, limit=limit)
+        self.controller.invalidate(ACCOUNT)
 
     def reserve(self, batch: str, key: str, amount: int) -> str | None:
         payer = PAYERS.get(key)
-        means = Means(
-            self.standing.account.credits,
+        means = AvailableFunds(
+            self.loader.account.credits,
             needs_credits=True,
             reserved_nano=sum(amount for _, amount in self.batches.values()),
-            key=self._means(key),
-            payer=None if payer is None else self._means(payer),
+            key=self._funds(key),
+            payer=None if payer is None else self._funds(payer),
         )
         refused = refusal(amount, means)
         if refused is not None:
@@ -202,10 +204,10 @@ class InMemory:
         self._reserved()
         return None
 
-    def _means(self, key: str) -> KeyMeans:
-        now, known = self.clock.now(), self.standing.keys.get(key, KeyFacts())
+    def _funds(self, key: str) -> KeyFunds:
+        now, known = self.clock.now(), self.loader.keys.get(key, KeyFacts())
         usage = key_usage(known.total, known.days, now, None)
-        return KeyMeans(key_budget(known.limit, usage, now.date()), known.reserved_nano)
+        return KeyFunds(key_budget(known.limit, usage, now.date()), known.reserved_nano)
 
     def charge(self, batch: str, ended: EndedRequest, arrived: datetime, by: int) -> None:
         key, amount = self.batches[batch]
@@ -220,12 +222,12 @@ class InMemory:
     def _reserved(self) -> None:
         """Write what is reserved into the books."""
         total = sum(amount for _, amount in self.batches.values())
-        self.standing.account = replace(self.standing.account, reserved_nano=total)
+        self.loader.account = replace(self.loader.account, reserved_nano=total)
         for key in ALL_KEYS:
-            known = self.standing.keys.get(key, KeyFacts())
+            known = self.loader.keys.get(key, KeyFacts())
             own = sum(amount for owner, amount in self.batches.values() if key in keys_of(owner))
-            self.standing.keys[key] = replace(known, reserved_nano=own)
-        self.desk.stale(ACCOUNT)
+            self.loader.keys[key] = replace(known, reserved_nano=own)
+        self.controller.invalidate(ACCOUNT)
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -235,9 +237,9 @@ class InMemory:
         return self._preview()
 
     def _preview(self) -> tuple[int, ...]:
-        claim = preview_claim(self.model, "k" * 64)
-        seen = self.loop.run_until_complete(self.desk.preview(claim))
-        return counters_of(seen, self.model, self.desk.holds)
+        request = preview_request(self.model, "k" * 64)
+        seen = self.loop.run_until_complete(self.controller.preview(request))
+        return counters_of(seen, self.model, self.controller.holds)
 
     def close(self) -> None:
         self.loop.close()
@@ -252,13 +254,13 @@ def _with(credits_: Credits, *, purchased: int = 0, granted: int = 0, used: int 
 
 
 class InMemoryMachine(AdmissionStateMachine):
-    """The shipped desk."""
+    """The shipped admission controller."""
 
     def open(self, model: AdmissionModel) -> SystemUnderTest:
         return InMemory(model)
 
 
-class ForgetfulDesk(Desk):
+class ForgetfulController(AdmissionController):
     """Drops the release of every request that failed; a hold ends when it expires, at last."""
 
     def release(self, generation_id: str) -> None:
@@ -267,14 +269,14 @@ class ForgetfulDesk(Desk):
             super().release(generation_id)
 
 
-class StingyDesk(Desk):
+class StingyController(AdmissionController):
     """Counts what an intern used to its own key alone, until the books are read again."""
 
-    def taken(self, record: GenerationRecord) -> None:
-        super().taken(replace(record, payer_hash=None))
+    def charged(self, record: GenerationRecord) -> None:
+        super().charged(replace(record, payer_hash=None))
 
 
-class ClingingDesk(Desk):
+class ClingingController(AdmissionController):
     """Never ends what an intern's request holds of its payer's limit."""
 
     def _end(self, hold: Hold, actual_nano: int) -> None:
@@ -282,18 +284,18 @@ class ClingingDesk(Desk):
         super()._end(hold, actual_nano)
 
 
-class CarelessDesk(Desk):
+class CarelessController(AdmissionController):
     """Looks at an intern's own limit alone."""
 
-    async def admit(self, claim: Claim) -> Admitted:
-        return await super().admit(replace(claim, payer_hash=None))
+    async def admit(self, request: AdmissionRequest) -> Admitted:
+        return await super().admit(replace(request, payer_hash=None))
 
 
-class OverdrawingDesk(Desk):
+class OverdrawingController(AdmissionController):
     """Forgets what running requests may cost beyond the cap of a request."""
 
-    async def admit(self, claim: Claim) -> Admitted:
-        return await super().admit(replace(claim, most_nano=claim.estimate_nano, least_nano=0))
+    async def admit(self, request: AdmissionRequest) -> Admitted:
+        return await super().admit(replace(request, most_nano=request.estimate_nano, least_nano=0))
 
 
 def lives(examples: int) -> settings:
@@ -322,46 +324,51 @@ def quick() -> settings:
 
 
 class FaultyMachine(AdmissionStateMachine):
-    """A desk with a fault that was put there."""
+    """An admission controller with a fault that was put there."""
 
-    desk: type[Desk]
+    controller: type[AdmissionController]
 
     def open(self, model: AdmissionModel) -> SystemUnderTest:
-        return InMemory(model, self.desk)
+        return InMemory(model, self.controller)
 
 
-def with_fault(faulty: type[Desk]) -> type[FaultyMachine]:
+def with_fault(faulty: type[AdmissionController]) -> type[FaultyMachine]:
     class Machine(FaultyMachine):
-        desk = faulty
+        controller = faulty
 
     return Machine
 
 
-@pytest.mark.parametrize("desk", [ForgetfulDesk, ClingingDesk, CarelessDesk, OverdrawingDesk])
-def test_the_machine_finds_a_fault_that_was_put_there(quick: settings, desk: type[Desk]) -> None:
+@pytest.mark.parametrize(
+    "controller",
+    [ForgetfulController, ClingingController, CarelessController, OverdrawingController],
+)
+def test_the_machine_finds_a_fault_that_was_put_there(
+    quick: settings, controller: type[AdmissionController]
+) -> None:
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(with_fault(desk), settings=quick)
+        run_state_machine_as_test(with_fault(controller), settings=quick)
 
 
 @pytest.mark.soak
 def test_the_machine_finds_a_fault_that_few_lives_show(quick: settings) -> None:
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(with_fault(StingyDesk), settings=quick)
+        run_state_machine_as_test(with_fault(StingyController), settings=quick)
 
 
-@pytest.mark.parametrize("desk", [Desk, StingyDesk])
+@pytest.mark.parametrize("controller", [AdmissionController, StingyController])
 def test_a_life_of_the_machine_that_shows_that_fault(
-    desk: type[Desk], monkeypatch: pytest.MonkeyPatch
+    controller: type[AdmissionController], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         admission_state_machine, "event", str
     )  # Hypothesis takes none outside of its tests
     intern, payer = next(iter(PAYERS.items()))
-    machine = with_fault(desk)()
+    machine = with_fault(controller)()
     machine.begin(600 * CREDIT, Fraction(1), 0.0, 0)
     machine.limit(payer, 2 * CREDIT, None)
     first = str(machine.admit(intern, 0, CREDIT, 0, free=False, open_ended=False))
     machine.settle(first, CREDIT)
-    with pytest.raises(AssertionError) if desk is StingyDesk else nullcontext():
+    with pytest.raises(AssertionError) if controller is StingyController else nullcontext():
         machine.admit(intern, 0, 2 * CREDIT, 0, free=False, open_ended=False)
     machine.teardown()

@@ -12,20 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.admission.decide import OWN, PAYERS, negative_balance
-from tollhouse.accounting.admission.types import Cap, Refusal
+from tollhouse.accounting.admission.credit_rules import OWN, PAYERS, negative_balance
+from tollhouse.accounting.admission.types import AdmissionRefusal, CreditLimit
 from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tollhouse.accounting.admission.decide import Whose
+    from tollhouse.accounting.admission.credit_rules import LimitLabel
     from tollhouse.accounting.types import Budget, Credits, KeyStanding
 
 
 @dataclass(frozen=True, slots=True)
-class KeyMeans:
+class KeyFunds:
     """What a key may still use."""
 
     limit: Budget | None = None
@@ -35,7 +35,7 @@ class KeyMeans:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class AvailableFunds:
     """What a batch may be paid with."""
 
     credits: Credits
@@ -43,73 +43,75 @@ class Means:
     """Whether the account is refused where its credits do not suffice."""
     reserved_nano: int = 0
     """By the account's batches."""
-    key: KeyMeans = KeyMeans()
-    payer: KeyMeans | None = None
+    key: KeyFunds = KeyFunds()
+    payer: KeyFunds | None = None
     """Of the key that answers for it; None where none does."""
 
 
-def key_means(standing: KeyStanding) -> KeyMeans:
+def key_funds(standing: KeyStanding) -> KeyFunds:
     """Return what a key may still use."""
-    return KeyMeans(standing.own_budget, standing.reserved_nano)
+    return KeyFunds(standing.own_budget, standing.reserved_nano)
 
 
-def refusal(amount_nano: int, means: Means) -> Refusal | None:
+def refusal(amount_nano: int, funds: AvailableFunds) -> AdmissionRefusal | None:
     """Return why an amount cannot be reserved; None where it can.
 
     A batch that costs nothing is refused, as free models are, by a negative balance alone.
     """
     if not amount_nano:
-        balance = means.credits.balance_nano
-        return negative_balance(balance) if means.needs_credits and balance < 0 else None
-    beyond_keys = (_beyond_key(amount_nano, *each) for each in _keys(means))
-    return next(filter(None, beyond_keys), None) or _beyond_credits(amount_nano, means)
+        balance = funds.credits.balance_nano
+        return negative_balance(balance) if funds.needs_credits and balance < 0 else None
+    beyond_keys = (_beyond_key(amount_nano, *each) for each in _keys(funds))
+    return next(filter(None, beyond_keys), None) or _beyond_credits(amount_nano, funds)
 
 
-def caps(means: Means, refused: Refusal) -> Sequence[Cap]:
+def current_limits(funds: AvailableFunds, refused: AdmissionRefusal) -> Sequence[CreditLimit]:
     """Return every limit of credits that holds for a batch; the one that refuses it first."""
-    found: list[Cap] = []
-    for key, whose in _keys(means):
+    found: list[CreditLimit] = []
+    for key, label in _keys(funds):
         if (limit := key.limit) is not None:
             reserved = key.reserved_nano
             found.append(
-                Cap(whose.source, limit.limit_nano, limit.spend_nano, reserved, limit.resets_at)
+                CreditLimit(
+                    label.source, limit.limit_nano, limit.spend_nano, reserved, limit.resets_at
+                )
             )
-    if means.needs_credits:
-        owned = means.credits
-        found.append(Cap("credits", owned.total_nano, owned.used_nano, means.reserved_nano))
-    return sorted(found, key=lambda cap: cap.source != refused.source)
+    if funds.needs_credits:
+        owned = funds.credits
+        found.append(CreditLimit("credits", owned.total_nano, owned.used_nano, funds.reserved_nano))
+    return sorted(found, key=lambda limit: limit.source != refused.source)
 
 
-def _keys(means: Means) -> Iterator[tuple[KeyMeans, Whose]]:
-    """Yield the keys whose limits hold, and how each is called."""
-    yield means.key, OWN
-    if means.payer is not None:
-        yield means.payer, PAYERS
+def _keys(funds: AvailableFunds) -> Iterator[tuple[KeyFunds, LimitLabel]]:
+    """Yield the keys label limits hold, and what each is called."""
+    yield funds.key, OWN
+    if funds.payer is not None:
+        yield funds.payer, PAYERS
 
 
-def _beyond_key(amount_nano: int, key: KeyMeans, whose: Whose) -> Refusal | None:
+def _beyond_key(amount_nano: int, key: KeyFunds, label: LimitLabel) -> AdmissionRefusal | None:
     limit, reserved = key.limit, key.reserved_nano
     if limit is None or amount_nano <= limit.remaining_nano - reserved:
         return None
     left = max(0, limit.remaining_nano - reserved)
     reset = limit.resets_at
     wait = "" if reset is None else f", or wait for its reset at {iso_utc_seconds(reset)}"
-    return Refusal(
+    return AdmissionRefusal(
         "batch_exceeds_key_limit",
-        whose.source,
+        label.source,
         f"The batch may cost {format_credits(amount_nano)} credits; {format_credits(left)} are "
-        f"left of {whose.limit} of {format_credits(limit.limit_nano)} "
+        f"left of {label.limit} of {format_credits(limit.limit_nano)} "
         f"({format_credits(limit.spend_nano)} used, {format_credits(reserved)} reserved for "
         "batches).",
-        f"Make it smaller, lower max_tokens, or raise {whose.limit}{wait}.",
+        f"Make it smaller, lower max_tokens, or raise {label.limit}{wait}.",
     )
 
 
-def _beyond_credits(amount_nano: int, means: Means) -> Refusal | None:
-    balance, reserved = means.credits.balance_nano, means.reserved_nano
-    if not means.needs_credits or amount_nano <= balance - reserved:
+def _beyond_credits(amount_nano: int, funds: AvailableFunds) -> AdmissionRefusal | None:
+    balance, reserved = funds.credits.balance_nano, funds.reserved_nano
+    if not funds.needs_credits or amount_nano <= balance - reserved:
         return None
-    return Refusal(
+    return AdmissionRefusal(
         "batch_exceeds_credits",
         "credits",
         f"The batch may cost {format_credits(amount_nano)} credits; "

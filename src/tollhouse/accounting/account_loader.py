@@ -1,4 +1,4 @@
-"""What the books say of an account and a key, for admission."""
+"""Reads an account and a key from the database, for admission."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tollhouse.storage.database import Database
 
 
-class BooksStanding:
+class DatabaseAccountLoader:
     """Reads the facts from the database, between two groups of charges."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The shipped desk, journal and settler on a real database, against the model.
+"""The shipped admission controller, journal and settler on a real database, against the model.
 
 A kill leaves the journal as it was, sometimes with half a record at its end; the next start books
 what is whole. Books and counters must add up after every life.
@@ -22,18 +22,18 @@ from tests.unit.accounting.admission.admission_state_machine import (
     AdmissionStateMachine,
     SystemUnderTest,
 )
-from tests.unit.accounting.admission.test_money_machine import (
-    claim_of,
+from tests.unit.accounting.admission.test_admission_state_machine import (
     counters_of,
-    preview_claim,
+    preview_request,
     reason_of,
     record_of,
+    request_of,
 )
-from tollhouse.accounting.admission.desk import Desk
+from tollhouse.accounting.account_loader import DatabaseAccountLoader
+from tollhouse.accounting.admission.controller import AdmissionController
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.settler import Settler
-from tollhouse.accounting.standing import BooksStanding
 from tollhouse.accounting.types import PostingKind
 from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.service import IdentityService
@@ -80,14 +80,14 @@ class OnDisk:
         self.loop = asyncio.new_event_loop()
         self.kills = 0
         self.tenant = self._run(add_tenant(self.database, clock=self.clock, ids=self.ids))
-        self.accounting = AccountingService(self.clock, self.ids, stale=self._stale)
+        self.accounting = AccountingService(self.clock, self.ids, invalidate=self._stale)
         self._run(self._start())
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)
 
     def _stale(self, account_id: str) -> None:
-        self.desk.stale(account_id)
+        self.controller.invalidate(account_id)
 
     async def _start(self) -> None:
         self.journal = Journal(self.folder)
@@ -97,15 +97,19 @@ class OnDisk:
         identity = IdentityService(
             self.clock, self.ids, Authenticator(self.database, self.clock, None)
         )
-        standing = BooksStanding(self.database, identity, self.clock, self.settler.between_groups)
-        self.desk = Desk(self.model.rules, standing, self.clock, room=self.settler.room)
-        self.settler.observer = self.desk
+        loader = DatabaseAccountLoader(
+            self.database, identity, self.clock, self.settler.between_groups
+        )
+        self.controller = AdmissionController(
+            self.model.rules, loader, self.clock, reserve_capacity=self.settler.reserve_capacity
+        )
+        self.settler.observer = self.controller
 
     def admit(self, id_: str, asked: ModelRequest) -> str | int | None:
-        claim = claim_of(self.model, id_, asked)
-        claim.account_id = self.tenant.account.id
+        request = request_of(self.model, id_, asked)
+        request.account_id = self.tenant.account.id
         try:
-            admitted: Admitted = self._run(self.desk.admit(claim))
+            admitted: Admitted = self._run(self.controller.admit(request))
         except (PaymentRequired, RateLimited) as error:
             return reason_of(error)
         return admitted.spendable_nano
@@ -114,7 +118,7 @@ class OnDisk:
         self._run(self.settler.settle(record_of(ended, arrived, self.tenant.account.id)))
 
     def release(self, id_: str) -> None:
-        self.desk.release(id_)
+        self.controller.release(id_)
 
     def book(self) -> None:
         self._run(self.settler.settled())
@@ -187,10 +191,10 @@ class OnDisk:
         self.counters()
 
     def counters(self) -> tuple[int, ...]:
-        claim = preview_claim(self.model, KEYS[0])
-        claim.account_id = self.tenant.account.id
-        seen = self._run(self.desk.preview(claim))
-        return counters_of(seen, self.model, self.desk.holds)
+        request = preview_request(self.model, KEYS[0])
+        request.account_id = self.tenant.account.id
+        seen = self._run(self.controller.preview(request))
+        return counters_of(seen, self.model, self.controller.holds)
 
     def close(self) -> None:
         try:

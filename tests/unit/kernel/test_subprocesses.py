@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from tests.slow_start import SlowStart, is_gone
-from tollhouse.kernel.children import kill, own_module, start
+from tollhouse.kernel.subprocesses import kill, own_module, start
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

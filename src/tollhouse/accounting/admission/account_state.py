@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.admission.in_flight import InFlight
-from tollhouse.accounting.admission.key import KeyState
-from tollhouse.accounting.admission.rate import SlidingMinute
+from tollhouse.accounting.admission.key_state import KeyState
+from tollhouse.accounting.admission.sliding_window import SlidingMinute
 from tollhouse.accounting.admission.types import AccountFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date
 
-    from tollhouse.accounting.admission.types import Claim, Rate
+    from tollhouse.accounting.admission.types import AdmissionRequest, Rate
     from tollhouse.accounting.types import Credits
 
 
@@ -30,18 +30,18 @@ class Hold:
 
     __slots__ = (
         "account",
-        "claim",
         "credits_nano",
         "expires",
         "free",
         "keys",
         "nano",
+        "request",
     )
 
     def __init__(  # noqa: PLR0913 - each is a fact of the hold
         self,
         account: AccountState,
-        claim: Claim,
+        request: AdmissionRequest,
         *,
         keys: Sequence[KeyState],
         nano: int,
@@ -51,7 +51,7 @@ class Hold:
     ) -> None:
         """Take what was decided."""
         self.account = account
-        self.claim = claim
+        self.request = request
         self.keys = keys
         """Those whose limits it counts towards."""
         self.nano = nano
@@ -67,10 +67,10 @@ class AccountState:
     """What admission knows of one account."""
 
     __slots__ = (
+        "_charged_nano",
         "_free_days",
         "_owned_nano",
         "_spendable_nano",
-        "_taken_nano",
         "_unbooked_free",
         "_unbooked_nano",
         "facts",
@@ -94,7 +94,7 @@ class AccountState:
         """The balance in the books when the facts were read."""
         self._spendable_nano = 0
         """The same without what batches have reserved."""
-        self._taken_nano = 0
+        self._charged_nano = 0
         """Charges that the facts do not know of: taken since they were read, or not booked then."""
         self._unbooked_nano = 0
         self._free_days: Counter[date] = Counter()
@@ -105,7 +105,7 @@ class AccountState:
         self.facts = facts
         self._owned_nano = facts.credits.balance_nano
         self._spendable_nano = self._owned_nano - facts.reserved_nano
-        self._taken_nano = self._unbooked_nano
+        self._charged_nano = self._unbooked_nano
         self._free_days = Counter(facts.free_requests)
         self._free_days.update(self._unbooked_free)
 
@@ -113,22 +113,22 @@ class AccountState:
     def credits(self) -> Credits:
         """The account's money, with the charges that are not booked yet."""
         booked = self.facts.credits
-        return replace(booked, used_nano=booked.used_nano + self._taken_nano)
+        return replace(booked, used_nano=booked.used_nano + self._charged_nano)
 
     @property
     def balance_nano(self) -> int:
         """What is left of its credits."""
-        return self._owned_nano - self._taken_nano
+        return self._owned_nano - self._charged_nano
 
     @property
     def available_nano(self) -> int:
         """What requests may spend: the balance without what batches have reserved."""
-        return self._spendable_nano - self._taken_nano
+        return self._spendable_nano - self._charged_nano
 
     @property
     def is_new(self) -> bool:
         """Whether it never used anything."""
-        return not self.facts.credits.used_nano and not self._taken_nano
+        return not self.facts.credits.used_nano and not self._charged_nano
 
     def idle(self, now: float) -> bool:
         """Tell whether nothing would be lost by forgetting it."""
@@ -159,14 +159,14 @@ class AccountState:
 
     # Money that moves
 
-    def taken(self, cost_nano: int, *, free_day: date | None) -> None:
+    def charged(self, cost_nano: int, *, free_day: date | None) -> None:
         """Count a generation that is on its way to the books.
 
         Args:
             cost_nano: What it cost.
             free_day: The UTC day that it counts to as a request to a free model; None: to none.
         """
-        self._taken_nano += cost_nano
+        self._charged_nano += cost_nano
         self._unbooked_nano += cost_nano
         if free_day is not None:
             self._free_days[free_day] += 1

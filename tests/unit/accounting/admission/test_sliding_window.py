@@ -1,4 +1,4 @@
-from tollhouse.accounting.admission.rate import SlidingMinute
+from tollhouse.accounting.admission.sliding_window import SlidingMinute
 
 
 def test_as_many_as_the_limit_pass_at_once() -> None:

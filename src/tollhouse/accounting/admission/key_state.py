@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.admission.types import Cap, KeyFacts
+from tollhouse.accounting.admission.types import CreditLimit, KeyFacts
 from tollhouse.accounting.types import KeyLimit, Spend
 from tollhouse.accounting.windows import resets_at, window_start
 
@@ -70,11 +70,11 @@ class KeyState:
             self._used = self._counted(start)
         return self._used
 
-    def cap(self, today: date, source: Source = "key_limit") -> Cap | None:
+    def credit_limit(self, today: date, source: Source = "key_limit") -> CreditLimit | None:
         """Return the limit as it stands; None where there is none."""
         if self.limit.limit_nano is None:
             return None
-        return Cap(
+        return CreditLimit(
             source,
             self.limit.limit_nano,
             self.used_nano(today),
@@ -82,7 +82,7 @@ class KeyState:
             resets_at(self.limit.reset, today),
         )
 
-    def taken(self, day: date, spend: Spend) -> None:
+    def charged(self, day: date, spend: Spend) -> None:
         """Count what a generation cost, before it is booked.
 
         Args:

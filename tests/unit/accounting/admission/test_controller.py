@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.unit.accounting.admission.admission_fixture import ACCOUNT, CREDIT, KEY, AdmissionFixture
-from tollhouse.accounting.admission import roster
+from tollhouse.accounting.admission import account_cache
 from tollhouse.accounting.admission.types import AccountFacts
-from tollhouse.accounting.rules import Rules
+from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import SystemClock
@@ -20,12 +20,12 @@ from tollhouse.kernel.errors import PaymentRequired, RateLimited, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PATIENT = Rules(wait_seconds=30, settlement_seconds=0)
+PATIENT = AccountingRules(wait_seconds=30, settlement_seconds=0)
 BUDGET = 2 * CREDIT
 """That of a balance of four credits."""
 
 
-def waiting_desk(rules: Rules = PATIENT) -> AdmissionFixture:
+def waiting_desk(rules: AccountingRules = PATIENT) -> AdmissionFixture:
     return AdmissionFixture(balance=2 * BUDGET, rules=rules, clock=SystemClock())
 
 
@@ -93,7 +93,7 @@ async def test_who_comes_while_others_wait_waits_behind_them() -> None:
 
 
 async def test_a_wait_ends_with_the_refusal() -> None:
-    admission = waiting_desk(Rules(wait_seconds=0.05, settlement_seconds=9))
+    admission = waiting_desk(AccountingRules(wait_seconds=0.05, settlement_seconds=9))
     await admission.admit(BUDGET)
     with pytest.raises(PaymentRequired) as caught:
         await admission.admit(BUDGET)
@@ -113,7 +113,7 @@ async def test_a_wait_ends_at_once_when_waiting_can_no_longer_help() -> None:
 
 
 async def test_one_that_fits_begins_at_the_end_of_its_wait_though_others_wait_before_it() -> None:
-    admission = waiting_desk(Rules(wait_seconds=0.1, settlement_seconds=0))
+    admission = waiting_desk(AccountingRules(wait_seconds=0.1, settlement_seconds=0))
     await admission.admit(CREDIT)
     large, small = ask(admission, BUDGET), ask(admission, 1)
     await asyncio.wait([large, small])
@@ -122,7 +122,7 @@ async def test_one_that_fits_begins_at_the_end_of_its_wait_though_others_wait_be
 
 
 async def test_a_wait_ends_when_the_settlement_window_does() -> None:
-    admission = waiting_desk(Rules(wait_seconds=30, settlement_seconds=0.05))
+    admission = waiting_desk(AccountingRules(wait_seconds=30, settlement_seconds=0.05))
     admission.settle(await admission.admit(BUDGET), BUDGET)
     # Two credits are left, the budget is one, and two are held for a moment.
     await asyncio.wait_for(admission.admit(CREDIT), 10)
@@ -144,12 +144,14 @@ async def test_credits_that_are_added_end_a_wait() -> None:
     second = ask(admission, BUDGET)
     await begun(second)
     admission.loader.account = AccountFacts(credits=Credits(purchased_nano=100 * CREDIT))
-    admission.controller.stale(ACCOUNT)
+    admission.controller.invalidate(ACCOUNT)
     assert await begun(second) == [True]
 
 
 async def test_a_hold_whose_request_never_ends_expires() -> None:
-    admission = AdmissionFixture(balance=2 * BUDGET, rules=Rules(wait_seconds=0, hold_seconds=60))
+    admission = AdmissionFixture(
+        balance=2 * BUDGET, rules=AccountingRules(wait_seconds=0, hold_seconds=60)
+    )
     lost = await admission.admit(BUDGET)
     admission.clock.advance(59)
     with pytest.raises(PaymentRequired):
@@ -186,7 +188,7 @@ async def test_a_change_during_the_reading_makes_it_read_again() -> None:
 
     async def change_once() -> None:
         if not admission.loader.reads:
-            admission.controller.stale(ACCOUNT)
+            admission.controller.invalidate(ACCOUNT)
 
     admission.loader.before_load = change_once
     await admission.admit(1)
@@ -206,7 +208,7 @@ async def test_books_that_cannot_be_read_refuse_with_503() -> None:
 
 
 async def test_books_that_do_not_answer_refuse_with_503(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster, "LOAD_SECONDS", 0.01)
+    monkeypatch.setattr(account_cache, "LOAD_SECONDS", 0.01)
     admission = waiting_desk()
 
     async def never() -> None:
@@ -266,7 +268,7 @@ async def test_old_facts_that_cannot_be_read_again_serve_on() -> None:
 async def test_idle_accounts_are_forgotten_when_there_are_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(roster, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(account_cache, "MOST_REMEMBERED", 2)
     admission = AdmissionFixture(balance=2 * BUDGET)
     busy = await admission.admit(1)
     admission.controller.release(await admission.admit(1, account_id="idle"))
@@ -294,9 +296,9 @@ async def test_a_booked_charge_of_a_forgotten_account_hides_no_other() -> None:
     admission.loader.account = AccountFacts(
         credits=Credits(purchased_nano=9 * CREDIT, used_nano=CREDIT)
     )
-    admission.controller.stale(ACCOUNT)
+    admission.controller.invalidate(ACCOUNT)
     seen = await admission.controller.preview(admission.request(1))
-    assert [cap.used_nano for cap in seen.caps if cap.source == "credits"] == [CREDIT]
+    assert [cap.used_nano for cap in seen.credit_limits if cap.source == "credits"] == [CREDIT]
 
 
 async def test_a_preview_holds_and_counts_nothing() -> None:
@@ -306,16 +308,20 @@ async def test_a_preview_holds_and_counts_nothing() -> None:
             admission.request(CREDIT, free=True, only_free=True)
         )
     assert seen.error is None
-    assert [(cap.limit, cap.used, cap.held) for cap in seen.requests] == [(50, 0, 0)]
-    assert [cap.source for cap in seen.caps] == ["key_limit", "credits", "in_flight_budget"]
+    assert [(cap.limit, cap.used, cap.held) for cap in seen.request_limits] == [(50, 0, 0)]
+    assert [cap.source for cap in seen.credit_limits] == [
+        "key_limit",
+        "credits",
+        "in_flight_budget",
+    ]
     assert admission.controller.holds == 0
 
 
 async def test_a_preview_tells_what_would_refuse() -> None:
-    admission = AdmissionFixture(balance=2 * BUDGET, rules=Rules(free_per_day=0))
+    admission = AdmissionFixture(balance=2 * BUDGET, rules=AccountingRules(free_per_day=0))
     heavy = await admission.controller.preview(admission.request(2 * BUDGET))
     assert isinstance(heavy.error, PaymentRequired)
-    assert heavy.caps[0].source == "credits"
+    assert heavy.credit_limits[0].source == "credits"
     free = await admission.controller.preview(admission.request(free=True))
     assert isinstance(free.error, RateLimited)
 
@@ -323,17 +329,17 @@ async def test_a_preview_tells_what_would_refuse() -> None:
 async def test_an_account_that_pays_afterwards_has_no_limit_of_credits() -> None:
     admission = AdmissionFixture(limit=KeyLimit(CREDIT), type=AccountType.INVOICE)
     seen = await admission.controller.preview(admission.request(1))
-    assert [cap.source for cap in seen.caps] == ["key_limit"]
+    assert [cap.source for cap in seen.credit_limits] == ["key_limit"]
     assert seen.error is None
 
 
 async def test_a_key_that_is_deleted_while_its_request_runs_is_charged() -> None:
     admission = AdmissionFixture(balance=2 * BUDGET)
     first = await admission.admit(CREDIT)
-    admission.controller.stale(ACCOUNT)
+    admission.controller.invalidate(ACCOUNT)
     admission.settle(first, CREDIT)
     preview = await admission.controller.preview(admission.request(1, key_hash=KEY))
-    assert next(cap for cap in preview.caps if cap.source == "credits").used_nano == CREDIT
+    assert next(cap for cap in preview.credit_limits if cap.source == "credits").used_nano == CREDIT
 
 
 async def test_one_that_competes_for_nothing_does_not_queue_behind_those_that_wait() -> None:
@@ -363,16 +369,16 @@ async def test_one_that_wants_what_others_wait_for_queues_behind_them_whatever_i
 
 
 async def test_a_wait_looks_again_only_when_something_may_have_changed() -> None:
-    rules = Rules(wait_seconds=0.2, settlement_seconds=0.01)
+    rules = AccountingRules(wait_seconds=0.2, settlement_seconds=0.01)
     admission = AdmissionFixture(balance=1_000 * CREDIT, rules=rules, limit=KeyLimit(3 * CREDIT))
     admission.controller._clock = SystemClock()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     looks = 0
     verdict = admission.controller._verdict  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
-    def counting(case: Any) -> Any:
+    def counting(context: Any) -> Any:
         nonlocal looks
         looks += 1
-        return verdict(case)
+        return verdict(context)
 
     admission.settle(await admission.admit(CREDIT), CREDIT)
     await admission.admit(2 * CREDIT)
@@ -385,7 +391,7 @@ async def test_a_wait_looks_again_only_when_something_may_have_changed() -> None
 async def test_who_waits_for_anothers_reading_waits_no_longer_than_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(roster, "LOAD_SECONDS", 0.5)
+    monkeypatch.setattr(account_cache, "LOAD_SECONDS", 0.5)
     admission = waiting_desk()
 
     async def never() -> None:
@@ -416,14 +422,14 @@ async def test_each_key_is_read_again_when_it_is_old_however_busy_another_is() -
 async def test_a_group_that_was_booked_in_doubt_has_its_account_read_again() -> None:
     admission = AdmissionFixture(balance=100 * CREDIT)
     record = admission.record(await admission.admit(CREDIT), CREDIT)
-    admission.controller.taken(record)
+    admission.controller.charged(record)
     # Its part is in the books while memory still takes it for pending: counted twice for now.
     admission.loader.account = AccountFacts(
         credits=Credits(purchased_nano=100 * CREDIT, used_nano=CREDIT)
     )
-    admission.controller.stale(ACCOUNT)
+    admission.controller.invalidate(ACCOUNT)
     await admission.admit(1)
     admission.controller.booked([record])
-    admission.controller.stale(ACCOUNT)
+    admission.controller.invalidate(ACCOUNT)
     preview = await admission.controller.preview(admission.request(1))
-    assert next(cap for cap in preview.caps if cap.source == "credits").used_nano == CREDIT
+    assert next(cap for cap in preview.credit_limits if cap.source == "credits").used_nano == CREDIT
