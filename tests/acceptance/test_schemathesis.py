@@ -56,7 +56,7 @@ SECRET: Final = {"value": "hunter2", "hosts": ["api.example.com"]}
 DELETED: Final = (httpx2.codes.OK, httpx2.codes.ACCEPTED, httpx2.codes.NO_CONTENT)
 SUCCESSES: Final = range(200, 300)
 CASES: Final = 2
-CASES_IN_SOAK: Final = 30
+CASES_IN_SOAK: Final = 15
 """Ten times as many with `DOSE=full`: the small doses are there to end soon."""
 MORE: Final = 40
 """Times as many where all were refused: of some operations one case in twenty is what they take."""

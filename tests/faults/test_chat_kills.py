@@ -41,7 +41,6 @@ class Kill(NamedTuple):
     begun: int
 
 
-EVERY: Final = [Kill(victim, begun) for victim in VICTIMS for begun in range(STEPS + 2)]
 THREE: Final = [Kill("server", 2), Kill("daemon", 3), Kill("agent", 1)]
 
 
@@ -160,9 +159,10 @@ def test_a_conversation_outlives_some_kills(tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_conversation_outlives_a_kill_of_each_process_after_each_command(
-    tmp_path_factory: pytest.TempPathFactory,
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_conversation_outlives_a_kill_of_a_process_after_each_command(
+    tmp_path_factory: pytest.TempPathFactory, victim: str
 ) -> None:
-    schedule = list(EVERY)
-    random.Random("conversation").shuffle(schedule)
+    schedule = [Kill(victim, begun) for begun in range(STEPS + 2)]
+    random.Random(victim).shuffle(schedule)
     killed(tmp_path_factory.mktemp("c"), schedule)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 DIALECTS = ("chat", "responses", "messages")
 WAYS = ("eof", "short", "rst")
-CUTS_IN_TEST, CUTS_IN_SOAK = 10, 100
+CUTS_IN_TEST, CUTS_IN_SOAK = 10, 50
 AT_ONCE = 20
 TEXT = "one two three four five"
 SAID = [{"role": "user", "content": TEXT}]

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-STREAMS_IN_TEST, STREAMS_IN_SOAK = 4, 40
+STREAMS_IN_TEST, STREAMS_IN_SOAK = 4, 20
 AT_ONCE = 10
 FORMS: dict[str, FormatClient] = {
     form.path: form for form in (Chat(), Responses(), Messages(), Completions())

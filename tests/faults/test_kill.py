@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CLIENTS = 100
 KILLS_IN_TEST = 2
-KILLS_IN_SOAK = 10
+KILLS_IN_SOAK = 5
 MODELS = {"cutter/echo": "echo", "cutter/slow": "slow-chunks:5"}
 
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 STEPS = 50
 EXAMPLES_IN_TEST = 8
-EXAMPLES_IN_SOAK = {"sqlite": 100, "postgresql": 50}
+EXAMPLES_IN_SOAK = {"sqlite": 40, "postgresql": 20}
 """Ten thousand steps on SQLite."""
 HALF_A_RECORD = b'0a1b2c3d {"id":"gen-'
 

@@ -1,6 +1,6 @@
 """Each fault many times over, then 100 healthy requests; memory must not grow with the dose.
 
-`SOAK_DOSE` is a number of repetitions, or `small` (60) or `full` (2,000).
+`SOAK_DOSE` is a number of repetitions, or `small` (20) or `full` (2,000).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tollhouse.testing.raw_server import Peer, RawServer, echo, reply, say
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
-_DOSES = {"small": "40", "full": "2000"}
+_DOSES = {"small": "20", "full": "2000"}
 _GIVEN = os.environ.get("SOAK_DOSE", "small")
 DOSE = int(_DOSES.get(_GIVEN, _GIVEN))
 HEALTHY = 100
