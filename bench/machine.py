@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tollhouse import __version__
 
-PACKAGES = ("uvicorn", "uvloop", "httptools", "msgspec", "aiohttp")
+PACKAGES = ("uvicorn", "uvloop", "httptools", "msgspec")
 
 
 def machine() -> str:

@@ -280,11 +280,8 @@ def _charge_writer(core: Core, folder: DataFolder) -> ChargeWriter:
 
 
 def open_upstream(settings: Settings, provider: ProviderSettings) -> Upstream:
-    """Return our own client; where a proxy stands between, the adapter that speaks to proxies."""
-    places = settings.upstream.connections_per_host
-    if provider.proxy is None:
-        return HttpUpstream(connections_per_host=places)
-    # Imported here: a gateway that needs no proxy saves its 7 MB.
-    from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream  # noqa: PLC0415
-
-    return AiohttpUpstream(connections_per_host=places, proxy=provider.proxy.reveal())
+    """Return the client that calls a provider, through its proxy where it has one."""
+    return HttpUpstream(
+        connections_per_host=settings.upstream.connections_per_host,
+        proxy=None if provider.proxy is None else provider.proxy.reveal(),
+    )

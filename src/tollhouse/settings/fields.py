@@ -310,8 +310,8 @@ def _header_value(value: object) -> Secret:
 def _proxy(value: object) -> Secret:
     text = _plain(value).strip()
     parts = _address(text)
-    if parts.path not in {"", "/"} or parts.query or parts.fragment:
-        raise Refusal("must be a proxy without a path, such as http://proxy.example:3128")
+    if parts.scheme != "http" or parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise Refusal("must be an HTTP proxy without a path, such as http://proxy.example:3128")
     return Secret(text.rstrip("/"))
 
 

@@ -101,6 +101,7 @@ def test_an_address_without_a_secret_is_shown(load_text: Load) -> None:
         "providers: [{slug: a, kind: anthropic, headers: {'Bearer SECRET': a}}]",
         'providers: [{slug: a, kind: anthropic, headers: {a: "x\\nSECRET"}}]',
         "providers: [{slug: a, kind: anthropic, proxy: 'socks5://u:SECRET@h'}]",
+        "providers: [{slug: a, kind: anthropic, proxy: 'https://u:SECRET@h'}]",
         "providers: [{slug: a, kind: anthropic, base_url: 'https://u:SECRET@h/v1'}]",
         "providers: [{slug: a, kind: anthropic, base_url: 'https://h/v1?key=SECRET'}]",
         "providers: [{slug: s, kind: simulated, api_key: SECRET}]",

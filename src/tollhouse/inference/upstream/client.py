@@ -7,8 +7,8 @@
 
     head        the request's bytes         tls         TLS between bytes and bytes
     parser      the response's bytes        dialer      look up, connect, shake hands
-    response    what the caller reads       pool        places and resting connections
-    connection  one exchange at a time
+    response    what the caller reads       proxy       a tunnel, or whole URLs
+    connection  one exchange at a time      pool        places and resting connections
 
 No library's client is used: what they get wrong is listed in `docs/decisions`, and shown by the
 fault suite in `tests/integration/inference/upstream/`.
@@ -29,6 +29,7 @@ from tollhouse.inference.upstream.errors import (
 )
 from tollhouse.inference.upstream.head import read_url, request_head
 from tollhouse.inference.upstream.pool import OriginPool
+from tollhouse.inference.upstream.proxy import read_proxy
 from tollhouse.outbound.dialing import SystemResolver
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class HttpUpstream:
         *,
         ssl_context: ssl.SSLContext | None = None,
         resolve: Resolve | None = None,
+        proxy: str | None = None,
         connections_per_host: int = CONNECTIONS_PER_HOST,
         idle_connection_seconds: float = IDLE_CONNECTION_SECONDS,
     ) -> None:
@@ -102,11 +104,18 @@ class HttpUpstream:
         Args:
             ssl_context: Verifies the servers; the system's authorities where it is None.
             resolve: Decides which addresses a name stands for; the system does where it is None.
+            proxy: `http://[user:password@]host:port` of a proxy: `https` goes through a CONNECT
+                tunnel, `http` as requests with the whole URL. Proxies of the environment are
+                ignored.
             connections_per_host: The most connections to one scheme, host and port; at least 1.
             idle_connection_seconds: A connection that rested longer is closed.
+
+        Raises:
+            ValueError: `proxy` is not of this form.
         """
         self._resolver = SystemResolver()
-        self._dialer = Dialer(ssl_context, resolve or self._resolver)
+        self._proxy = None if proxy is None else read_proxy(proxy)
+        self._dialer = Dialer(ssl_context, resolve or self._resolver, self._proxy)
         self._places = connections_per_host
         self._idle_seconds = idle_connection_seconds
         self._pools: dict[Origin, OriginPool] = {}
@@ -122,8 +131,10 @@ class HttpUpstream:
         """
         if self._closed:
             raise ClientClosed("the client is closed", sent=False)
-        target = read_url(request.url)
-        head = request_head(request.method, target, request.headers, len(request.body))
+        target, fields = read_url(request.url), request.headers
+        if self._proxy is not None and target.origin.scheme == "http":
+            target, fields = self._proxy.whole_url(target), (*fields, *self._proxy.fields)
+        head = request_head(request.method, target, fields, len(request.body))
         total_at = asyncio.get_running_loop().time() + request.limits.total
         pool = self._pools.get(target.origin) or self._open_pool(target.origin)
         connection = pool.take_resting()

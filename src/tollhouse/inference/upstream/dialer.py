@@ -1,4 +1,4 @@
-"""From an origin to a connection: look up, connect, shake hands.
+"""From an origin to a connection: look up, connect, through a proxy or not, shake hands.
 
 `resolve` is the hook for rules about destinations: what it returns, and nothing else, is dialled.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tollhouse.inference.upstream.connection import Connection
 from tollhouse.inference.upstream.errors import ConnectFailed, ConnectionLost
+from tollhouse.inference.upstream.proxy import open_tunnel
 from tollhouse.outbound.dialing import connect_to
 from tollhouse.outbound.tls import TlsLayer
 
@@ -19,16 +20,26 @@ if TYPE_CHECKING:
 
     from tollhouse.inference.upstream.connection import Home
     from tollhouse.inference.upstream.head import Origin
+    from tollhouse.inference.upstream.proxy import Proxy
     from tollhouse.outbound.dialing import Resolve
 
 
 class Dialer:
     """Opens connections."""
 
-    def __init__(self, tls: ssl.SSLContext | None, resolve: Resolve) -> None:
-        """Take what verifies servers, the system's authorities where it is None."""
+    def __init__(
+        self, tls: ssl.SSLContext | None, resolve: Resolve, proxy: Proxy | None = None
+    ) -> None:
+        """Configure it.
+
+        Args:
+            tls: Verifies servers; the system's authorities where it is None.
+            resolve: Decides which addresses a name stands for.
+            proxy: Connections lead through it, where there is one.
+        """
         self._tls = tls
         self._resolve = resolve
+        self._proxy = proxy
 
     async def dial(self, origin: Origin, home: Home) -> Connection:
         """Return a connection, after the TLS handshake where the origin wants it.
@@ -38,7 +49,7 @@ class Dialer:
         """
         try:
             tls = self._layer(origin.host) if origin.scheme == "https" else None
-            sock = await connect_to(await self._resolve(origin.host, origin.port))
+            sock = await self._connect(origin)
         except (OSError, ValueError) as error:
             raise ConnectFailed(f"cannot connect: {_said(error)}", sent=False) from error
         connection = await _wrap(sock, home, tls)
@@ -53,6 +64,19 @@ class Dialer:
         if connection.closed:
             raise ConnectFailed("the server spoke before it was asked", sent=False)
         return connection
+
+    async def _connect(self, origin: Origin) -> socket.socket:
+        proxy = self._proxy
+        if proxy is None:
+            return await connect_to(await self._resolve(origin.host, origin.port))
+        sock = await connect_to(await self._resolve(proxy.host, proxy.port))
+        if origin.scheme == "https":
+            try:
+                await open_tunnel(sock, proxy, origin)
+            except BaseException:
+                sock.close()
+                raise
+        return sock
 
     def _layer(self, server_name: str) -> TlsLayer:
         if self._tls is None:

@@ -1,7 +1,4 @@
-"""Upstream clients under test, a scripted server (plain and TLS), and a check for leaks.
-
-A new adapter joins `ADAPTERS` and runs the whole suite.
-"""
+"""The client under test, a scripted server (plain and TLS), and a check for leaks."""
 
 import asyncio
 import gc
@@ -9,13 +6,14 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 import uvloop
 
 from tests.integration.inference.upstream.exchange import Exchange
-from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream
+from tests.integration.inference.upstream.forward_proxy import ForwardProxy, forward_proxy
 from tollhouse.inference.upstream.client import HttpUpstream
 from tollhouse.inference.upstream.port import Upstream
 from tollhouse.testing.raw_server import RawServer
@@ -23,7 +21,6 @@ from tollhouse.testing.raw_server import RawServer
 # What the server runs on, and what people who embed the client may run on.
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 MakeUpstream = Callable[..., Upstream]
-ADAPTERS: dict[str, MakeUpstream] = {"own": HttpUpstream, "aiohttp": AiohttpUpstream}
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -55,11 +52,6 @@ def transport(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=ADAPTERS)
-def adapter(request: pytest.FixtureRequest) -> MakeUpstream:
-    return ADAPTERS[request.param]
-
-
 @pytest.fixture(autouse=True)
 async def nothing_left() -> AsyncIterator[None]:
     """Fail if a test leaves a socket or a task behind; set up first, torn down last."""
@@ -79,13 +71,29 @@ async def server(transport: str, server_tls: ssl.SSLContext) -> AsyncIterator[Ra
 
 
 @pytest.fixture
+async def proxy() -> AsyncIterator[ForwardProxy]:
+    async with forward_proxy() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def route(request: pytest.FixtureRequest) -> AsyncIterator[str | None]:
+    """The proxy through which clients go, for tests that are marked `on_both_routes`."""
+    if getattr(request, "param", "direct") == "direct":
+        yield None
+        return
+    async with forward_proxy() as proxy:
+        yield proxy.url
+
+
+@pytest.fixture
 async def make_upstream(
-    adapter: MakeUpstream, client_tls: ssl.SSLContext
+    route: str | None, client_tls: ssl.SSLContext
 ) -> AsyncIterator[MakeUpstream]:
     made: list[Upstream] = []
 
-    def make(**options: object) -> Upstream:
-        made.append(adapter(**{"ssl_context": client_tls, **options}))
+    def make(**options: Any) -> Upstream:
+        made.append(HttpUpstream(**{"ssl_context": client_tls, "proxy": route, **options}))
         return made[-1]
 
     yield make

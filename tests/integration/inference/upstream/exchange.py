@@ -32,6 +32,9 @@ exchange before 30 seconds, so this is the difference that a test sees."""
 plain_only = pytest.mark.parametrize("transport", ["plain"])
 """Marks tests of behaviour that cannot differ on TLS."""
 
+on_both_routes = pytest.mark.parametrize("route", ["direct", "proxied"], indirect=True)
+"""Marks tests that a proxy between the client and the server must not change."""
+
 _numbers = count()
 
 

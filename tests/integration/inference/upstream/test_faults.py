@@ -9,6 +9,7 @@ from tests.integration.inference.upstream.exchange import (
     SHORT,
     Exchange,
     collect,
+    on_both_routes,
     plain_only,
     post,
     read,
@@ -36,6 +37,7 @@ from tollhouse.testing.raw_server import (
 # ----------------------------------------------------------------- after the request has arrived
 
 
+@on_both_routes
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 async def test_fault_has_its_error_and_the_client_is_healthy_afterwards(
     exchange: Exchange, fault: Fault
@@ -45,6 +47,7 @@ async def test_fault_has_its_error_and_the_client_is_healthy_afterwards(
     assert error.sent
 
 
+@on_both_routes
 @plain_only
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 async def test_fault_on_a_reused_connection_is_met_once(exchange: Exchange, fault: Fault) -> None:
@@ -56,6 +59,7 @@ async def test_fault_on_a_reused_connection_is_met_once(exchange: Exchange, faul
     assert exchange.server.requests == before + 1
 
 
+@on_both_routes
 @plain_only
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 async def test_fault_in_a_stream_has_the_same_error(exchange: Exchange, fault: Fault) -> None:

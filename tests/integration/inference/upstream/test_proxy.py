@@ -1,56 +1,25 @@
-"""Through a CONNECT proxy: the same exchanges, and its own failures are failures to connect."""
+"""Through a proxy: the same exchanges, and its own failures are failures to connect.
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+The faults of an upstream behind a proxy are in `test_faults`.
+"""
 
 import pytest
 
 from tests.integration.inference.upstream.conftest import MakeUpstream
 from tests.integration.inference.upstream.exchange import SHORT, Exchange, plain_only, read
-from tollhouse.inference.upstream.aiohttp_adapter import AiohttpUpstream
+from tests.integration.inference.upstream.forward_proxy import ForwardProxy
+from tollhouse.inference.upstream.client import HttpUpstream
 from tollhouse.inference.upstream.errors import ConnectFailed, ConnectTimeout
+from tollhouse.inference.upstream.proxy import read_proxy
 from tollhouse.testing.byte_script import End
 from tollhouse.testing.raw_server import RawServer, refusing_port, reply, say
 
-pytestmark = pytest.mark.parametrize("adapter", [AiohttpUpstream])
 tls_only = pytest.mark.parametrize("transport", ["tls"])
-
-
-class ConnectProxy:
-    """Tunnels whatever it is asked for."""
-
-    def __init__(self) -> None:
-        self.heads: list[str] = []
-        self.port = 0
-
-    async def tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.heads.append(head)
-        host, _, port = head.split(" ")[1].rpartition(":")
-        inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
-
-
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(65536):
-            writer.write(data)
-    writer.close()
-
-
-@pytest.fixture
-async def proxy() -> AsyncIterator[ConnectProxy]:
-    proxy = ConnectProxy()
-    async with await asyncio.start_server(proxy.tunnel, "127.0.0.1", 0) as server:
-        proxy.port = server.sockets[0].getsockname()[1]
-        yield proxy
 
 
 @tls_only
 async def test_https_goes_through_a_tunnel_that_is_used_again(
-    make_upstream: MakeUpstream, server: RawServer, proxy: ConnectProxy
+    make_upstream: MakeUpstream, server: RawServer, proxy: ForwardProxy
 ) -> None:
     upstream = make_upstream(proxy=f"http://127.0.0.1:{proxy.port}")
     await Exchange(upstream, server).is_healthy()
@@ -61,7 +30,7 @@ async def test_https_goes_through_a_tunnel_that_is_used_again(
 
 @tls_only
 async def test_the_proxy_gets_its_password_and_the_upstream_does_not(
-    make_upstream: MakeUpstream, server: RawServer, proxy: ConnectProxy
+    make_upstream: MakeUpstream, server: RawServer, proxy: ForwardProxy
 ) -> None:
     exchange = Exchange(make_upstream(proxy=f"http://me:secret@127.0.0.1:{proxy.port}"), server)
     await exchange.is_healthy(1)
@@ -71,7 +40,7 @@ async def test_the_proxy_gets_its_password_and_the_upstream_does_not(
 
 @tls_only
 async def test_the_proxy_does_not_get_the_headers_of_the_request(
-    make_upstream: MakeUpstream, server: RawServer, proxy: ConnectProxy
+    make_upstream: MakeUpstream, server: RawServer, proxy: ForwardProxy
 ) -> None:
     exchange = Exchange(make_upstream(proxy=f"http://127.0.0.1:{proxy.port}"), server)
     await exchange.is_healthy(1)
@@ -138,3 +107,54 @@ async def test_a_proxy_that_is_not_there_has_sent_nothing(
         with pytest.raises(ConnectFailed) as caught:
             await exchange.read()
         assert not caught.value.sent
+
+
+@tls_only
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\n\r\nspoken before TLS",
+        b"HTTP/2 200\r\n\r\n",
+        b"220 mail.example ESMTP\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-Padding: " + b"x" * 70_000,
+    ],
+)
+async def test_a_proxy_that_answers_nonsense_has_sent_nothing(
+    make_upstream: MakeUpstream, server: RawServer, answer: bytes
+) -> None:
+    async with RawServer() as proxy:
+        proxy.behave = say(answer, End.HANG)
+        exchange = Exchange(make_upstream(proxy=proxy.url.rstrip("/")), server)
+        with pytest.raises(ConnectFailed) as caught:
+            await exchange.read()
+        assert not caught.value.sent
+        await proxy.peers[0].wait_closed()
+
+
+@plain_only
+async def test_the_proxy_gets_its_password_with_each_request_for_http(
+    make_upstream: MakeUpstream, server: RawServer
+) -> None:
+    proxy = server.url.rstrip("/").replace("://", "://m%65:p%40ss@")
+    exchange = Exchange(make_upstream(proxy=proxy), server)
+    await exchange.is_healthy(2)
+    assert exchange.peer.fields["proxy-authorization"] == "Basic bWU6cEBzcw=="
+
+
+@pytest.mark.parametrize("url", ["https://p:1", "socks5://p:1", "http://", "http://p/path", "p:1"])
+def test_what_is_no_http_proxy_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="http://user:password@host:port"):
+        HttpUpstream(proxy=url)
+
+
+@tls_only
+async def test_the_password_of_a_proxy_is_in_no_repr(
+    make_upstream: MakeUpstream, server: RawServer
+) -> None:
+    async with RawServer() as proxy:
+        proxy.behave = say(reply(b"", "407 Proxy Authentication Required"))
+        secret = proxy.url.rstrip("/").replace("://", "://me:secret@")
+        with pytest.raises(ConnectFailed) as caught:
+            await Exchange(make_upstream(proxy=secret), server).read()
+    assert "secret" not in repr(caught.value)
+    assert "bWU6c2VjcmV0" not in repr(read_proxy(secret))

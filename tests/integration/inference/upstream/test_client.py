@@ -1,4 +1,4 @@
-"""What our own client promises beyond what aiohttp can be made to do."""
+"""What the client promises beyond its port."""
 
 import asyncio
 import os
@@ -20,10 +20,9 @@ from tests.integration.inference.upstream.exchange import (
     until,
 )
 from tests.integration.inference.upstream.faults import CHUNKED, COUNTED, OPEN_ENDED
-from tollhouse.inference.upstream.client import HttpUpstream
 from tollhouse.inference.upstream.errors import ConnectFailed, ConnectionLost
 from tollhouse.inference.upstream.port import UpstreamRequest
-from tollhouse.outbound.dialing import AddressInfo, SystemResolver
+from tollhouse.outbound.dialing import AddressInfo, SystemResolver, open_socket
 from tollhouse.testing.byte_script import End, Pause
 from tollhouse.testing.raw_server import (
     Peer,
@@ -35,7 +34,6 @@ from tollhouse.testing.raw_server import (
     unresponsive_port,
 )
 
-pytestmark = pytest.mark.parametrize("adapter", [HttpUpstream])
 tls_only = pytest.mark.parametrize("transport", ["tls"])
 
 TURNS = 3
@@ -210,10 +208,7 @@ async def test_the_certificate_is_checked_against_the_name_and_not_the_address(
         await upstream.send(post("https://other.example/"))
 
 
-async def test_requests_for_one_name_share_a_lookup(
-    monkeypatch: pytest.MonkeyPatch, adapter: MakeUpstream
-) -> None:
-    del adapter
+async def test_requests_for_one_name_share_a_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     answer = asyncio.Event()
 
@@ -273,3 +268,10 @@ async def test_a_context_that_trusts_nobody_refuses_everybody(
             await upstream.send(UpstreamRequest("POST", server.url, (), b""))
         assert not caught.value.sent
         assert server.requests == 0
+
+
+def test_a_socket_sends_at_once_and_probes_a_silent_peer() -> None:
+    kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ())
+    with open_socket(kind) as sock:
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
