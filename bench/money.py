@@ -39,12 +39,12 @@ from tollhouse.accounting.types import (
 )
 from tollhouse.identity.auth import Authenticator
 from tollhouse.identity.service import IdentityService
+from tollhouse.inference.admission_request import admission_request_of
 from tollhouse.inference.call import Call
-from tollhouse.inference.claims import claim_of
 from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
 from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.inference.preferences import NO_PREFERENCES
-from tollhouse.inference.routing import Way
+from tollhouse.inference.routing import Candidate
 from tollhouse.inference.types import Endpoint, Model
 from tollhouse.kernel.clock import SystemClock, unix_seconds
 from tollhouse.kernel.ids import RandomIds
@@ -112,7 +112,7 @@ class BillingSteps:
         endpoint = Endpoint("bench", "fixed", _PRICE)
         model = Model("bench/fixed", "Fixed", "", 8_192, None, (endpoint,))
         self._relays = (relay,)
-        self._candidates = (Way(model, endpoint, relay),)
+        self._candidates = (Candidate(model, endpoint, relay),)
         self.spent: defaultdict[str, float] = defaultdict(float)
         """CPU seconds of the event loop's thread, for each step."""
 
@@ -142,7 +142,7 @@ class BillingSteps:
         ]
         clock.done("(call)")
         admissions = [
-            claim_of(id_, call, self._candidates, self._rules)
+            admission_request_of(id_, call, self._candidates, self._rules)
             for id_, call in zip(ids, calls, strict=True)
         ]
         clock.done("estimate")
@@ -157,9 +157,9 @@ class BillingSteps:
         clock.done("settle")
 
     def _record(self, call: Call, generation: str) -> GenerationRecord:
-        [way] = self._candidates
+        [candidate] = self._candidates
         charge = charge_for(
-            _USAGE, _USAGE, way.endpoint.price, finish_reason="stop", broken_off=False
+            _USAGE, _USAGE, candidate.endpoint.price, finish_reason="stop", broken_off=False
         )
         return GenerationRecord(
             id=generation,
@@ -167,9 +167,9 @@ class BillingSteps:
             workspace_id=call.subject.workspace_id,
             key_hash=call.subject.key_hash,
             api_type="completions",
-            model=way.model.id,
+            model=candidate.model.id,
             provider="Bench",
-            provider_model=way.endpoint.model,
+            provider_model=candidate.endpoint.model,
             upstream_id="chatcmpl-123",
             is_byok=False,
             streamed=False,

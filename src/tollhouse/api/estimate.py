@@ -18,12 +18,12 @@ from tollhouse.api.asgi import JSON, respond
 from tollhouse.api.limits import read_body
 from tollhouse.api.policy import api_path
 from tollhouse.identity.access import billed_to
-from tollhouse.inference import access
+from tollhouse.inference import policy_filter
 from tollhouse.inference.attribution import attribution
 from tollhouse.inference.estimate_wire import estimate_reply
 from tollhouse.inference.formats.registry import FORMAT_HEADERS, FORMATS, RawRequest
-from tollhouse.inference.reading import read_call
-from tollhouse.inference.steps import LARGE, told
+from tollhouse.inference.request_parsing import read_call
+from tollhouse.inference.steps import LARGE, without_texts
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.envelope import envelope
 from tollhouse.kernel.errors import Forbidden, Invalid, without_frames
@@ -131,11 +131,11 @@ def _call(
     call = read_call(spoken, inner, subject, said, now)
     flagged: Forbidden | None = None
     try:
-        access.require_unflagged(subject.policies, body)
+        policy_filter.require_unflagged(subject.policies, body)
     except Forbidden as error:
         flagged = without_frames(error)
     return (
-        told(call, spoken, replace(inner, body=b"")) if len(arrived.body) > LARGE else call
+        without_texts(call, spoken, replace(inner, body=b"")) if len(arrived.body) > LARGE else call
     ), flagged
 
 

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from tollhouse.api.asgi import Receive, Scope, Send
     from tollhouse.inference.call import Call
-    from tollhouse.inference.exchange import Exchange, Outcome, Sink
     from tollhouse.inference.formats.registry import ApiFormat
     from tollhouse.inference.guardrails.gate import Guardrails
     from tollhouse.inference.pipeline import Pipeline
+    from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer, Sink
     from tollhouse.inference.steps import Steps
     from tollhouse.inference.token_count import TokenCounter
     from tollhouse.kernel.clock import Clock
@@ -137,7 +137,7 @@ class Inference:
         subject = call.subject
         scope["tollhouse.exchange"] = exchange
         exchange.on_outcome = partial(_log, scope["path"], subject.label, exchange.generation_id)
-        scope[ON_GONE] = exchange.abandon
+        scope[ON_GONE] = exchange.client_left
         try:
             if call.request.stream:
                 exchange.keep_alive(self._keep_alive_seconds, _KEEP_ALIVE)
@@ -146,10 +146,10 @@ class Inference:
                 await _send_whole(exchange, send)
         finally:
             # Does nothing after the end; without it a failing send would leave the call running.
-            exchange.abandon()
+            exchange.client_left()
 
 
-def _log(path: str, key_label: str, generation_id: str, outcome: Outcome) -> None:
+def _log(path: str, key_label: str, generation_id: str, outcome: GenerationOutcome) -> None:
     log_request(
         method=Inference.method,
         route=policy.api_path(path),
@@ -210,14 +210,14 @@ class CountTokens:
         await respond(send, 200, [JSON], msgspec.json.encode({"input_tokens": tokens}))
 
 
-def _of_exchange(exchange: Exchange) -> list[tuple[bytes, bytes]]:
+def _of_exchange(exchange: ReplyBuffer) -> list[tuple[bytes, bytes]]:
     headers = [(b"x-generation-id", exchange.generation_id.encode())]
     if exchange.output_limit is not None:
         headers.append((b"x-max-tokens", str(exchange.output_limit).encode()))
     return headers
 
 
-async def _send_whole(exchange: Exchange, send: Send) -> None:
+async def _send_whole(exchange: ReplyBuffer, send: Send) -> None:
     body = await exchange.read()
     headers = [
         JSON,
@@ -228,7 +228,7 @@ async def _send_whole(exchange: Exchange, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_stream(exchange: Exchange, send: Send, sink: Sink | None) -> None:
+async def _send_stream(exchange: ReplyBuffer, send: Send, sink: Sink | None) -> None:
     data = await exchange.read()
     headers = [*EVENT_STREAM, *_of_exchange(exchange)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -236,6 +236,6 @@ async def _send_stream(exchange: Exchange, send: Send, sink: Sink | None) -> Non
         # This waits while the client is behind; the sink does not.
         await send({"type": "http.response.body", "body": data, "more_body": True})
         if sink is not None:
-            await exchange.pour(sink)
+            await exchange.stream_to(sink)
         data = await exchange.read()
     await send({"type": "http.response.body", "body": data})

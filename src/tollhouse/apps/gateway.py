@@ -42,7 +42,7 @@ from tollhouse.inference.providers.registry import build_providers
 from tollhouse.inference.steps import Steps
 from tollhouse.inference.token_count import TokenCounter
 from tollhouse.inference.upstream.client import HttpUpstream
-from tollhouse.inference.workers.pool import Pool
+from tollhouse.inference.workers.pool import WorkerPool
 from tollhouse.interns import endpoints as intern_endpoints
 from tollhouse.observability.invariants import Invariants
 from tollhouse.observability.metrics import Metrics
@@ -134,7 +134,7 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         _charge_writer(core, folder),
         sync=settings.accounting.journal_sync == "always",
     )
-    steps = Steps(Pool(settings.server.large_body_workers))
+    steps = Steps(WorkerPool(settings.server.large_body_workers))
     providers = build_providers(
         settings.providers, settings.upstream, partial(open_upstream, settings), steps
     )

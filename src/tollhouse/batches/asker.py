@@ -39,7 +39,7 @@ class PipelineAsker:
             try:
                 body = await exchange.read()
             finally:
-                exchange.abandon()
+                exchange.client_left()
         except TollhouseError as refused:
             error = without_frames(refused)
         finally:

@@ -15,7 +15,7 @@ from msgspec import Raw
 from tollhouse.batches.policy import MODEL_SUFFIX, preferences
 from tollhouse.inference.formats.fields import read_object
 from tollhouse.inference.formats.registry import FORMATS, RawRequest
-from tollhouse.inference.types import Ceiling
+from tollhouse.inference.types import MaxPrice
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
@@ -109,16 +109,16 @@ def _narrowed(own: Preferences, batchs: Preferences) -> Preferences:
         allow_fallbacks=own.allow_fallbacks and batchs.allow_fallbacks,
         require_parameters=own.require_parameters or batchs.require_parameters,
         deny_data_collection=own.deny_data_collection or batchs.deny_data_collection,
-        unvouched=own.unvouched or batchs.unvouched,
+        unsupported_guarantees=own.unsupported_guarantees or batchs.unsupported_guarantees,
         by_price=own.by_price or batchs.by_price,
-        ceiling=_lower(own.ceiling, batchs.ceiling),
+        max_price=_lower(own.max_price, batchs.max_price),
     )
 
 
-def _lower(one: Ceiling | None, other: Ceiling | None) -> Ceiling | None:
+def _lower(one: MaxPrice | None, other: MaxPrice | None) -> MaxPrice | None:
     """Return the lower of two ceilings, price by price."""
     if one is None or other is None:
         return one or other
     pairs = zip(astuple(one), astuple(other), strict=True)
     given = ([price for price in pair if price is not None] for pair in pairs)
-    return Ceiling(*(min(prices, default=None) for prices in given))
+    return MaxPrice(*(min(prices, default=None) for prices in given))

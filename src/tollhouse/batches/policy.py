@@ -16,7 +16,7 @@ import msgspec
 
 from tollhouse.accounting.pricing import estimate_many
 from tollhouse.batches.types import Endpoint, Sight
-from tollhouse.inference import access, routing
+from tollhouse.inference import policy_filter, routing
 from tollhouse.inference.preferences import read_preferences
 from tollhouse.inference.types import FREE_VARIANT, Dialect
 from tollhouse.kernel.errors import Invalid, NotFound, RateLimited, RateWindow, Unprocessable
@@ -119,7 +119,7 @@ def candidates(
     if not found:
         raise Invalid(f"model: {model.id} does not answer requests to {endpoint}.")
     if policies:
-        found = access.allowed(policies, found, lambda each: (model.id, each))
+        found = policy_filter.allowed(policies, found, lambda each: (model.id, each))
     wished = ranked(found, wish)
     if not wished:
         who = ", ".join(dict.fromkeys(each.provider for each in found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tollhouse.inference.weights import count_images, demand
+from tollhouse.inference.token_estimate import count_images, demand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from tollhouse.identity.types import Subject
     from tollhouse.inference.formats.adapter import ClientRequest, FormatAdapter
     from tollhouse.inference.formats.registry import ApiFormat, RawRequest
+    from tollhouse.inference.token_estimate import Demand
     from tollhouse.inference.types import Preferences
-    from tollhouse.inference.weights import Demand
 
 
 @dataclass(frozen=True, slots=True)
-class Large:
+class LargeRequest:
     """A body whose reading is work for a worker."""
 
-    spoken: ApiFormat
-    arrived: RawRequest
+    api_format: ApiFormat
+    raw_request: RawRequest
     demand: Demand
     images: int
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was asked, in which ways it can be asked, and who pays."""
+    """What was asked, in which dialects it can be asked, and who pays."""
 
     request: ClientRequest
-    relays: tuple[FormatAdapter, ...]
-    """The ways in which it can be asked, best first: each dialect once."""
+    adapters: tuple[FormatAdapter, ...]
+    """How it can be asked, best first: one adapter for each dialect."""
     preferences: Preferences
     subject: Subject
     attribution: Attribution
@@ -46,9 +46,9 @@ class Call:
     in_batch: bool = False
     """Whether it is an item of a batch: it has a price of its own, and what it may cost is reserved
     already."""
-    large: Large | None = None
+    large: LargeRequest | None = None
     """Where it came with a large body: what that was, and what was found in it. The request and the
-    relays hold nothing of what is said then."""
+    adapters hold nothing of what is said then."""
 
     def demand(self) -> Demand:
         """Return what it asks for, before any endpoint."""
@@ -60,5 +60,5 @@ class Call:
 
     def limited(self, output_tokens: int) -> Call:
         """Return the same call with a limit of output, as if the request had set it."""
-        request, relays = self.with_limit(output_tokens)
-        return replace(self, request=request, relays=relays)
+        request, adapters = self.with_limit(output_tokens)
+        return replace(self, request=request, adapters=adapters)

@@ -1,7 +1,7 @@
-"""What would become of a request: the way of a real one, up to its first effect.
+"""What would become of a request: the steps of a real one, up to its first effect.
 
-    patterns -> models -> ways -> claim -> what admission would say
-                                           (nothing held, counted, booked or sent)
+    patterns -> models -> candidates -> admission request -> what admission would say
+                                                             (nothing held, counted, booked or sent)
 
 Guardrails are not asked: they would judge a request that nobody sent. A translation that cannot say
 what is asked is found out only when its endpoint is tried.
@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.pricing import most
-from tollhouse.inference.claims import claim_of, most_output, open_to, output_limit
+from tollhouse.inference.admission_request import (
+    admission_request_of,
+    allowed_candidates,
+    most_output,
+    output_limit,
+)
 from tollhouse.inference.guardrails.verdicts import named
-from tollhouse.inference.types import LeftOut
+from tollhouse.inference.types import ExcludedEndpoint
 from tollhouse.kernel.errors import Forbidden, NotFound, TollhouseError, Unavailable
 
 if TYPE_CHECKING:
@@ -25,20 +30,20 @@ if TYPE_CHECKING:
     from tollhouse.inference.call import Call
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.generation import Services
-    from tollhouse.inference.ports import Forecast
-    from tollhouse.inference.routing import Way
-    from tollhouse.inference.weights import Demand
+    from tollhouse.inference.ports import AdmissionForecast
+    from tollhouse.inference.routing import Candidate
+    from tollhouse.inference.token_estimate import Demand
 
-_NOBODY = ""
+_NO_GENERATION = ""
 """The id of a generation that will never be."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EstimatedCandidate:
     """An endpoint that would be tried."""
 
-    way: Way
-    cooling: bool
+    candidate: Candidate
+    is_cooling_down: bool
     """Whether it failed of late."""
     output_tokens: int
     """The most that it may write: the request's limit, or else the model's."""
@@ -47,23 +52,23 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Admissibility:
+class AdmissionEstimate:
     """What a request would hold, and every limit that it meets."""
 
-    claim: AdmissionRequest
+    request: AdmissionRequest
     preview: AdmissionPreview
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class RequestEstimate:
     """What would become of a request."""
 
     model: str
     demand: Demand
-    candidates: Sequence[Candidate]
+    candidates: Sequence[EstimatedCandidate]
     """In the order in which they would be tried."""
-    left_out: Sequence[LeftOut]
-    admissibility: Admissibility | None
+    excluded: Sequence[ExcludedEndpoint]
+    admission: AdmissionEstimate | None
     """None where nobody may serve it."""
     refusal: TollhouseError | None
     """What it would get in place of a reply, as far as that is known before a provider is asked."""
@@ -77,13 +82,13 @@ class Estimate:
 class DryRun:
     """Follows requests as far as nothing happens."""
 
-    def __init__(self, catalog: Catalog, services: Services, forecast: Forecast) -> None:
+    def __init__(self, catalog: Catalog, services: Services, forecast: AdmissionForecast) -> None:
         """Take what real requests use, and what looks ahead at admission."""
         self._catalog = catalog
         self._services = services
         self._forecast = forecast
 
-    async def estimate(self, call: Call, flagged: Forbidden | None) -> Estimate:
+    async def estimate(self, call: Call, flagged: Forbidden | None) -> RequestEstimate:
         """Return what would become of a request.
 
         Args:
@@ -95,61 +100,69 @@ class DryRun:
             Unavailable: The account cannot be read.
         """
         refusal: TollhouseError | None = flagged
-        ways: Sequence[Way] = ()
-        left_out: list[LeftOut] = []
+        candidates: Sequence[Candidate] = ()
+        excluded: list[ExcludedEndpoint] = []
         models = self._catalog.wanted(call.request.model, call.preferences.models)
         try:
-            ways = self._services.ways(call, models, left_out.append)
+            candidates = self._services.candidates(call, models, excluded.append)
         except (NotFound, Forbidden, Unavailable) as unserved:
             refusal = refusal or unserved
-        admissibility = await self._admissibility(call, ways) if ways else None
-        if admissibility is not None:
-            ways = _open(admissibility, ways, left_out)
-            refusal = refusal or admissibility.preview.error
+        admission = await self._admission_estimate(call, candidates) if candidates else None
+        if admission is not None:
+            candidates = _open(admission, candidates, excluded)
+            refusal = refusal or admission.preview.error
         wanted, now = call.demand(), self._services.clock.monotonic()
-        limit = _output_limit(admissibility, wanted, ways)
-        return Estimate(
+        limit = _output_limit(admission, wanted, candidates)
+        return RequestEstimate(
             model=models[0].id,
             demand=wanted,
-            candidates=[self._candidate(way, wanted, limit, now) for way in ways],
+            candidates=[self._candidate(candidate, wanted, limit, now) for candidate in candidates],
             output_limit=limit,
-            left_out=left_out,
-            admissibility=admissibility,
+            excluded=excluded,
+            admission=admission,
             refusal=refusal,
             guardrails=named(call.subject.policies),
         )
 
-    async def _admissibility(self, call: Call, ways: Sequence[Way]) -> Admissibility:
-        claim = claim_of(_NOBODY, call, ways, self._services.rules)
-        return Admissibility(claim, await self._forecast.preview(claim))
+    async def _admission_estimate(
+        self, call: Call, candidates: Sequence[Candidate]
+    ) -> AdmissionEstimate:
+        request = admission_request_of(_NO_GENERATION, call, candidates, self._services.rules)
+        return AdmissionEstimate(request, await self._forecast.preview(request))
 
-    def _candidate(self, way: Way, wanted: Demand, limit: int | None, now: float) -> Candidate:
-        endpoint = way.endpoint
-        output = most_output(wanted, way) if limit is None else limit * wanted.answers
-        return Candidate(
-            way,
-            cooling=self._services.health.is_cooling(endpoint, now),
+    def _candidate(
+        self, candidate: Candidate, wanted: Demand, limit: int | None, now: float
+    ) -> EstimatedCandidate:
+        endpoint = candidate.endpoint
+        output = most_output(wanted, candidate) if limit is None else limit * wanted.choices
+        return EstimatedCandidate(
+            candidate,
+            is_cooling_down=self._services.health.is_cooling(endpoint, now),
             output_tokens=output,
             cost_nano=most(wanted.input_tokens, output, wanted.images, endpoint.price),
         )
 
 
 def _output_limit(
-    admissibility: Admissibility | None, wanted: Demand, ways: Sequence[Way]
+    admission: AdmissionEstimate | None, wanted: Demand, candidates: Sequence[Candidate]
 ) -> int | None:
-    if admissibility is None or admissibility.preview.error is not None:
+    if admission is None or admission.preview.error is not None:
         return None
-    spendable = admissibility.preview.admitted.spendable_nano
-    return None if spendable is None else output_limit(wanted, ways, spendable)
+    spendable = admission.preview.admitted.spendable_nano
+    return None if spendable is None else output_limit(wanted, candidates, spendable)
 
 
 def _open(
-    admissibility: Admissibility, ways: Sequence[Way], left_out: list[LeftOut]
-) -> Sequence[Way]:
-    """Return the ways that admission leaves; where it refuses for good, all of them."""
-    claim, preview = admissibility.claim, admissibility.preview
-    left = open_to(claim, ways, may_use_free=preview.admitted.may_use_free)
+    admission: AdmissionEstimate, candidates: Sequence[Candidate], excluded: list[ExcludedEndpoint]
+) -> Sequence[Candidate]:
+    """Return the candidates that admission leaves; where it refuses for good, all of them."""
+    request, preview = admission.request, admission.preview
+    left = allowed_candidates(request, candidates, may_use_free=preview.admitted.may_use_free)
     if not left:
-        return ways
-    left_out += [LeftOut(way.model, way.endpoint, "free_limits") for way in ways if way not in left]
+        return candidates
+    excluded += [
+        ExcludedEndpoint(candidate.model, candidate.endpoint, "free_limits")
+        for candidate in candidates
+        if candidate not in left
+    ]
     return left

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tollhouse.accounting.admission.types import CreditLimit, RequestLimit
-    from tollhouse.inference.dry_run import Admissibility, Candidate, Estimate
-    from tollhouse.inference.types import Endpoint, LeftOut, Model
+    from tollhouse.inference.dry_run import AdmissionEstimate, EstimatedCandidate, RequestEstimate
+    from tollhouse.inference.types import Endpoint, ExcludedEndpoint, Model
     from tollhouse.kernel.errors import TollhouseError
 
 Shown = dict[str, Any]
 
 
-def estimate_reply(estimate: Estimate, prefix: str) -> Shown:
+def estimate_reply(estimate: RequestEstimate, prefix: str) -> Shown:
     """Return the body of an estimate.
 
     Args:
         estimate: What would become of a request.
         prefix: What every `limit_source` begins with.
     """
-    wanted, meets = estimate.demand, estimate.admissibility
+    wanted, meets = estimate.demand, estimate.admission
     data = {
         "model": estimate.model,
         "tokens": {
@@ -38,7 +38,7 @@ def estimate_reply(estimate: Estimate, prefix: str) -> Shown:
             "images": wanted.images,
         },
         "endpoints": [_candidate(each) for each in estimate.candidates],
-        "left_out": [_left_out(each) for each in estimate.left_out],
+        "left_out": [_left_out(each) for each in estimate.excluded],
         "hold": None if meets is None else _hold(meets),
         "max_tokens": estimate.output_limit,
         "limits": [] if meets is None else list(_limits(meets, prefix)),
@@ -57,33 +57,33 @@ def _offer(model: Model, endpoint: Endpoint) -> Shown:
     }
 
 
-def _candidate(candidate: Candidate) -> Shown:
-    way = candidate.way
+def _candidate(estimated: EstimatedCandidate) -> Shown:
+    candidate = estimated.candidate
     return {
-        **_offer(way.model, way.endpoint),
-        "dialect": way.relay.dialect.value,
-        "cooling_down": candidate.cooling,
-        "output_tokens": candidate.output_tokens,
-        "cost_estimate": nano_to_float(candidate.cost_nano),
-        "pricing": pricing_reply(way.endpoint.price).model_dump(),
+        **_offer(candidate.model, candidate.endpoint),
+        "dialect": candidate.adapter.dialect.value,
+        "cooling_down": estimated.is_cooling_down,
+        "output_tokens": estimated.output_tokens,
+        "cost_estimate": nano_to_float(estimated.cost_nano),
+        "pricing": pricing_reply(candidate.endpoint.price).model_dump(),
     }
 
 
-def _left_out(left: LeftOut) -> Shown:
+def _left_out(left: ExcludedEndpoint) -> Shown:
     shown = _offer(left.model, left.endpoint)
     return {**shown, "reason": left.reason, "details": list(left.details)}
 
 
-def _hold(meets: Admissibility) -> Shown:
+def _hold(meets: AdmissionEstimate) -> Shown:
     return {
-        "credits": nano_to_float(meets.claim.estimate_nano),
+        "credits": nano_to_float(meets.request.estimate_nano),
         "balance": nano_to_float(meets.preview.credits_nano),
         "key_limit": nano_to_float(meets.preview.key_nano),
-        "open_ended": meets.claim.open_ended,
+        "open_ended": meets.request.open_ended,
     }
 
 
-def _limits(meets: Admissibility, prefix: str) -> Iterator[Shown]:
+def _limits(meets: AdmissionEstimate, prefix: str) -> Iterator[Shown]:
     preview = meets.preview
     for each in preview.request_limits:
         yield _of_requests(each)

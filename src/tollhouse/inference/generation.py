@@ -22,14 +22,19 @@ from tollhouse.accounting.pricing import FULL_PRICE, charge_for
 from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import FREE, Attempt, Charge, GenerationRecord, Usage
 from tollhouse.inference import routing
-from tollhouse.inference.claims import claim_of, is_limited, open_to, output_limit
-from tollhouse.inference.exchange import Outcome
+from tollhouse.inference.admission_request import (
+    admission_request_of,
+    allowed_candidates,
+    output_limit,
+    uses_free_limits,
+)
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.tokens import estimate_tokens
 from tollhouse.inference.health import Health
 from tollhouse.inference.providers.base import ProviderCall
 from tollhouse.inference.providers.context_length import too_long
-from tollhouse.inference.providers.failures import failure, status_of_word
+from tollhouse.inference.providers.failures import failure, status_of_error_code
+from tollhouse.inference.reply_buffer import GenerationOutcome
 from tollhouse.inference.steps import LARGE, Steps, feed
 from tollhouse.inference.types import ReplyIdentity
 from tollhouse.kernel.clock import unix_seconds
@@ -52,13 +57,13 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from tollhouse.inference.call import Call
-    from tollhouse.inference.exchange import Exchange
     from tollhouse.inference.formats.adapter import AdaptedResponse, AdaptedStream, FormatAdapter
     from tollhouse.inference.guardrails.gate import Guardrails
     from tollhouse.inference.ports import Admission, Settlement
-    from tollhouse.inference.providers.base import Provider, ProviderReply
-    from tollhouse.inference.routing import Way
-    from tollhouse.inference.types import LeftOut, Model
+    from tollhouse.inference.providers.base import Provider, ProviderExchange
+    from tollhouse.inference.reply_buffer import ReplyBuffer
+    from tollhouse.inference.routing import Candidate
+    from tollhouse.inference.types import ExcludedEndpoint, Model
     from tollhouse.kernel.clock import Clock
     from tollhouse.observability.metrics import Metrics
 
@@ -82,22 +87,22 @@ class Services:
     rules: AccountingRules = field(default_factory=AccountingRules)
     steps: Steps = field(default_factory=Steps)
 
-    def ways(
+    def candidates(
         self,
         call: Call,
         models: Sequence[Model],
-        left_out: Callable[[LeftOut], None] = lambda _: None,
-    ) -> Sequence[Way]:
-        """Return the ways in which a request can be served now, first to last: `routing.ways`."""
+        on_excluded: Callable[[ExcludedEndpoint], None] = lambda _: None,
+    ) -> Sequence[Candidate]:
+        """Return the endpoints that can serve a request now: `routing.find_candidates`."""
         now = self.clock.monotonic()
-        return routing.ways(
+        return routing.find_candidates(
             models,
-            call.relays,
+            call.adapters,
             call.preferences,
-            spoken=lambda endpoint: self.providers[endpoint.provider].dialects,
+            dialects_of=lambda endpoint: self.providers[endpoint.provider].dialects,
             cooling=lambda endpoint: self.health.is_cooling(endpoint, now),
             policies=call.subject.policies,
-            left_out=left_out,
+            on_excluded=on_excluded,
         )
 
 
@@ -105,7 +110,7 @@ class Generation:
     """One request and its reply."""
 
     def __init__(
-        self, call: Call, models: Sequence[Model], exchange: Exchange, services: Services
+        self, call: Call, models: Sequence[Model], exchange: ReplyBuffer, services: Services
     ) -> None:
         """Prepare; nothing is sent before `run`."""
         self._call = call
@@ -114,7 +119,7 @@ class Generation:
         self._exchange = exchange
         self._services = services
         self._attempts: list[Attempt] = []
-        self._way: Way | None = None
+        self._candidate: Candidate | None = None
         self._identity: ReplyIdentity | None = None
         self._stream: AdaptedStream | None = None
         kept = () if call.large is None else call.request.fields.values()
@@ -123,7 +128,7 @@ class Generation:
         self._large_events = 0
         """Bytes of large events and of all after them: the end of a stream may repeat those."""
         self._whole: AdaptedResponse | None = None
-        self._reply: ProviderReply | None = None
+        self._reply: ProviderExchange | None = None
         self._events: AsyncIterator[Sequence[bytes]] | None = None
         self._first_byte: float | None = None
         self._task: asyncio.Task[None] | None = None
@@ -152,7 +157,11 @@ class Generation:
 
     @property
     def _provider(self) -> Provider | None:
-        return None if self._way is None else self._services.providers[self._way.endpoint.provider]
+        return (
+            None
+            if self._candidate is None
+            else self._services.providers[self._candidate.endpoint.provider]
+        )
 
     async def _run(self) -> None:
         error: TollhouseError | None = None
@@ -181,31 +190,31 @@ class Generation:
             finally:
                 await self._finish(error)
 
-    # The call and the relay
+    # The call and its reply
 
     async def _serve(self) -> None:
         self._reply = reply = await self._open()
-        if self._way is None or self._identity is None:
-            message = "a reply without a relay"
+        if self._candidate is None or self._identity is None:
+            message = "a reply without an adapter"
             raise Bug(message)
-        relay = self._way.relay
+        adapter = self._candidate.adapter
         if self._call.request.stream:
             run = self._services.steps.run_for_reply
-            stream = await run(self._owner, self._repeated, relay.open_stream, self._identity)
+            stream = await run(self._owner, self._repeated, adapter.open_stream, self._identity)
             await self._relay_stream(reply, stream)
         else:
-            await self._relay_whole(reply, relay)
+            await self._relay_whole(reply, adapter)
 
-    async def _open(self) -> ProviderReply:
+    async def _open(self) -> ProviderExchange:
         services = self._services
         failures: list[ProviderFailure] = []
         unsayable: Invalid | None = None
-        rest = await self._admitted(services.ways(self._call, self._models))
+        rest = await self._admitted(services.candidates(self._call, self._models))
         await self._pass_guardrails()
         while rest and not (failures and self._exchange.abandoned):
-            way, *rest = rest
+            candidate, *rest = rest
             try:
-                reply = await self._try(way)
+                reply = await self._try(candidate)
             except Invalid as error:
                 # This dialect cannot say what is asked; that of another endpoint may.
                 unsayable = unsayable or without_frames(error)
@@ -214,14 +223,14 @@ class Generation:
                 failures.append(without_frames(error))
                 if error.ambiguous:
                     services.metrics.ambiguous_sends.inc()
-                services.health.failed(way.endpoint, error, services.clock.monotonic())
-                rest = routing.still_open(error, way, rest)
+                services.health.failed(candidate.endpoint, error, services.clock.monotonic())
+                rest = routing.remaining(error, candidate, rest)
             else:
-                services.health.answered(way.endpoint)
+                services.health.answered(candidate.endpoint)
                 return reply
         if unsayable is not None and not failures:
             raise unsayable
-        raise await self._explained(routing.last_word(failures))
+        raise await self._explained(routing.final_error(failures))
 
     def _warn(self, error: ProviderFailure) -> None:
         """Log a provider's failure; a text that may repeat the request is left out."""
@@ -229,7 +238,7 @@ class Generation:
         _log.warning(
             "provider_failed",
             provider=error.provider_name,
-            model=None if self._way is None else self._way.model.id,
+            model=None if self._candidate is None else self._candidate.model.id,
             status=error.provider_status,
             error=error.code,
             reason=None if refused else error.message,
@@ -254,44 +263,53 @@ class Generation:
         request = self._call.request
         if isinstance(error, ProviderModerated):
             error.metadata["flagged_input"] = await self._services.steps.excerpt(self._call)
-        if error.code == CONTEXT_LENGTH_EXCEEDED and self._way is not None:
+        if error.code == CONTEXT_LENGTH_EXCEEDED and self._candidate is not None:
             estimate = estimate_tokens(request.size)
-            error.message = too_long(error.message, estimate, self._way.model.context_length)
+            error.message = too_long(error.message, estimate, self._candidate.model.context_length)
         return error
 
-    async def _admitted(self, ways: Sequence[Way]) -> Sequence[Way]:
-        """Return those of the ways that the account's limits leave, and hold what they may cost."""
+    async def _admitted(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Hold what the candidates may cost; return those that the account's limits leave."""
         if self._call.in_batch:
-            return ways  # what they may cost is reserved
-        claim = claim_of(self._exchange.generation_id, self._call, ways, self._services.rules)
-        admitted = await self._services.admission.admit(claim)
-        open_ways = open_to(claim, ways, may_use_free=admitted.may_use_free)
+            return candidates  # what they may cost is reserved
+        request = admission_request_of(
+            self._exchange.generation_id, self._call, candidates, self._services.rules
+        )
+        admitted = await self._services.admission.admit(request)
+        allowed = allowed_candidates(request, candidates, may_use_free=admitted.may_use_free)
         if admitted.spendable_nano is None:
-            return open_ways
-        return await self._limited(open_ways, admitted.spendable_nano)
+            return allowed
+        return await self._limited(allowed, admitted.spendable_nano)
 
-    async def _limited(self, ways: Sequence[Way], spendable_nano: int) -> Sequence[Way]:
-        """Return the ways for the same request with the limit of output that it can pay for."""
-        limit = output_limit(self._call.demand(), ways, spendable_nano)
+    async def _limited(
+        self, candidates: Sequence[Candidate], spendable_nano: int
+    ) -> Sequence[Candidate]:
+        """Return the candidates with the limit of output that the account can pay for."""
+        limit = output_limit(self._call.demand(), candidates, spendable_nano)
         self._exchange.output_limit = limit
         self._call = await self._services.steps.limit(self._call, limit)
-        relays = {relay.dialect: relay for relay in self._call.relays}
-        return [replace(way, relay=relays[way.relay.dialect]) for way in ways]
+        adapters = {adapter.dialect: adapter for adapter in self._call.adapters}
+        return [
+            replace(candidate, adapter=adapters[candidate.adapter.dialect])
+            for candidate in candidates
+        ]
 
-    async def _try(self, way: Way) -> ProviderReply:
-        endpoint = way.endpoint
+    async def _try(self, candidate: Candidate) -> ProviderExchange:
+        endpoint = candidate.endpoint
         provider = self._services.providers[endpoint.provider]
-        relay, body = await self._services.steps.ask(self._call, way)
+        adapter, body = await self._services.steps.ask(self._call, candidate)
         call = ProviderCall(
             endpoint=endpoint,
-            dialect=relay.dialect,
+            dialect=adapter.dialect,
             stream=self._call.request.stream,
             body=body,
-            query=relay.query,
-            headers=relay.headers,
+            query=adapter.query,
+            headers=adapter.headers,
             owner=self._owner,
         )
-        self._way = way if relay is way.relay else replace(way, relay=relay)
+        self._candidate = (
+            candidate if adapter is candidate.adapter else replace(candidate, adapter=adapter)
+        )
         started = self._services.clock.monotonic()
         status: int | None = None
         try:
@@ -304,24 +322,24 @@ class Generation:
             self._attempts.append(Attempt(provider.name, status, self._millis_since(started)))
         self._identity = ReplyIdentity(
             id=self._exchange.generation_id,
-            model=way.model.id,
+            model=candidate.model.id,
             provider=provider.name,
             created=unix_seconds(self._call.received_at),
         )
         return reply
 
-    async def _relay_whole(self, reply: ProviderReply, relay: FormatAdapter) -> None:
+    async def _relay_whole(self, reply: ProviderExchange, adapter: FormatAdapter) -> None:
         body = await reply.whole()
         self._note_first_byte()
         try:
             steps = self._services.steps
-            self._whole = await steps.whole(self._owner, relay, body, self._repeated)
+            self._whole = await steps.whole(self._owner, adapter, body, self._repeated)
         except MalformedResponse as error:
             raise self._unreadable() from error
         except ErrorEvent as error:
             raise await self._reported(error) from error
 
-    async def _relay_stream(self, reply: ProviderReply, stream: AdaptedStream) -> None:
+    async def _relay_stream(self, reply: ProviderExchange, stream: AdaptedStream) -> None:
         self._stream = stream
         self._events = reply.events()
         try:
@@ -379,7 +397,7 @@ class Generation:
         )
 
     async def _reported(self, event: ErrorEvent) -> ProviderFailure:
-        status = status_of_word(event.code) or STATUS["upstream"]
+        status = status_of_error_code(event.code) or STATUS["upstream"]
         error = failure(self._attempts[-1].provider, status, code=event.code, message=event.message)
         error.ambiguous = True
         return await self._explained(error)
@@ -406,10 +424,10 @@ class Generation:
         report, self._exchange.on_outcome = self._exchange.on_outcome, None
         if report is None:
             return
-        outcome = Outcome(
+        outcome = GenerationOutcome(
             status=self._status(error),
             error=None if error is None else error.code,
-            model=self._models[0].id if self._way is None else self._way.model.id,
+            model=self._models[0].id if self._candidate is None else self._candidate.model.id,
             provider=self._attempts[-1].provider if self._attempts else None,
             milliseconds=self._millis_since(self._call.received_monotonic),
             first_byte_milliseconds=self._latency_ms(),
@@ -448,14 +466,14 @@ class Generation:
             provider=self._attempts[-1].provider if self._attempts else "",
             created=unix_seconds(self._call.received_at),
         )
-        return self._call.relays[0].open_stream(identity)
+        return self._call.adapters[0].open_stream(identity)
 
     def _owes_a_record(self, error: TollhouseError | None) -> bool:
         """Tell whether a provider may have done work: then there is a generation to book."""
         if isinstance(error, ProviderFailure):
             # One that accepted the request has begun to work, however it failed then.
             return error.ambiguous or self._identity is not None
-        return self._way is not None
+        return self._candidate is not None
 
     def _charge(self, error: TollhouseError | None) -> Charge:
         reply = self._stream or self._whole
@@ -466,7 +484,7 @@ class Generation:
         return charge_for(
             reported,
             seen,
-            FREE if self._way is None else self._way.endpoint.price,
+            FREE if self._candidate is None else self._candidate.endpoint.price,
             finish_reason=self._finish_reason(error),
             broken_off=error is not None,
             images=self._images() or 0,
@@ -475,13 +493,13 @@ class Generation:
 
     def _factor(self) -> Decimal:
         """Return what token prices are multiplied with."""
-        if self._way is None or not self._call.in_batch:
+        if self._candidate is None or not self._call.in_batch:
             return FULL_PRICE
-        return self._way.endpoint.batch_price_factor
+        return self._candidate.endpoint.batch_price_factor
 
     def _images(self) -> int | None:
         """Return how many images are charged for; None where they cost nothing."""
-        if self._way is None or not self._way.endpoint.price.has_images:
+        if self._candidate is None or not self._candidate.endpoint.price.has_images:
             return None
         return self._call.images()
 
@@ -492,7 +510,7 @@ class Generation:
         return None if reply is None else reply.finish_reason
 
     def _record(self, charge: Charge, error: TollhouseError | None) -> GenerationRecord:
-        subject, way = self._call.subject, self._way
+        subject, candidate = self._call.subject, self._candidate
         reply = self._stream or self._whole
         return GenerationRecord(
             id=self._exchange.generation_id,
@@ -501,9 +519,9 @@ class Generation:
             key_hash=subject.key_hash,
             payer_hash=subject.payer_hash,
             api_type=self._call.request.api_type,
-            model=self._models[0].id if way is None else way.model.id,
+            model=self._models[0].id if candidate is None else candidate.model.id,
             provider=self._attempts[-1].provider if self._attempts else None,
-            provider_model=None if way is None else way.endpoint.model,
+            provider_model=None if candidate is None else candidate.endpoint.model,
             upstream_id=None if reply is None else reply.upstream_id,
             is_byok=False,
             streamed=self._call.request.stream,
@@ -518,7 +536,7 @@ class Generation:
             attempts=tuple(self._attempts),
             attribution=self._call.attribution,
             created_at=self._call.received_at,
-            free_limited=way is not None and is_limited(way),
+            free_limited=candidate is not None and uses_free_limits(candidate),
             images=self._images(),
         )
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.inference.exchange import Exchange
 from tollhouse.inference.generation import Generation, Services
+from tollhouse.inference.reply_buffer import ReplyBuffer
 from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.errors import Unavailable
 
@@ -42,7 +42,7 @@ class Pipeline:
         """How many generations are in flight."""
         return len(self._running)
 
-    def begin(self, call: Call, generation_id: str | None = None) -> Exchange:
+    def begin(self, call: Call, generation_id: str | None = None) -> ReplyBuffer:
         """Start a generation; its reply is read from the exchange.
 
         Args:
@@ -57,7 +57,9 @@ class Pipeline:
             message = "The gateway is stopping; send the request again in a moment."
             raise Unavailable(message)
         models = self._catalog.wanted(call.request.model, call.preferences.models)
-        exchange = Exchange(generation_id or self._ids.generation(unix_seconds(call.received_at)))
+        exchange = ReplyBuffer(
+            generation_id or self._ids.generation(unix_seconds(call.received_at))
+        )
         generation = Generation(call, models, exchange, self._services)
         task = generation.start()
         self._running[task] = generation
@@ -86,7 +88,7 @@ class Pipeline:
         for generation in list(self._running.values()):
             generation.interrupt(Unavailable("The gateway is stopping."))
 
-    def _ended(self, task: asyncio.Task[None], exchange: Exchange) -> None:
+    def _ended(self, task: asyncio.Task[None], exchange: ReplyBuffer) -> None:
         generation = self._running.pop(task)
         if not task.cancelled() and (bug := task.exception()) is not None:
             _log.error("generation_ended_badly", generation=exchange.generation_id, exc_info=bug)

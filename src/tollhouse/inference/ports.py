@@ -17,7 +17,7 @@ class Settlement(Protocol):
         ...
 
 
-class Forecast(Protocol):
+class AdmissionForecast(Protocol):
     """Tells how admission would receive a request."""
 
     async def preview(self, request: AdmissionRequest) -> AdmissionPreview:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tollhouse.inference.formats.raw_json import NULL
-from tollhouse.inference.types import Ceiling, Preferences
+from tollhouse.inference.types import MaxPrice, Preferences
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.validation_errors import parse_validation_error
 
@@ -84,9 +84,9 @@ def read_preferences(fields: Mapping[str, Raw]) -> Preferences:
         allow_fallbacks=given.allow_fallbacks is not False,
         require_parameters=bool(given.require_parameters),
         deny_data_collection=given.data_collection == "deny",
-        unvouched=_unvouched(given),
+        unsupported_guarantees=_unvouched(given),
         by_price=_sort(given) == "price",
-        ceiling=None if given.max_price is None else _ceiling(given.max_price),
+        max_price=None if given.max_price is None else _ceiling(given.max_price),
     )
 
 
@@ -122,8 +122,8 @@ def _sort(given: _Provider) -> str | None:
     return given.sort.by if isinstance(given.sort, _Sort) else given.sort
 
 
-def _ceiling(given: _MaxPrice) -> Ceiling:
-    return Ceiling(
+def _ceiling(given: _MaxPrice) -> MaxPrice:
+    return MaxPrice(
         prompt=_decimal(given.prompt, "prompt"),
         completion=_decimal(given.completion, "completion"),
         request=_decimal(given.request, "request"),

@@ -1,9 +1,9 @@
 """Which endpoints a request tries, in which order. Pure.
 
-ways(models, relays, preferences, spoken, cooling) -> Way, Way, ...   first to last
-    left_out(endpoint, why)                        each time that one falls out
-still_open(error, way, rest)                       -> those that may be tried after a failure
-last_word(errors)                                  -> the caller's answer when all failed
+find_candidates(models, adapters, preferences, ...) -> Candidate, Candidate, ...  first to last
+    on_excluded(endpoint, reason)                   called for each endpoint that is left out
+remaining(error, candidate, rest)                   -> those that may be tried after a failure
+final_error(errors)                                 -> the caller's error when all failed
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.inference import access
+from tollhouse.inference import policy_filter
 from tollhouse.inference.preferences import NO_PREFERENCES
-from tollhouse.inference.types import LeftOut
+from tollhouse.inference.types import ExcludedEndpoint
 from tollhouse.kernel.errors import (
     Invalid,
     NotFound,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.formats.adapter import FormatAdapter
-    from tollhouse.inference.types import Ceiling, Dialect, Endpoint, Model, Preferences, Reason
+    from tollhouse.inference.types import Dialect, Endpoint, MaxPrice, Model, Preferences, Reason
 
 _HINTED: Final = (ProviderRateLimited, ProviderOverloaded)
 """The errors (429 and 503) whose answer may say when to try again."""
@@ -38,64 +38,72 @@ _MILLION: Final = Decimal(1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Candidate:
     """One endpoint, and how it is asked."""
 
     model: Model
     endpoint: Endpoint
-    relay: FormatAdapter
+    adapter: FormatAdapter
 
 
-def ways(  # noqa: PLR0913 - each decides in a way of its own
+def find_candidates(  # noqa: PLR0913 - each decides something of its own
     models: Sequence[Model],
-    relays: Sequence[FormatAdapter],
+    adapters: Sequence[FormatAdapter],
     preferences: Preferences,
     *,
-    spoken: Callable[[Endpoint], Collection[Dialect]],
+    dialects_of: Callable[[Endpoint], Collection[Dialect]],
     cooling: Callable[[Endpoint], bool],
     policies: Sequence[AccessPolicy] = (),
-    left_out: Callable[[LeftOut], None] = lambda _: None,
-) -> Sequence[Way]:
-    """Return the ways in which a request can be served, first to last.
+    on_excluded: Callable[[ExcludedEndpoint], None] = lambda _: None,
+) -> Sequence[Candidate]:
+    """Return the endpoints that can serve a request, and how, first to last.
 
     A model's endpoints come in the catalogue's order, those that cool down after the others; the
     request's `order` comes before both.
 
     Args:
         models: The model that was asked for, and those that may stand in for it.
-        relays: How the request can be asked, best first.
+        adapters: How the request can be asked, best first.
         preferences: What the request says of routing.
-        spoken: What an endpoint's provider speaks.
+        dialects_of: What an endpoint's provider speaks.
         cooling: Whether an endpoint failed of late.
         policies: What the caller's requests may reach.
-        left_out: Called with each endpoint of the models that is not among the ways.
+        on_excluded: Called with each endpoint of the models that is not a candidate.
 
     Raises:
         NotFound: None of the models answers requests of this kind at all.
         Forbidden: Some do, but the policies allow none of them.
         Unroutable: Some do, but none as the request wants it.
     """
-    possible = [way for model in models for way in _possible(model, relays, spoken, left_out)]
+    possible = [
+        candidate
+        for model in models
+        for candidate in _possible(model, adapters, dialects_of, on_excluded)
+    ]
     if not possible:
         raise NotFound(f"{models[0].id} does not answer requests of this kind.")
     if policies:
-        possible = access.allowed(
+        possible = policy_filter.allowed(
             policies,
             possible,
-            lambda way: (way.model.id, way.endpoint),
-            lambda way, why: left_out(LeftOut(way.model, way.endpoint, "policy", tuple(why))),
+            lambda candidate: (candidate.model.id, candidate.endpoint),
+            lambda candidate, why: on_excluded(
+                ExcludedEndpoint(candidate.model, candidate.endpoint, "policy", tuple(why))
+            ),
         )
     if len(possible) == 1 and preferences is NO_PREFERENCES:
         return possible
-    chosen: list[Way] = []
+    chosen: list[Candidate] = []
     for model in models:
-        own = [way for way in possible if way.model is model]
-        meeting = _meeting(own, preferences, left_out)
-        ranked = sorted(meeting, key=lambda way: rank(way.endpoint, preferences, cooling))
+        own = [candidate for candidate in possible if candidate.model is model]
+        meeting = _meeting(own, preferences, on_excluded)
+        ranked = sorted(
+            meeting, key=lambda candidate: rank(candidate.endpoint, preferences, cooling)
+        )
         tried = len(ranked) if preferences.allow_fallbacks else 1
         chosen += ranked[:tried]
-        for way in ranked[tried:]:
-            left_out(LeftOut(way.model, way.endpoint, "allow_fallbacks"))
+        for candidate in ranked[tried:]:
+            on_excluded(ExcludedEndpoint(candidate.model, candidate.endpoint, "allow_fallbacks"))
     if not chosen:
         message = f"No provider of {models[0].id} meets the request's routing requirements."
         raise Unroutable(message)
@@ -104,34 +112,36 @@ def ways(  # noqa: PLR0913 - each decides in a way of its own
 
 def _possible(
     model: Model,
-    relays: Sequence[FormatAdapter],
-    spoken: Callable[[Endpoint], Collection[Dialect]],
-    left_out: Callable[[LeftOut], None],
-) -> Iterable[Way]:
+    adapters: Sequence[FormatAdapter],
+    dialects_of: Callable[[Endpoint], Collection[Dialect]],
+    on_excluded: Callable[[ExcludedEndpoint], None],
+) -> Iterable[Candidate]:
     for endpoint in model.endpoints:
-        dialects = endpoint.dialects or spoken(endpoint)
-        relay = next((each for each in relays if each.dialect in dialects), None)
-        if relay is not None:
-            yield Way(model, endpoint, relay)
+        dialects = endpoint.dialects or dialects_of(endpoint)
+        adapter = next((each for each in adapters if each.dialect in dialects), None)
+        if adapter is not None:
+            yield Candidate(model, endpoint, adapter)
         else:
-            left_out(LeftOut(model, endpoint, "not_spoken"))
+            on_excluded(ExcludedEndpoint(model, endpoint, "not_spoken"))
 
 
 def _meeting(
-    ways_: Sequence[Way], wanted: Preferences, left_out: Callable[[LeftOut], None]
-) -> Iterable[Way]:
-    for way in ways_:
-        reason = _objection(way, wanted)
+    candidates: Sequence[Candidate],
+    wanted: Preferences,
+    on_excluded: Callable[[ExcludedEndpoint], None],
+) -> Iterable[Candidate]:
+    for candidate in candidates:
+        reason = _objection(candidate, wanted)
         if reason is None:
-            yield way
+            yield candidate
         else:
-            left_out(LeftOut(way.model, way.endpoint, reason))
+            on_excluded(ExcludedEndpoint(candidate.model, candidate.endpoint, reason))
 
 
-def _objection(way: Way, wanted: Preferences) -> Reason | None:
-    """Return the preference that speaks against a way; None where none does."""
-    found = objection(way.endpoint, wanted)
-    if found is None and wanted.require_parameters and _loses(way):
+def _objection(candidate: Candidate, wanted: Preferences) -> Reason | None:
+    """Return the preference that excludes a candidate; None where none does."""
+    found = objection(candidate.endpoint, wanted)
+    if found is None and wanted.require_parameters and _loses_parameters(candidate):
         found = "require_parameters"
     return found
 
@@ -143,18 +153,18 @@ def objection(endpoint: Endpoint, wanted: Preferences) -> Reason | None:
         found = "only"
     elif is_named(endpoint, wanted.ignore):
         found = "ignore"
-    elif wanted.unvouched:
+    elif wanted.unsupported_guarantees:
         found = "unvouched"
     elif wanted.deny_data_collection and endpoint.keeps_data:
         found = "data_collection"
-    elif wanted.ceiling is not None and not _within(endpoint, wanted.ceiling):
+    elif wanted.max_price is not None and not _within(endpoint, wanted.max_price):
         found = "max_price"
     return found
 
 
-def _loses(way: Way) -> bool:
+def _loses_parameters(candidate: Candidate) -> bool:
     try:
-        return bool(way.relay.unsupported_parameters(way.endpoint))
+        return bool(candidate.adapter.unsupported_parameters(candidate.endpoint))
     except Invalid:
         # It cannot even say what is asked.
         return True
@@ -175,13 +185,13 @@ def _is(endpoint: Endpoint, name: str) -> bool:
     return wanted in {slug, endpoint.provider_name.lower()} or slug.startswith(f"{wanted}/")
 
 
-def _within(endpoint: Endpoint, ceiling: Ceiling) -> bool:
+def _within(endpoint: Endpoint, max_price: MaxPrice) -> bool:
     rates = endpoint.price.rates
     bounds = (
-        (rates.prompt * _MILLION, ceiling.prompt),
-        (rates.completion * _MILLION, ceiling.completion),
-        (rates.request, ceiling.request),
-        (rates.image, ceiling.image),
+        (rates.prompt * _MILLION, max_price.prompt),
+        (rates.completion * _MILLION, max_price.completion),
+        (rates.request, max_price.request),
+        (rates.image, max_price.image),
     )
     return all(most is None or price <= most for price, most in bounds)
 
@@ -203,25 +213,27 @@ def rank(
     return place, place == len(wanted.order) and cooling(endpoint), price
 
 
-def still_open(error: ProviderFailure, way: Way, rest: Sequence[Way]) -> Sequence[Way]:
-    """Return the ways that may be tried after one failed.
+def remaining(
+    error: ProviderFailure, candidate: Candidate, rest: Sequence[Candidate]
+) -> Sequence[Candidate]:
+    """Return the candidates that may be tried after one failed.
 
     None where the work may have been done already, unless that costs nothing. A provider that says
     that the request itself is wrong speaks for its model: another model may take it.
 
     Args:
         error: How it failed, before the first byte of its reply.
-        way: The one that failed.
+        candidate: The one that failed.
         rest: Those that would be next.
     """
-    if error.ambiguous and not way.endpoint.idempotent:
+    if error.ambiguous and not candidate.endpoint.idempotent:
         return ()
     if isinstance(error, ProviderRefused):
-        return [each for each in rest if each.model is not way.model]
+        return [each for each in rest if each.model is not candidate.model]
     return rest
 
 
-def last_word(errors: Sequence[ProviderFailure]) -> ProviderFailure:
+def final_error(errors: Sequence[ProviderFailure]) -> ProviderFailure:
     """Return the error that the caller gets after every endpoint failed: the last one.
 
     Its `retry_after` is the smallest hint if every provider gave one, and none otherwise: a

@@ -14,17 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tollhouse.inference import access
-from tollhouse.inference.call import Large
+from tollhouse.inference import policy_filter
+from tollhouse.inference.call import LargeRequest
 from tollhouse.inference.formats.adapter import without_content
 from tollhouse.inference.formats.fields import fields_decoder
 from tollhouse.inference.formats.messages.count_tokens import render_count
 from tollhouse.inference.formats.messages.request import parse_request as parse_messages
 from tollhouse.inference.formats.registry import FORMAT_HEADERS, RawRequest
 from tollhouse.inference.guardrails.verdicts import question
-from tollhouse.inference.reading import limited, read_call
-from tollhouse.inference.weights import count_images, demand
-from tollhouse.inference.workers.pool import Pool, WorkerGone
+from tollhouse.inference.request_parsing import limited, read_call
+from tollhouse.inference.token_estimate import count_images, demand
+from tollhouse.inference.workers.pool import WorkerGone, WorkerPool
 from tollhouse.kernel.errors import Bug, Invalid
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.adapter import AdaptedResponse, AdaptedStream, FormatAdapter
     from tollhouse.inference.formats.messages.request import MessagesRequest
     from tollhouse.inference.formats.registry import ApiFormat, ParsedRequest
-    from tollhouse.inference.routing import Way
+    from tollhouse.inference.routing import Candidate
     from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
     from tollhouse.kernel.clock import Now
 
@@ -48,18 +48,23 @@ LARGE: Final = 256 * 1024
 class Steps:
     """Does each step on the event loop or in a worker, depending on the size of the body."""
 
-    def __init__(self, pool: Pool | None = None) -> None:
+    def __init__(self, pool: WorkerPool | None = None) -> None:
         """Take the workers; without them every step is done on the event loop."""
         self._pool = pool
 
     async def read(
-        self, spoken: ApiFormat, arrived: RawRequest, subject: Subject, said: Attribution, now: Now
+        self,
+        api_format: ApiFormat,
+        raw_request: RawRequest,
+        subject: Subject,
+        said: Attribution,
+        now: Now,
     ) -> Call:
         """Parse a request, and check its texts against the caller's policies.
 
         Args:
-            spoken: The request's format.
-            arrived: The request.
+            api_format: The request's format.
+            raw_request: The request.
             subject: The key that asks, whose account pays.
             said: The program that sent it, according to its headers.
             now: When it came.
@@ -68,27 +73,29 @@ class Steps:
             Invalid: It does not follow its format, or its routing preferences make no sense.
             Forbidden: A policy forbids what it contains.
         """
-        if self._pool is None or len(arrived.body) <= LARGE:
-            return _read(spoken, arrived, subject, said, now)
-        names = (name for name in FORMAT_HEADERS if name in arrived.headers)
-        arrived = replace(arrived, headers={name: arrived.headers[name] for name in names})
+        if self._pool is None or len(raw_request.body) <= LARGE:
+            return _read(api_format, raw_request, subject, said, now)
+        names = (name for name in FORMAT_HEADERS if name in raw_request.headers)
+        raw_request = replace(
+            raw_request, headers={name: raw_request.headers[name] for name in names}
+        )
         call = await self._pool.run(
-            subject.account_id, _read_large, spoken, arrived, subject, said, now
+            subject.account_id, _read_large, api_format, raw_request, subject, said, now
         )
         return replace(call, subject=subject)
 
-    async def ask(self, call: Call, way: Way) -> tuple[FormatAdapter, bytes]:
-        """Return the body to send to an endpoint's provider, and the relay for its reply.
+    async def ask(self, call: Call, candidate: Candidate) -> tuple[FormatAdapter, bytes]:
+        """Return the body to send to an endpoint's provider, and the adapter for its reply.
 
         Raises:
             Invalid: The request cannot be translated into the provider's dialect.
         """
         if call.large is None or self._pool is None:
-            return way.relay, way.relay.render_request(way.endpoint)
+            return candidate.adapter, candidate.adapter.render_request(candidate.endpoint)
         owner, large = call.subject.account_id, call.large
-        dialect = way.relay.dialect
+        dialect = candidate.adapter.dialect
         return await self._pool.run(
-            owner, _ask_large, large.spoken, large.arrived, dialect, way.endpoint
+            owner, _ask_large, large.api_format, large.raw_request, dialect, candidate.endpoint
         )
 
     async def limit(self, call: Call, output_tokens: int) -> Call:
@@ -98,20 +105,20 @@ class Steps:
         return await self._pool.run(call.subject.account_id, _limit_large, call, output_tokens)
 
     async def whole(
-        self, owner: str, relay: FormatAdapter, body: bytes, repeated: int
+        self, owner: str, adapter: FormatAdapter, body: bytes, repeated: int
     ) -> AdaptedResponse:
         """Parse a provider's reply that is not streamed; see `Relay.whole`.
 
         Args:
             owner: The account.
-            relay: The request's.
+            adapter: The request's.
             body: The reply.
             repeated: Bytes of the request that the client's reply may repeat.
         """
         if len(body) + repeated <= LARGE:
-            return relay.parse_response(body)
+            return adapter.parse_response(body)
         return await self.run_for_reply(
-            owner, len(body) + repeated, _read_reply, relay.without_content(), body
+            owner, len(body) + repeated, _read_reply, adapter.without_content(), body
         )
 
     async def render(
@@ -138,14 +145,14 @@ class Steps:
 
     async def question(self, call: Call, generation_id: str) -> bytes:
         """Return the body that is sent to guardrails; see `verdicts.question`."""
-        subject, dialect, large = call.subject, call.relays[0].dialect, call.large
+        subject, dialect, large = call.subject, call.adapters[0].dialect, call.large
         if large is None or self._pool is None:
             return question(subject, call.request, dialect, generation_id)
         return await self._pool.run(
             subject.account_id,
             _question_large,
-            large.spoken,
-            large.arrived,
+            large.api_format,
+            large.raw_request,
             subject,
             dialect,
             generation_id,
@@ -154,9 +161,9 @@ class Steps:
     async def excerpt(self, call: Call) -> str:
         """Return a short excerpt of the last message; see `access.excerpt`."""
         if call.large is None or self._pool is None:
-            return access.excerpt(call.request.fields)
+            return policy_filter.excerpt(call.request.fields)
         return await self._pool.run(
-            call.subject.account_id, _excerpt_large, call.large.arrived.body
+            call.subject.account_id, _excerpt_large, call.large.raw_request.body
         )
 
     async def run(
@@ -191,42 +198,44 @@ class Steps:
 
 
 def _read(
-    spoken: ApiFormat, arrived: RawRequest, subject: Subject, said: Attribution, now: Now
+    api_format: ApiFormat, raw_request: RawRequest, subject: Subject, said: Attribution, now: Now
 ) -> Call:
-    call = read_call(spoken, arrived, subject, said, now)
+    call = read_call(api_format, raw_request, subject, said, now)
     if subject.policies:
-        access.require_unflagged(subject.policies, arrived.body)
+        policy_filter.require_unflagged(subject.policies, raw_request.body)
     return call
 
 
 def _read_large(
-    spoken: ApiFormat, arrived: RawRequest, subject: Subject, said: Attribution, now: Now
+    api_format: ApiFormat, raw_request: RawRequest, subject: Subject, said: Attribution, now: Now
 ) -> Call:
-    return told(_read(spoken, arrived, subject, said, now), spoken, arrived)
+    return without_texts(
+        _read(api_format, raw_request, subject, said, now), api_format, raw_request
+    )
 
 
-def told(call: Call, spoken: ApiFormat, arrived: RawRequest) -> Call:
+def without_texts(call: Call, api_format: ApiFormat, raw_request: RawRequest) -> Call:
     """Return the call of a large body without its texts, with their weight and number of images."""
     call = replace(call, with_limit=_unread)
-    large = Large(spoken, arrived, demand(call.request), count_images(call.request))
+    large = LargeRequest(api_format, raw_request, demand(call.request), count_images(call.request))
     parsed = call.preferences.require_parameters
-    relays = tuple(_told(relay, parsed=parsed) for relay in call.relays)
-    return replace(call, request=without_content(call.request), relays=relays, large=large)
+    adapters = tuple(_without_text(adapter, parsed=parsed) for adapter in call.adapters)
+    return replace(call, request=without_content(call.request), adapters=adapters, large=large)
 
 
 def _limit_large(call: Call, output_tokens: int) -> Call:
     large = call.large
     if large is None:
         raise Bug("a call that is not large")
-    request, _ = large.spoken.parse(large.arrived)
-    arrived = limited(large.arrived, request, output_tokens)
-    request, relays = large.spoken.parse(arrived)
+    request, _ = large.api_format.parse(large.raw_request)
+    raw_request = limited(large.raw_request, request, output_tokens)
+    request, adapters = large.api_format.parse(raw_request)
     parsed = call.preferences.require_parameters
     return replace(
         call,
         request=without_content(request),
-        relays=tuple(_told(relay, parsed=parsed) for relay in relays),
-        large=replace(large, arrived=arrived),
+        adapters=tuple(_without_text(adapter, parsed=parsed) for adapter in adapters),
+        large=replace(large, raw_request=raw_request),
     )
 
 
@@ -234,33 +243,37 @@ def _unread(_output_tokens: int) -> ParsedRequest:
     raise Bug("a large request is limited by a worker")
 
 
-def _told(relay: FormatAdapter, *, parsed: bool) -> FormatAdapter:
+def _without_text(adapter: FormatAdapter, *, parsed: bool) -> FormatAdapter:
     try:
-        return relay.without_content(parsed=parsed)
+        return adapter.without_content(parsed=parsed)
     except Invalid:
         return (
-            relay.without_content()
+            adapter.without_content()
         )  # `ask` raises the same error for each endpoint of this dialect
 
 
 def _ask_large(
-    spoken: ApiFormat, arrived: RawRequest, dialect: Dialect, endpoint: Endpoint
+    api_format: ApiFormat, raw_request: RawRequest, dialect: Dialect, endpoint: Endpoint
 ) -> tuple[FormatAdapter, bytes]:
-    _, relays = spoken.parse(arrived)
-    relay = next(each for each in relays if each.dialect == dialect)
-    body = relay.render_request(endpoint)
-    return relay.without_content(), body
+    _, adapters = api_format.parse(raw_request)
+    adapter = next(each for each in adapters if each.dialect == dialect)
+    body = adapter.render_request(endpoint)
+    return adapter.without_content(), body
 
 
 def _question_large(
-    spoken: ApiFormat, arrived: RawRequest, subject: Subject, dialect: Dialect, generation_id: str
+    api_format: ApiFormat,
+    raw_request: RawRequest,
+    subject: Subject,
+    dialect: Dialect,
+    generation_id: str,
 ) -> bytes:
-    request, _ = spoken.parse(arrived)
+    request, _ = api_format.parse(raw_request)
     return question(subject, request, dialect, generation_id)
 
 
 def _excerpt_large(body: bytes) -> str:
-    return access.excerpt(fields_decoder.decode(body))
+    return policy_filter.excerpt(fields_decoder.decode(body))
 
 
 def read_count(body: bytes, policies: Sequence[AccessPolicy]) -> MessagesRequest:
@@ -272,7 +285,7 @@ def read_count(body: bytes, policies: Sequence[AccessPolicy]) -> MessagesRequest
     """
     request = parse_messages(body)
     if policies:
-        access.require_unflagged(policies, body)
+        policy_filter.require_unflagged(policies, body)
     return without_content(request)
 
 
@@ -290,7 +303,7 @@ def question_count(body: bytes, subject: Subject, dialect: Dialect) -> bytes:
 class _LargeReply:
     """What a worker found in a large reply; `render` parses the body again for its texts."""
 
-    relay: FormatAdapter
+    adapter: FormatAdapter
     body: bytes
     reported: Usage | None
     seen: Usage
@@ -299,7 +312,7 @@ class _LargeReply:
     upstream_id: str | None
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
-        return self.relay.parse_response(self.body).render(identity, charge)
+        return self.adapter.parse_response(self.body).render(identity, charge)
 
 
 def feed(stream: AdaptedStream, data: bytes) -> tuple[AdaptedStream, bytes]:
@@ -308,10 +321,10 @@ def feed(stream: AdaptedStream, data: bytes) -> tuple[AdaptedStream, bytes]:
     return stream, out
 
 
-def _read_reply(relay: FormatAdapter, body: bytes) -> _LargeReply:
-    whole = relay.parse_response(body)
+def _read_reply(adapter: FormatAdapter, body: bytes) -> _LargeReply:
+    whole = adapter.parse_response(body)
     return _LargeReply(
-        relay,
+        adapter,
         body,
         whole.reported,
         whole.seen,

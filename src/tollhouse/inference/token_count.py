@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tollhouse.inference import access
+from tollhouse.inference import policy_filter
 from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.messages.count_tokens import parse_count
 from tollhouse.inference.formats.tokens import estimate_tokens
@@ -56,7 +56,7 @@ class TokenCounter:
             ProviderRefused: The provider says that the request is wrong.
         """
         model = self._catalog.find(request.model)
-        endpoints = access.allowed(policies, model.endpoints, lambda each: (model.id, each))
+        endpoints = policy_filter.allowed(policies, model.endpoints, lambda each: (model.id, each))
         for endpoint in endpoints:
             dialects = endpoint.dialects or self._providers[endpoint.provider].dialects
             if Dialect.COUNT_TOKENS not in dialects:

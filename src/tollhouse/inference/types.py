@@ -108,7 +108,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Ceiling:
+class MaxPrice:
     """The most that an endpoint may cost: USD for a million tokens, a request, an image."""
 
     prompt: Decimal | None = None
@@ -133,11 +133,11 @@ class Preferences:
     """Only endpoints that take every parameter of the request."""
     deny_data_collection: bool = False
     """Only providers that keep nothing."""
-    unvouched: bool = False
+    unsupported_guarantees: bool = False
     """Something is required that no endpoint here claims."""
     by_price: bool = False
     """The cheapest first."""
-    ceiling: Ceiling | None = None
+    max_price: MaxPrice | None = None
 
 
 Reason = Literal[
@@ -156,7 +156,7 @@ Reason = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class ExcludedEndpoint:
     """An endpoint that a request does not try."""
 
     model: Model

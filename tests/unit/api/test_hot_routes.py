@@ -21,8 +21,8 @@ from tests.unit.inference.fakes import (
 from tollhouse.accounting.types import Attribution
 from tollhouse.api.hot_routes import Inference, LargeBodies, attribution
 from tollhouse.identity.access import set_caller
-from tollhouse.inference.exchange import HIGH_WATER
 from tollhouse.inference.formats.registry import FORMATS
+from tollhouse.inference.reply_buffer import HIGH_WATER
 from tollhouse.inference.steps import Steps
 from tollhouse.kernel.errors import (
     Invalid,

@@ -155,7 +155,7 @@ async def test_a_client_that_left_before_anything_was_sent_is_logged_too() -> No
     exchange = gateway.fixture.begin()
     heard: list[int] = []
     exchange.on_outcome = lambda outcome: heard.append(outcome.status)
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     assert (heard, gateway.provider.calls) == ([499], [])
 

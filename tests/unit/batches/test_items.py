@@ -12,7 +12,7 @@ from tollhouse.identity.policy import subject_of
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.call import Call
 from tollhouse.inference.steps import Steps
-from tollhouse.inference.types import Ceiling, Preferences
+from tollhouse.inference.types import MaxPrice, Preferences
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Forbidden, Invalid
 from tollhouse.testing.batches import batch
@@ -140,9 +140,9 @@ def test_an_items_preferences_hold_within_its_batchs() -> None:
         ignore=("a", "c"),
         require_parameters=True,
         deny_data_collection=True,
-        unvouched=True,
+        unsupported_guarantees=True,
         by_price=True,
-        ceiling=Ceiling(prompt=Decimal(2), completion=Decimal(5), image=Decimal(1)),
+        max_price=MaxPrice(prompt=Decimal(2), completion=Decimal(5), image=Decimal(1)),
     )
 
 

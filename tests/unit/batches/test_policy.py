@@ -20,7 +20,7 @@ from tollhouse.batches.types import BatchDemand, Endpoint, Sight
 from tollhouse.identity.policy import subject_of
 from tollhouse.identity.types import AccessPolicy, KeyKind
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.types import Ceiling, Dialect, Model, Preferences
+from tollhouse.inference.types import Dialect, MaxPrice, Model, Preferences
 from tollhouse.inference.types import Endpoint as Offer
 from tollhouse.kernel.errors import Forbidden, Invalid, RateLimited, Unprocessable
 from tollhouse.testing.batches import batch
@@ -112,7 +112,7 @@ def test_without_fallbacks_the_first_alone_may_run_it() -> None:
         (Preferences(ignore=("acme",)), ["other"]),
         (Preferences(by_price=True), ["other", "acme"]),
         (Preferences(order=("other",), allow_fallbacks=False), ["other"]),
-        (Preferences(ceiling=Ceiling(prompt=Decimal(2))), ["other"]),
+        (Preferences(max_price=MaxPrice(prompt=Decimal(2))), ["other"]),
     ],
 )
 def test_a_batch_chooses_its_providers_as_a_request_does(

@@ -19,7 +19,7 @@ from tollhouse.inference.guardrails.gate import Guardrails
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.preferences import NO_PREFERENCES
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
-from tollhouse.inference.reading import read_call
+from tollhouse.inference.request_parsing import read_call
 from tollhouse.inference.sse import EventParser
 from tollhouse.inference.types import Dialect, Endpoint, Model
 from tollhouse.kernel.clock import Now
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.call import Call
-    from tollhouse.inference.exchange import Exchange
     from tollhouse.inference.formats.chat_completions.request import ChatRequest
     from tollhouse.inference.guardrails.base import Guardrail
     from tollhouse.inference.providers.base import ProviderCall
+    from tollhouse.inference.reply_buffer import ReplyBuffer
 
 MODEL = "acme/large"
 PRICE: Price = BEHAVIOURS["echo"].price
@@ -151,17 +151,17 @@ class FakeAdmission:
 
     refused: TollhouseError | None = None
     free: bool = True
-    claims: list[AdmissionRequest] = field(default_factory=list)
+    requests: list[AdmissionRequest] = field(default_factory=list)
     holding: set[str] = field(default_factory=set)
 
     spendable_nano: int | None = None
     """The most that a request may cost; None for no limit."""
 
-    async def admit(self, claim: AdmissionRequest) -> Admitted:
-        self.claims.append(claim)
+    async def admit(self, request: AdmissionRequest) -> Admitted:
+        self.requests.append(request)
         await _take(self.refused)
-        self.holding.add(claim.generation_id)
-        return Admitted(claim.free and self.free, self.spendable_nano)
+        self.holding.add(request.generation_id)
+        return Admitted(request.free and self.free, self.spendable_nano)
 
     def release(self, generation_id: str) -> None:
         self.holding.discard(generation_id)
@@ -222,7 +222,7 @@ class PipelineFixture:
 
     def begin(
         self, *, stream: bool = False, in_batch: bool = False, model: str = MODEL, **fields: Any
-    ) -> Exchange:
+    ) -> ReplyBuffer:
         """Start a generation."""
         body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "hi"}]}
         request = parse_request(json.dumps(body | fields).encode())
@@ -236,7 +236,7 @@ class PipelineFixture:
         said = RawRequest(json.dumps(body).encode(), {}, b"")
         return read_call(FORMATS[form], said, SUBJECT, Attribution(), Now.by(self.clock))
 
-    def ask(self, form: str, **fields: Any) -> Exchange:
+    def ask(self, form: str, **fields: Any) -> ReplyBuffer:
         """Start a generation in a format."""
         return self.pipeline.begin(self.call(form, **fields))
 
@@ -255,7 +255,7 @@ class PipelineFixture:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-async def received(exchange: Exchange) -> bytes:
+async def received(exchange: ReplyBuffer) -> bytes:
     """Read a reply to its end.
 
     Raises:
@@ -267,7 +267,7 @@ async def received(exchange: Exchange) -> bytes:
     return b"".join(pieces)
 
 
-async def outcome(exchange: Exchange) -> bytes | TollhouseError:
+async def outcome(exchange: ReplyBuffer) -> bytes | TollhouseError:
     """Return a reply, or the error that stands in its place."""
     try:
         return await received(exchange)
@@ -275,7 +275,7 @@ async def outcome(exchange: Exchange) -> bytes | TollhouseError:
         return error
 
 
-async def failed(exchange: Exchange) -> TollhouseError:
+async def failed(exchange: ReplyBuffer) -> TollhouseError:
     """Return the error of a reply that failed before its first byte."""
     end = await outcome(exchange)
     assert isinstance(end, TollhouseError)

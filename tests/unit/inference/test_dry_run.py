@@ -19,8 +19,8 @@ from tests.unit.inference.fakes import (
 )
 from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference import access
-from tollhouse.inference.dry_run import DryRun, Estimate
+from tollhouse.inference import policy_filter
+from tollhouse.inference.dry_run import DryRun, RequestEstimate
 from tollhouse.inference.formats.chat_completions.request_parser import parse_request
 from tollhouse.kernel.errors import Forbidden, NotFound, TollhouseError, Unavailable
 
@@ -39,26 +39,26 @@ class Guard:
 
 @dataclass
 class FakeForecast:
-    """Says what the test wants; remembers the claims."""
+    """Says what the test wants; remembers the requests."""
 
     error: TollhouseError | None = None
-    claims: Sequence[AdmissionRequest] = ()
+    requests: Sequence[AdmissionRequest] = ()
 
-    async def preview(self, claim: AdmissionRequest) -> AdmissionPreview:
-        self.claims = [*self.claims, claim]
+    async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
+        self.requests = [*self.requests, request]
         return AdmissionPreview((), (), (), 0, 0, Admitted(may_use_free=False), error=self.error)
 
 
 async def estimated(
     w: PipelineFixture, forecast: FakeForecast | None = None, model: str = MODEL, **fields: Any
-) -> Estimate:
+) -> RequestEstimate:
     body = {"model": model, "stream": False, "messages": [{"role": "user", "content": "hi"}]}
     asked = call(parse_request(json.dumps(body | fields).encode()))
     subject = replace(asked.subject, policies=w.policies)
     dry_run = DryRun(w.catalog, w.services, forecast or FakeForecast())
     flagged: Forbidden | None = None
     try:
-        access.require_unflagged(w.policies, asked.request.body)
+        policy_filter.require_unflagged(w.policies, asked.request.body)
     except Forbidden as error:
         flagged = error
     return await dry_run.estimate(replace(asked, subject=subject), flagged)
@@ -68,12 +68,12 @@ async def test_it_claims_what_the_request_claims_and_reaches_nobody() -> None:
     w, forecast = PipelineFixture([FakeProvider(whole_reply())]), FakeForecast()
     told = await estimated(w, forecast, max_tokens=50)
     [provider] = w.providers
-    assert (provider.calls, w.admission.claims, w.settler.records) == ([], [], [])
+    assert (provider.calls, w.admission.requests, w.settler.records) == ([], [], [])
     await received(w.begin(max_tokens=50))
-    [foretold], [real] = forecast.claims, w.admission.claims
+    [foretold], [real] = forecast.requests, w.admission.requests
     assert foretold.estimate_nano == real.estimate_nano > 0
     assert (foretold.paid, foretold.open_ended) == (real.paid, real.open_ended)
-    assert [each.way.endpoint.provider for each in told.candidates] == ["p0"]
+    assert [each.candidate.endpoint.provider for each in told.candidates] == ["p0"]
 
 
 async def test_guardrails_are_named_and_not_asked() -> None:
@@ -97,8 +97,8 @@ async def test_where_a_policy_leaves_nobody_admission_is_not_asked() -> None:
     w, forecast = PipelineFixture([FakeProvider(whole_reply())], policies=policies), FakeForecast()
     told = await estimated(w, forecast)
     assert isinstance(told.refusal, Forbidden)
-    assert (told.admissibility, forecast.claims) == (None, ())
-    assert [each.reason for each in told.left_out] == ["policy"]
+    assert (told.admission, forecast.requests) == (None, ())
+    assert [each.reason for each in told.excluded] == ["policy"]
     assert (await failed(w.begin())).message == told.refusal.message
 
 

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from tollhouse.inference.preferences import NO_PREFERENCES, read_preferences
-from tollhouse.inference.types import Ceiling, Preferences
+from tollhouse.inference.types import MaxPrice, Preferences
 from tollhouse.kernel.errors import Invalid
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -50,7 +50,7 @@ def test_every_preference_is_read() -> None:
         require_parameters=True,
         deny_data_collection=True,
         by_price=True,
-        ceiling=Ceiling(prompt=Decimal("1.5"), completion=Decimal(2), image=Decimal("0.01")),
+        max_price=MaxPrice(prompt=Decimal("1.5"), completion=Decimal(2), image=Decimal("0.01")),
     )
 
 
@@ -59,11 +59,11 @@ def test_every_preference_is_read() -> None:
     [{"zdr": True}, {"enforce_distillable_text": True}, {"quantizations": ["fp8"]}],
 )
 def test_a_requirement_that_nobody_here_claims_is_noted(required: dict[str, Any]) -> None:
-    assert read(provider=required).unvouched
+    assert read(provider=required).unsupported_guarantees
 
 
 def test_an_unknown_quantization_is_what_every_endpoint_has() -> None:
-    assert not read(provider={"quantizations": ["unknown", "fp8"]}).unvouched
+    assert not read(provider={"quantizations": ["unknown", "fp8"]}).unsupported_guarantees
 
 
 def test_messages_name_their_fallbacks_as_objects() -> None:

@@ -10,8 +10,8 @@ from tollhouse.accounting.types import FREE
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.formats.registry import FORMATS, RawRequest
 from tollhouse.inference.providers.failures import failure
-from tollhouse.inference.routing import Way, last_word, still_open, ways
-from tollhouse.inference.types import Ceiling, Dialect, Endpoint, Model, Preferences, Profile
+from tollhouse.inference.routing import Candidate, final_error, find_candidates, remaining
+from tollhouse.inference.types import Dialect, Endpoint, MaxPrice, Model, Preferences, Profile
 from tollhouse.kernel.errors import (
     Forbidden,
     NotFound,
@@ -41,19 +41,19 @@ def chosen(
     spoken: Collection[Dialect] = frozenset({Dialect.CHAT}),
     policies: Sequence[AccessPolicy] = (),
     **wanted: Any,
-) -> Sequence[Way]:
-    return ways(
+) -> Sequence[Candidate]:
+    return find_candidates(
         models or [M],
         RELAYS,
         Preferences(**wanted),
-        spoken=lambda _: spoken,
+        dialects_of=lambda _: spoken,
         cooling=cooling,
         policies=policies,
     )
 
 
 def order(*models: Model, **wanted: Any) -> list[str]:
-    return [way.endpoint.provider for way in chosen(*models, **wanted)]
+    return [candidate.endpoint.provider for candidate in chosen(*models, **wanted)]
 
 
 def test_endpoints_are_tried_in_the_catalogues_order() -> None:
@@ -110,13 +110,13 @@ def test_who_keeps_data_is_left_out_where_that_is_denied() -> None:
 
 def test_what_nobody_vouches_for_excludes_everybody() -> None:
     with pytest.raises(Unavailable):
-        chosen(unvouched=True)
+        chosen(unsupported_guarantees=True)
 
 
-def test_a_ceiling_excludes_what_is_dearer() -> None:
-    assert order(ceiling=Ceiling(prompt=Decimal(0))) == ["b/eu"]
+def test_a_max_price_excludes_what_is_dearer() -> None:
+    assert order(max_price=MaxPrice(prompt=Decimal(0))) == ["b/eu"]
     dearest = PRICE.rates.completion * 1_000_000
-    assert order(ceiling=Ceiling(completion=dearest)) == ["a", "b/eu", "c"]
+    assert order(max_price=MaxPrice(completion=dearest)) == ["a", "b/eu", "c"]
 
 
 def test_the_cheapest_is_first_on_request() -> None:
@@ -124,12 +124,16 @@ def test_the_cheapest_is_first_on_request() -> None:
 
 
 def test_further_models_come_after_the_first_ones_endpoints() -> None:
-    assert [way.model.id for way in chosen(model(A, B), model(C, name="n"))] == ["m", "m", "n"]
+    assert [candidate.model.id for candidate in chosen(model(A, B), model(C, name="n"))] == [
+        "m",
+        "m",
+        "n",
+    ]
 
 
 def test_the_best_way_that_a_provider_understands_is_taken() -> None:
-    native = chosen(spoken={Dialect.CHAT, Dialect.MESSAGES})[0].relay
-    translated = chosen(spoken={Dialect.MESSAGES})[0].relay
+    native = chosen(spoken={Dialect.CHAT, Dialect.MESSAGES})[0].adapter
+    translated = chosen(spoken={Dialect.MESSAGES})[0].adapter
     assert (native.dialect, translated.dialect) == (Dialect.CHAT, Dialect.MESSAGES)
 
 
@@ -141,7 +145,7 @@ def test_a_model_that_can_be_asked_in_less_than_its_provider_speaks_is_asked_in_
 
 def test_what_a_policy_blocks_is_not_tried() -> None:
     policies = [AccessPolicy("key", blocked_providers=("a",))]
-    assert [way.endpoint.provider for way in chosen(policies=policies)] == ["b/eu", "c"]
+    assert [candidate.endpoint.provider for candidate in chosen(policies=policies)] == ["b/eu", "c"]
 
 
 def test_every_policy_must_allow_an_endpoint() -> None:
@@ -149,7 +153,7 @@ def test_every_policy_must_allow_an_endpoint() -> None:
         AccessPolicy("account", blocked_providers=("b*",)),
         AccessPolicy("workspace", data_collection="deny"),
     ]
-    assert [way.endpoint.provider for way in chosen(policies=policies)] == ["a"]
+    assert [candidate.endpoint.provider for candidate in chosen(policies=policies)] == ["a"]
 
 
 def test_where_policies_allow_nothing_the_request_is_forbidden_with_the_reasons() -> None:
@@ -183,30 +187,30 @@ REST = [SECOND, OTHER_MODEL]
     ],
 )
 def test_the_next_endpoint_is_tried_only_where_no_work_was_done(
-    error: ProviderFailure, rest: list[Way]
+    error: ProviderFailure, rest: list[Candidate]
 ) -> None:
-    assert list(still_open(error, FIRST, REST)) == rest
+    assert list(remaining(error, FIRST, REST)) == rest
 
 
 @pytest.mark.parametrize("error", [UNSENT, AMBIGUOUS, failure("a", 429), failure("a", 500)])
 def test_after_an_idempotent_provider_the_next_endpoint_is_tried(error: ProviderFailure) -> None:
     vouched = replace(FIRST, endpoint=replace(A, idempotent=True))
-    assert list(still_open(error, vouched, REST)) == REST
+    assert list(remaining(error, vouched, REST)) == REST
 
 
 @pytest.mark.parametrize("error", [REFUSED, REFUSED_AMBIGUOUSLY, failure("a", 400)])
 def test_a_wrong_request_ends_at_an_idempotent_provider_too(error: ProviderFailure) -> None:
     vouched = replace(FIRST, endpoint=replace(A, idempotent=True))
-    assert list(still_open(error, vouched, [SECOND])) == []
+    assert list(remaining(error, vouched, [SECOND])) == []
 
 
 def test_the_last_error_is_the_last_word() -> None:
     errors = [failure("a", 429, retry_after=1), failure("b", 503, retry_after=2)]
-    assert last_word(errors) is errors[1]
+    assert final_error(errors) is errors[1]
     assert errors[1].retry_after == 1
 
 
 @pytest.mark.parametrize("ambiguous", [False, True])
 def test_the_last_word_is_ambiguous_if_any_error_was(*, ambiguous: bool) -> None:
     first = ProviderUnavailable("x", provider_name="a", ambiguous=ambiguous)
-    assert last_word([first, failure("b", 500)]).ambiguous is ambiguous
+    assert final_error([first, failure("b", 500)]).ambiguous is ambiguous

@@ -35,7 +35,7 @@ from tollhouse.kernel.errors import ProviderUnavailable, TollhouseError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tollhouse.inference.exchange import Exchange
+    from tollhouse.inference.reply_buffer import ReplyBuffer
 
 PROVIDER_ENDS = [
     "whole",
@@ -149,7 +149,7 @@ def answer(kind: str, *, stream: bool) -> FakeReply | BaseException:
 class Reader:
     """A client that reads when the schedule says so, and remembers how its reply ended."""
 
-    exchange: Exchange
+    exchange: ReplyBuffer
     got: bytes = b""
     error: TollhouseError | None = None
     ended: bool = False
@@ -188,7 +188,7 @@ async def run(plan: Plan) -> tuple[PipelineFixture, Reader, list[FakeReply], boo
         "tick": lambda: None,
         "provider": gates.release_one,
         "read": reader.read,
-        "abandon": reader.exchange.abandon,
+        "abandon": reader.exchange.client_left,
         "interrupt": w.pipeline.interrupt_all,
         "settle": gates.books.set,
     }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tollhouse.batches.chunks import ChunkWriter, item_line
 from tollhouse.batches.ingest.intake import Intake
 from tollhouse.batches.types import BatchDemand, Submission
-from tollhouse.inference.weights import rough_demand
+from tollhouse.inference.token_estimate import estimate_raw_demand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -89,7 +89,7 @@ class _Sums:
         self._images = 0
 
     def add(self, body: bytes) -> None:
-        asked = rough_demand(body)
+        asked = estimate_raw_demand(body)
         self._items += 1
         self._input += asked.input_tokens
         self._largest = max(self._largest, asked.input_tokens)

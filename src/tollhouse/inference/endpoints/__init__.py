@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fastapi import APIRouter
 
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.endpoints.models import Models
+from tollhouse.inference.endpoints.models import CatalogEndpoints
 
 
 def router(catalog: Catalog, provider_names: Mapping[str, str]) -> APIRouter:
@@ -20,5 +20,5 @@ def router(catalog: Catalog, provider_names: Mapping[str, str]) -> APIRouter:
         provider_names: The name that users see of each provider, by slug.
     """
     routes = APIRouter()
-    Models(catalog, provider_names).add_to(routes)
+    CatalogEndpoints(catalog, provider_names).add_to(routes)
     return routes

@@ -82,7 +82,7 @@ class ProvidersReply(Reply):
     """In the order of the settings."""
 
 
-class Models:
+class CatalogEndpoints:
     """The endpoints of the catalogue."""
 
     def __init__(self, catalog: Catalog, provider_names: Mapping[str, str]) -> None:

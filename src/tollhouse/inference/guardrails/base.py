@@ -9,7 +9,7 @@ OnFailure = Literal["refuse", "allow"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GuardrailVerdict:
     """What a guardrail says of a request."""
 
     outcome: Literal["allowed", "refused", "failed"]
@@ -19,7 +19,7 @@ class Verdict:
     """Why there is no verdict, where it failed; holds nothing of request and answer."""
 
 
-ALLOWED = Verdict("allowed")
+ALLOWED = GuardrailVerdict("allowed")
 
 
 class Guardrail(Protocol):
@@ -30,7 +30,7 @@ class Guardrail(Protocol):
         """What becomes of a request on which it gave no verdict."""
         ...
 
-    async def ask(self, question: bytes) -> Verdict:
+    async def ask(self, question: bytes) -> GuardrailVerdict:
         """Return its verdict within its time limit; to fail is one, too.
 
         Cancelling the caller ends the exchange at once.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from tollhouse.identity.types import Subject
-    from tollhouse.inference.guardrails.base import Guardrail, Verdict
+    from tollhouse.inference.guardrails.base import Guardrail, GuardrailVerdict
     from tollhouse.observability.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -63,12 +63,12 @@ class Guardrails:
         for guardrail in self._guardrails.values():
             await guardrail.close()
 
-    async def _ask(self, names: Sequence[str], asked: bytes) -> Mapping[str, Verdict]:
+    async def _ask(self, names: Sequence[str], asked: bytes) -> Mapping[str, GuardrailVerdict]:
         async with asyncio.TaskGroup() as group:
             tasks = {name: group.create_task(self._guardrails[name].ask(asked)) for name in names}
         return {name: task.result() for name, task in tasks.items()}
 
-    def _note(self, name: str, verdict: Verdict, generation_id: str | None) -> None:
+    def _note(self, name: str, verdict: GuardrailVerdict, generation_id: str | None) -> None:
         self._metrics.judged(name, verdict.outcome)
         if verdict.outcome == "failed":
             _log.warning(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.inference.guardrails.base import Verdict
+from tollhouse.inference.guardrails.base import GuardrailVerdict
 from tollhouse.inference.guardrails.verdicts import read_answer
 from tollhouse.inference.upstream.credentials import Credentials
 from tollhouse.inference.upstream.errors import UpstreamError
@@ -54,20 +54,20 @@ class HttpGuardrail:
         self._upstream = upstream
         self._credentials = Credentials(headers)
 
-    async def ask(self, question: bytes) -> Verdict:
+    async def ask(self, question: bytes) -> GuardrailVerdict:
         """Return its verdict; see the port."""
         request = UpstreamRequest("POST", self._url, self._headers, question, self._limits)
         try:
             response = await self._upstream.send(request)
             try:
                 if response.status not in _SUCCESS:
-                    return Verdict("failed", reason=f"status {response.status}")
+                    return GuardrailVerdict("failed", reason=f"status {response.status}")
                 answer = await response.read(_LARGEST_ANSWER)
                 return read_answer(self._credentials.hidden_in_error(answer))
             finally:
                 await response.close()
         except UpstreamError as error:
-            return Verdict("failed", reason=type(error).__name__)
+            return GuardrailVerdict("failed", reason=type(error).__name__)
 
     async def close(self) -> None:
         """Give up every connection."""

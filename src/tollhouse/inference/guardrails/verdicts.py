@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
-from tollhouse.inference import access
-from tollhouse.inference.guardrails.base import ALLOWED, Verdict
+from tollhouse.inference import policy_filter
+from tollhouse.inference.guardrails.base import ALLOWED, GuardrailVerdict
 from tollhouse.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_PATTERNS: Final = 64
 _LONGEST_PATTERN: Final = 256
-_UNREADABLE: Final = Verdict("failed", reason="unreadable answer")
+_UNREADABLE: Final = GuardrailVerdict("failed", reason="unreadable answer")
 
 
 class _Answer(msgspec.Struct):
@@ -62,12 +62,12 @@ def question(
             "workspace_id": subject.workspace_id,
             "endpoint": f"/{dialect}",
             "model": request.model,
-            "texts": access.texts(request.fields),
+            "texts": policy_filter.texts(request.fields),
         }
     )
 
 
-def read_answer(body: bytes) -> Verdict:
+def read_answer(body: bytes) -> GuardrailVerdict:
     """Return the verdict that a guardrail's answer is.
 
     Whatever else is wrong with it, an answer that does not allow refuses.
@@ -76,7 +76,7 @@ def read_answer(body: bytes) -> Verdict:
         answer = _answer.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _UNREADABLE
-    return ALLOWED if answer.allowed else Verdict("refused", _patterns(answer.patterns))
+    return ALLOWED if answer.allowed else GuardrailVerdict("refused", _patterns(answer.patterns))
 
 
 def _patterns(given: object) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def _patterns(given: object) -> tuple[str, ...]:
     return tuple(texts[:_MOST_PATTERNS])
 
 
-def decide(verdicts: Mapping[str, Verdict], lenient: Collection[str]) -> None:
+def decide(verdicts: Mapping[str, GuardrailVerdict], lenient: Collection[str]) -> None:
     """Let a request pass that every guardrail lets pass.
 
     Args:
@@ -105,7 +105,7 @@ def decide(verdicts: Mapping[str, Verdict], lenient: Collection[str]) -> None:
         for pattern in verdict.patterns or (name,)
     ]
     if found:
-        raise access.refused(list(dict.fromkeys(found)))
+        raise policy_filter.refused(list(dict.fromkeys(found)))
     failed = [name for name, verdict in verdicts.items() if verdict.outcome == "failed"]
     strict = [name for name in failed if name not in lenient]
     if strict:

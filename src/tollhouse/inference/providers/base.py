@@ -38,7 +38,7 @@ class ProviderCall:
     """The account whose request it is."""
 
 
-class ProviderReply(Protocol):
+class ProviderExchange(Protocol):
     """A reply that a provider has begun."""
 
     async def whole(self) -> bytes:
@@ -80,7 +80,7 @@ class Provider(Protocol):
         """What becomes of a call whose client went away."""
         ...
 
-    async def open(self, call: ProviderCall) -> ProviderReply:
+    async def open(self, call: ProviderCall) -> ProviderExchange:
         """Send a request; return once the provider accepted it.
 
         Raises:

@@ -62,7 +62,7 @@ _BY_WORD: Final[dict[str, int]] = {
 }
 
 
-def status_of_word(code: str | int | None) -> int | None:
+def status_of_error_code(code: str | int | None) -> int | None:
     """Return the status that a provider's word for an error stands for, where there is no other.
 
     Source: https://docs.anthropic.com/en/api/errors and

@@ -25,7 +25,7 @@ _GATEWAYS_OWN: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class KnownServer:
     """A known server."""
 
     dialects: frozenset[Dialect] = _USUAL
@@ -40,18 +40,18 @@ NAMES: Final[Mapping[str, Dialect]] = {
     "embeddings": Dialect.EMBEDDINGS,
 }
 """The settings' words for the dialects."""
-UNKNOWN: Final = Server()
-SERVERS: Final[Mapping[str, Server]] = {
+UNKNOWN: Final = KnownServer()
+SERVERS: Final[Mapping[str, KnownServer]] = {
     # https://platform.openai.com/docs/api-reference/chat/create: max_tokens is deprecated, and
     # refused by models that reason.
-    "api.openai.com": Server(
+    "api.openai.com": KnownServer(
         dialects=_USUAL | {Dialect.RESPONSES},
         profile=Profile(
             refuses_in_chat=_GATEWAYS_OWN | {"max_tokens"}, output_limit="max_completion_tokens"
         ),
     ),
     # https://console.groq.com/docs/openai, "currently unsupported OpenAI features"
-    "api.groq.com": Server(
+    "api.groq.com": KnownServer(
         profile=Profile(
             refuses_in_chat=_GATEWAYS_OWN
             | {"logprobs", "top_logprobs", "logit_bias", "max_tokens"},
@@ -59,7 +59,7 @@ SERVERS: Final[Mapping[str, Server]] = {
         )
     ),
     # https://docs.mistral.ai/api/: unknown fields are refused, streams end with their usage.
-    "api.mistral.ai": Server(
+    "api.mistral.ai": KnownServer(
         profile=Profile(
             usage_in_streams=False,
             refuses_in_chat=_GATEWAYS_OWN
@@ -79,20 +79,20 @@ SERVERS: Final[Mapping[str, Server]] = {
     ),
     # https://api-docs.deepseek.com/guides/thinking_mode: a turn with tool calls is sent back with
     # its reasoning.
-    "api.deepseek.com": Server(
+    "api.deepseek.com": KnownServer(
         dialects=frozenset({Dialect.CHAT}),
         profile=Profile(refuses_in_chat=_GATEWAYS_OWN, takes_reasoning_as="reasoning_content"),
     ),
-    "openrouter.ai": Server(
+    "openrouter.ai": KnownServer(
         dialects=_USUAL | {Dialect.RESPONSES, Dialect.MESSAGES},
         profile=Profile(takes_extensions=True, takes_reasoning_as="reasoning_details"),
     ),
 }
 
 
-def server_of(settings: ProviderSettings) -> Server:
+def server_of(settings: ProviderSettings) -> KnownServer:
     """Return what is known of a provider's server, with what its settings say."""
     known = SERVERS.get(urlsplit(settings.base_url or "").hostname or "", UNKNOWN)
     said = frozenset(NAMES[name] for name in settings.dialects)
     refuses = known.profile.refuses | set(settings.refuses)
-    return Server(said or known.dialects, replace(known.profile, refuses=refuses))
+    return KnownServer(said or known.dialects, replace(known.profile, refuses=refuses))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.upstream.connection import Connection
     from tollhouse.inference.upstream.head import Origin
     from tollhouse.inference.upstream.port import TimeLimits, UpstreamRequest
-    from tollhouse.inference.upstream.response import Response
+    from tollhouse.inference.upstream.response import ConnectionResponse
     from tollhouse.outbound.dialing import Resolve
 
 CONNECTIONS_PER_HOST: Final = 256
@@ -122,7 +122,7 @@ class HttpUpstream:
         self._openings: set[_Opening] = set()
         self._closed = False
 
-    async def send(self, request: UpstreamRequest) -> Response:
+    async def send(self, request: UpstreamRequest) -> ConnectionResponse:
         """Send a request once and return when the head of its response has arrived.
 
         Raises:

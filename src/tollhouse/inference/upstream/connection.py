@@ -25,7 +25,7 @@ from tollhouse.inference.upstream.errors import (
     UpstreamError,
 )
 from tollhouse.inference.upstream.parser import ResponseParser
-from tollhouse.inference.upstream.response import HIGH_WATER, Response
+from tollhouse.inference.upstream.response import HIGH_WATER, ConnectionResponse
 
 if TYPE_CHECKING:
     from tollhouse.inference.upstream.port import TimeLimits
@@ -38,7 +38,7 @@ _LEFT_UNREAD_BYTES: Final = 65_536
 _LOOK_AFTER_SECONDS: Final = 1.0
 
 
-class Home(Protocol):
+class ConnectionOwner(Protocol):
     """The pool that a connection belongs to."""
 
     def appeared(self, connection: Connection) -> None:
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
         "rested_at",
     )
 
-    def __init__(self, home: Home, sock: socket.socket, tls: TlsLayer | None) -> None:
+    def __init__(self, home: ConnectionOwner, sock: socket.socket, tls: TlsLayer | None) -> None:
         """Belong to a pool.
 
         Args:
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._tls = tls
         self._handshake: asyncio.Future[UpstreamError | None] | None = None
         self._parser = ResponseParser()
-        self._response: Response | None = None
+        self._response: ConnectionResponse | None = None
         self._holds_place = False
         self._body_left = False
         self._writable: asyncio.Future[None] | None = None
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
 
     async def exchange(
         self, method: str, head: bytes, body: bytes, limits: TimeLimits, total_at: float
-    ) -> Response:
+    ) -> ConnectionResponse:
         """Send a request and return when the head of its response has arrived.
 
         Args:
@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
         Raises:
             UpstreamError: It did not; the connection is closed.
         """
-        response = self._response = Response(self)
+        response = self._response = ConnectionResponse(self)
         self._holds_place = True
         self._parser.expect(response, method)
         self._idle_seconds = limits.idle
@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
                 self.resume_writing()
         response.wake()
 
-    def _finish(self, response: Response) -> None:
+    def _finish(self, response: ConnectionResponse) -> None:
         """End an exchange; where nothing is left over, the connection may carry the next."""
         self._response = None
         response.end()
@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
         except ssl.SSLError as error:
             raise ConnectionLost(f"TLS broke: {_reason(error)}", sent=True) from error
 
-    async def _upload(self, head: bytes, body: bytes, response: Response) -> None:
+    async def _upload(self, head: bytes, body: bytes, response: ConnectionResponse) -> None:
         """Send a large body as fast as the peer takes it; give up once a response begins."""
         self._body_left = True
         self._write(head)
@@ -379,7 +379,7 @@ class Connection(asyncio.Protocol):
         self.close(error(f"{error.__name__} in the {_phase(response)}", sent=True))
 
 
-def _phase(response: Response) -> str:
+def _phase(response: ConnectionResponse) -> str:
     return "body" if response.began else "head"
 
 

@@ -18,7 +18,7 @@ from tollhouse.outbound.tls import TlsLayer
 if TYPE_CHECKING:
     import socket
 
-    from tollhouse.inference.upstream.connection import Home
+    from tollhouse.inference.upstream.connection import ConnectionOwner
     from tollhouse.inference.upstream.head import Origin
     from tollhouse.inference.upstream.proxy import Proxy
     from tollhouse.outbound.dialing import Resolve
@@ -41,7 +41,7 @@ class Dialer:
         self._resolve = resolve
         self._proxy = proxy
 
-    async def dial(self, origin: Origin, home: Home) -> Connection:
+    async def dial(self, origin: Origin, home: ConnectionOwner) -> Connection:
         """Return a connection, after the TLS handshake where the origin wants it.
 
         Raises:
@@ -84,7 +84,7 @@ class Dialer:
         return TlsLayer(self._tls, server_name)
 
 
-async def _wrap(sock: socket.socket, home: Home, tls: TlsLayer | None) -> Connection:
+async def _wrap(sock: socket.socket, home: ConnectionOwner, tls: TlsLayer | None) -> Connection:
     loop = asyncio.get_running_loop()
     try:
         _, connection = await loop.create_connection(lambda: Connection(home, sock, tls), sock=sock)

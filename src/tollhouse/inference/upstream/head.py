@@ -35,7 +35,7 @@ class Origin(NamedTuple):
     port: int
 
 
-class Target(NamedTuple):
+class ParsedUrl(NamedTuple):
     """A URL, taken apart."""
 
     origin: Origin
@@ -46,7 +46,7 @@ class Target(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def read_url(url: str) -> Target:
+def read_url(url: str) -> ParsedUrl:
     """Take a URL apart.
 
     Raises:
@@ -60,7 +60,7 @@ def read_url(url: str) -> Target:
     if _URL.fullmatch(url) is None or not host or "@" in parts.netloc:
         raise _no_url()
     path = parts.path or "/"
-    return Target(
+    return ParsedUrl(
         Origin(parts.scheme, host, port or _PORTS[parts.scheme]),
         parts.netloc,
         f"{path}?{parts.query}" if parts.query else path,
@@ -98,7 +98,7 @@ def _field_lines(fields: tuple[tuple[str, str], ...]) -> str:
 
 
 def request_head(
-    method: str, target: Target, fields: tuple[tuple[str, str], ...], body_size: int
+    method: str, target: ParsedUrl, fields: tuple[tuple[str, str], ...], body_size: int
 ) -> bytes:
     """Return the request line and the fields, up to and with the empty line.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from tollhouse.inference.upstream.errors import ConnectFailed
-from tollhouse.inference.upstream.head import MAX_HEAD_BYTES, Target
+from tollhouse.inference.upstream.head import MAX_HEAD_BYTES, ParsedUrl
 
 if TYPE_CHECKING:
     import socket
@@ -33,7 +33,7 @@ class Proxy:
     fields: tuple[tuple[str, str], ...] = field(repr=False)
     """The header fields of requests to it; they may hold its password."""
 
-    def whole_url(self, target: Target) -> Target:
+    def whole_url(self, target: ParsedUrl) -> ParsedUrl:
         """Return the target of a request for an http origin as the proxy wants it."""
         return target._replace(path=f"http://{target.authority}{target.path}")
 

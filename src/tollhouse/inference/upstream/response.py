@@ -18,7 +18,7 @@ HIGH_WATER: Final = 262_144
 """Bytes that may lie unread before the connection stops reading."""
 
 
-class Source(Protocol):
+class ResponseSource(Protocol):
     """The connection that a response comes from."""
 
     def close(self, error: UpstreamError) -> None:
@@ -30,14 +30,14 @@ class Source(Protocol):
         ...
 
 
-class Response:
+class ConnectionResponse:
     """A response; also the iterator over its body."""
 
     __slots__ = ("_error", "_pieces", "_source", "_waiter", "began", "headers", "status", "unread")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ResponseSource) -> None:
         """Expect a head."""
-        self._source: Source | None = source
+        self._source: ResponseSource | None = source
         self._pieces: list[bytes] = []
         self._error: UpstreamError | None = None
         self._waiter: asyncio.Future[None] | None = None

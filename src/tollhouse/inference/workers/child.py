@@ -18,7 +18,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.workers.frames import Cut, pack, pieces, read_frame, unpack
+from tollhouse.inference.workers.frames import WorkerStreamEnded, pack, pieces, read_frame, unpack
 from tollhouse.kernel.errors import Bug, PayloadTooLarge, TollhouseError, without_frames
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def main() -> None:
     os.nice(NICENESS)
     with suppress(ValueError, OSError):  # a lower limit holds already
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    with suppress(Cut, BrokenPipeError):
+    with suppress(WorkerStreamEnded, BrokenPipeError):
         serve(sys.stdin.buffer, sys.stdout.buffer)
     os._exit(0)
 

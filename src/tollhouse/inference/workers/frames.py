@@ -31,7 +31,7 @@ _START: Final = struct.Struct(">QQ")
 Blobs = tuple[bytes, ...]
 
 
-class Cut(Exception):
+class WorkerStreamEnded(Exception):
     """A stream ended: the other process is gone."""
 
 
@@ -103,7 +103,7 @@ def read_frame(stream: BinaryIO) -> tuple[bytes, Blobs]:
 def _exactly(stream: BinaryIO, size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
-        raise Cut
+        raise WorkerStreamEnded
     return data
 
 

@@ -45,7 +45,7 @@ class _Step:
         self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
-class Pool:
+class WorkerPool:
     """Some workers, and what waits for them."""
 
     def __init__(self, size: int, step_seconds: float = STEP_SECONDS) -> None:

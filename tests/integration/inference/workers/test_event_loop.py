@@ -33,7 +33,7 @@ from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.steps import Steps
 from tollhouse.inference.types import Dialect
-from tollhouse.inference.workers.pool import Pool
+from tollhouse.inference.workers.pool import WorkerPool
 from tollhouse.settings.sections import ServerSettings
 from tollhouse.testing.ids import SequentialIds
 
@@ -134,7 +134,7 @@ TOOLS = [{"type": "function", "name": f"tool_{at}", "parameters": {}} for at in 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def steps() -> AsyncIterator[Steps]:
-    made = Steps(Pool(1))
+    made = Steps(WorkerPool(1))
     yield made
     await made.close()
 

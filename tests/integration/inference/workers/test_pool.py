@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.inference.workers.pool import Pool, WorkerGone
+from tollhouse.inference.workers.pool import WorkerGone, WorkerPool
 from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _runs(pid: int) -> bool:
 
 
 async def test_accounts_take_turns() -> None:
-    pool, order = Pool(1), list[str]()
+    pool, order = WorkerPool(1), list[str]()
 
     async def ask(owner: str) -> None:
         await pool.run(owner, os.getpid)
@@ -46,7 +46,7 @@ async def test_accounts_take_turns() -> None:
 
 
 async def test_a_worker_that_was_killed_is_replaced() -> None:
-    pool = Pool(1)
+    pool = WorkerPool(1)
     first = await pool.run("a", os.getpid)
     os.kill(first, signal.SIGKILL)
     second = await pool.run("a", os.getpid)
@@ -57,10 +57,10 @@ async def test_a_worker_that_was_killed_is_replaced() -> None:
 def test_a_worker_of_a_gateway_that_once_took_much_memory_is_kept() -> None:
     script = """
 import asyncio, os
-from tollhouse.inference.workers.pool import Pool
+from tollhouse.inference.workers.pool import WorkerPool
 
 async def main():
-    pool = Pool(1)
+    pool = WorkerPool(1)
     print(await pool.run("a", os.getpid) == await pool.run("a", os.getpid))
     await pool.close()
 
@@ -74,7 +74,7 @@ asyncio.run(main())
 
 
 async def test_a_step_that_kills_its_worker_is_given_up() -> None:
-    pool = Pool(1)
+    pool = WorkerPool(1)
     with pytest.raises(WorkerGone):
         await pool.run("a", os._exit, 1)
     assert await pool.run("a", os.getpid)
@@ -82,7 +82,7 @@ async def test_a_step_that_kills_its_worker_is_given_up() -> None:
 
 
 async def test_a_step_that_takes_too_long_ends_with_its_worker() -> None:
-    pool = Pool(1, step_seconds=3)
+    pool = WorkerPool(1, step_seconds=3)
     pid = await pool.run("a", os.getpid)
     with pytest.raises(WorkerGone):
         await pool.run("a", time.sleep, 600)
@@ -91,7 +91,7 @@ async def test_a_step_that_takes_too_long_ends_with_its_worker() -> None:
 
 
 async def test_a_fault_says_where_it_was_and_nothing_of_the_body() -> None:
-    pool = Pool(1)
+    pool = WorkerPool(1)
     with pytest.raises(Bug) as caught:
         await pool.run("a", int, "a body")
     assert "a body" not in str(caught.value)
@@ -99,7 +99,7 @@ async def test_a_fault_says_where_it_was_and_nothing_of_the_body() -> None:
 
 
 async def test_a_step_that_nobody_waits_for_does_not_hold_up_the_next() -> None:
-    pool = Pool(1)
+    pool = WorkerPool(1)
     await pool.run("a", os.getpid)
     left = [asyncio.ensure_future(pool.run("a", time.sleep, 600)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -112,7 +112,7 @@ async def test_a_step_that_nobody_waits_for_does_not_hold_up_the_next() -> None:
 
 
 async def test_workers_end_with_the_pool() -> None:
-    pool = Pool(2)
+    pool = WorkerPool(2)
     pids = await asyncio.gather(*[pool.run("a", os.getpid) for _ in range(2)])
     waiting = asyncio.ensure_future(pool.run("a", time.sleep, 600))
     await asyncio.sleep(0.05)
@@ -124,7 +124,7 @@ async def test_workers_end_with_the_pool() -> None:
 
 
 async def test_a_worker_ends_with_the_pool_amid_its_first_step(tmp_path: Path) -> None:
-    pool, size, pipe = Pool(1), 1_000_000, tmp_path / "pipe"
+    pool, size, pipe = WorkerPool(1), 1_000_000, tmp_path / "pipe"
     os.mkfifo(pipe)
     step = asyncio.ensure_future(pool.run("a", pipe.write_bytes, bytes(size)))
     with await asyncio.to_thread(pipe.open, "rb") as written:
@@ -135,7 +135,7 @@ async def test_a_worker_ends_with_the_pool_amid_its_first_step(tmp_path: Path) -
 
 
 async def test_a_step_that_cannot_be_passed_on_fails_and_the_next_is_done() -> None:
-    pool = Pool(1)
+    pool = WorkerPool(1)
     async with asyncio.timeout(20):
         with pytest.raises(Bug):
             await pool.run("a", lambda: "no function of a module")

@@ -15,10 +15,10 @@ from tollhouse.accounting.types import FREE, Attribution, Usage
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.formats.registry import FORMATS, RawRequest
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
-from tollhouse.inference.routing import Way
+from tollhouse.inference.routing import Candidate
 from tollhouse.inference.steps import LARGE, Steps
 from tollhouse.inference.types import Dialect, Endpoint, Model, ReplyIdentity
-from tollhouse.inference.workers.pool import Pool
+from tollhouse.inference.workers.pool import WorkerPool
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Forbidden, Invalid, TollhouseError
 from tollhouse.testing.clock import START
@@ -82,7 +82,7 @@ REPLIES: dict[Dialect, dict[str, Any]] = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def steps() -> AsyncIterator[Steps]:
-    made = Steps(Pool(1))
+    made = Steps(WorkerPool(1))
     yield made
     await made.close()
 
@@ -118,8 +118,8 @@ async def test_a_large_request_is_asked_as_if_it_were_read_here(
     bodies: list[bytes] = []
     for each in (HERE, steps):
         call = await read(each, path)
-        relay = next(relay for relay in call.relays if relay.dialect is dialect)
-        told, body = await each.ask(call, Way(MODEL, ENDPOINT, relay))
+        relay = next(relay for relay in call.adapters if relay.dialect is dialect)
+        told, body = await each.ask(call, Candidate(MODEL, ENDPOINT, relay))
         bodies.append(body)
         assert told.dialect is dialect
     assert bodies[0] == bodies[1]
@@ -133,8 +133,8 @@ async def test_a_large_reply_is_rendered_as_if_it_were_read_here(
     rendered: list[bytes] = []
     for each in (HERE, steps):
         call = await read(each, path)
-        relay = next(relay for relay in call.relays if relay.dialect is dialect)
-        told, _ = await each.ask(call, Way(MODEL, ENDPOINT, relay))
+        relay = next(relay for relay in call.adapters if relay.dialect is dialect)
+        told, _ = await each.ask(call, Candidate(MODEL, ENDPOINT, relay))
         whole = await each.whole("account", told, reply, 0)
         assert whole.reported is not None
         assert whole.reported.input_tokens == USED.input_tokens
@@ -150,7 +150,7 @@ async def test_what_is_left_of_a_large_call_is_without_what_is_said(steps: Steps
     assert call.request.size == here.request.size
     assert "messages" not in call.request.fields
     assert call.large is not None
-    assert LONG.encode() in call.large.arrived.body
+    assert LONG.encode() in call.large.raw_request.body
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ async def test_required_parameters_are_known_of_a_large_request(steps: Steps) ->
     lost: list[object] = []
     for each in (HERE, steps):
         call = await read(each, "/chat/completions", **wanted)
-        lost.append([set(relay.unsupported_parameters(ENDPOINT)) for relay in call.relays])
+        lost.append([set(relay.unsupported_parameters(ENDPOINT)) for relay in call.adapters])
     assert lost[0] == lost[1]
 
 
@@ -197,7 +197,7 @@ async def test_a_limit_of_output_is_set_in_the_body_of_a_large_request(steps: St
     bodies: list[bytes] = []
     for each in (HERE, steps):
         call = await each.limit(await read(each, "/chat/completions"), 77)
-        _, body = await each.ask(call, Way(MODEL, ENDPOINT, call.relays[0]))
+        _, body = await each.ask(call, Candidate(MODEL, ENDPOINT, call.adapters[0]))
         bodies.append(body)
     assert bodies[0] == bodies[1]
     assert json.loads(bodies[1])["max_tokens"] == 77

@@ -343,7 +343,7 @@ class TestWhatBreaks:
     ) -> None:
         program = (
             "import tollhouse.batches.ingest.reader as reader\n"
-            "del reader.rough_demand\n"
+            "del reader.estimate_raw_demand\n"
             "import tollhouse.batches.ingest.child as child\n"
             "child.main()"
         )

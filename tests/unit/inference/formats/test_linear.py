@@ -21,7 +21,7 @@ import pytest
 from tests.unit.inference.formats.large_inputs import CHAT, REPLIES, REQUESTS, STREAMS
 from tollhouse.accounting.types import FREE, Charge, CostState, Usage
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference import access
+from tollhouse.inference import policy_filter
 from tollhouse.inference.formats.fields import read_object
 from tollhouse.inference.formats.registry import FORMATS, RawRequest
 from tollhouse.inference.providers.simulated.chat_completion import render_chunks, render_completion
@@ -29,8 +29,8 @@ from tollhouse.inference.providers.simulated.models import Behaviour
 from tollhouse.inference.providers.simulated.reply_planner import plan_reply
 from tollhouse.inference.providers.simulated.request import InvalidSimulatedRequest
 from tollhouse.inference.sse import EventParser, event
+from tollhouse.inference.token_estimate import demand, estimate_raw_demand
 from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
-from tollhouse.inference.weights import demand, rough_demand
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
@@ -161,9 +161,9 @@ def test_token_estimates_and_field_lookups_take_linear_time(
         request, _ = FORMATS[path].parse(RawRequest(body, {}, b""))
 
         def work() -> object:
-            weighed = demand(request), rough_demand(body)
+            weighed = demand(request), estimate_raw_demand(body)
             fields = request.fields
-            return weighed, access.texts(fields), access.flagged([policy], body)
+            return weighed, policy_filter.texts(fields), policy_filter.flagged([policy], body)
 
         return work
 

@@ -44,14 +44,14 @@ async def test_a_stream_that_is_refused_never_begins() -> None:
 async def test_an_item_of_a_batch_claims_nothing_since_its_batch_did() -> None:
     w = fixture(admission=FakeAdmission(refused=NO_CREDITS))
     await received(w.begin(in_batch=True))
-    assert (w.admission.claims, len(w.settler.booked)) == ([], 1)
+    assert (w.admission.requests, len(w.settler.booked)) == ([], 1)
 
 
 async def test_a_reply_is_admitted_under_the_id_that_it_is_booked_by() -> None:
     w = fixture()
     reply = json.loads(await received(w.begin()))
-    [claim] = w.admission.claims
-    assert claim.generation_id == reply["id"] == w.settler.booked[0].id
+    [request] = w.admission.requests
+    assert request.generation_id == reply["id"] == w.settler.booked[0].id
 
 
 async def test_it_holds_until_it_is_booked_and_not_after_the_client_has_its_reply() -> None:
@@ -86,21 +86,21 @@ async def test_one_whose_client_goes_away_gives_back_what_it_held() -> None:
     exchange = w.begin()
     await steps()
     assert w.admission.holding
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     assert not w.admission.holding
 
 
 async def test_a_client_that_goes_away_while_it_waits_to_begin_leaves() -> None:
     class Waiting(FakeAdmission):
-        async def admit(self, claim: Any) -> bool:
+        async def admit(self, request: Any) -> bool:
             await asyncio.Event().wait()
-            return await super().admit(claim)
+            return await super().admit(request)
 
     w = fixture(admission=Waiting())
     exchange = w.begin()
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     assert (w.in_flight, w.providers[0].calls, w.settler.records) == (0, [], [])
 
@@ -108,7 +108,7 @@ async def test_a_client_that_goes_away_while_it_waits_to_begin_leaves() -> None:
 async def test_a_fallback_is_not_admitted_again() -> None:
     w = fixture(FakeProvider(UNREACHABLE), FakeProvider(whole_reply()))
     await received(w.begin())
-    assert len(w.admission.claims) == 1
+    assert len(w.admission.requests) == 1
 
 
 async def test_a_full_disk_is_told_before_a_provider_is_called() -> None:

@@ -25,14 +25,14 @@ from tests.unit.inference.generation.pipeline_fixtures import (
 )
 from tollhouse.accounting.pricing import cost
 from tollhouse.accounting.types import CostState
-from tollhouse.inference.exchange import HIGH_WATER
+from tollhouse.inference.reply_buffer import HIGH_WATER
 
 
 async def test_a_client_that_leaves_before_anything_was_sent_leaves_nothing() -> None:
     provider = FakeProvider(whole_reply())
     w = PipelineFixture([provider])
     exchange = w.begin()
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     assert (provider.calls, w.settler.records, w.in_flight) == ([], [], 0)
 
@@ -42,7 +42,7 @@ async def test_a_client_that_leaves_while_the_provider_decides_is_booked() -> No
     w = PipelineFixture([provider, FakeProvider(whole_reply())])
     exchange = w.begin()
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     [record] = w.settler.booked
     assert (record.cancelled, record.finish_reason) == (True, None)
@@ -58,7 +58,7 @@ async def test_a_client_that_leaves_in_the_middle_cancels_the_call_and_is_booked
     w, reply, _ = abandoned_pipeline(stream=stream)
     exchange = w.begin(stream=stream)
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     assert reply.closed == 1
     [record] = w.settler.booked
@@ -73,7 +73,7 @@ async def test_a_client_that_leaves_pays_for_what_was_seen() -> None:
     w, _, _ = abandoned_pipeline(stream=True)
     exchange = w.begin(stream=True)
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     charge = w.settler.booked[0].charge
     assert charge.usage.output_tokens == 2  # "Hello"
@@ -85,7 +85,7 @@ async def test_the_call_is_cancelled_before_the_books_are_asked() -> None:
     w.settler.ready = asyncio.Event()
     exchange = w.begin(stream=True)
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     assert (reply.closed, w.settler.booked) == (1, [])
 
@@ -98,7 +98,7 @@ async def test_a_client_that_leaves_while_its_reply_is_settled_is_booked_once_an
     w = make_pipeline(reply, settler=FakeSettler(ready=(ready := asyncio.Event())))
     exchange = w.begin(stream=stream)
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     ready.set()
     await steps()
@@ -115,7 +115,7 @@ async def test_a_reply_of_a_provider_that_bills_all_the_same_is_read_to_its_end(
     w, reply, rest = abandoned_pipeline(stream=stream, on_disconnect="drain")
     exchange = w.begin(stream=stream)
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     assert (reply.closed, w.settler.records) == (0, [])
     rest.set()
@@ -132,7 +132,7 @@ async def test_a_drained_reply_that_breaks_is_free() -> None:
     reply.body.insert(3, CUT)
     exchange = w.begin(stream=True)
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     rest.set()
     await steps()
     [record] = w.settler.booked
@@ -146,7 +146,7 @@ async def test_for_a_client_that_left_no_other_provider_is_asked() -> None:
     w = PipelineFixture([first, second])
     exchange = w.begin()
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     accepts.set()
     await steps()
     assert (second.calls, w.settler.records, w.in_flight) == ([], [], 0)
@@ -158,7 +158,7 @@ async def test_a_drained_reply_larger_than_the_buffer_does_not_wait_for_a_reader
     w = PipelineFixture([FakeProvider(reply, on_disconnect="drain")])
     exchange = w.begin(stream=True)
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     rest.set()
     await steps()
     assert len(w.settler.booked) == 1

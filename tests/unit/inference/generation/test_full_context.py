@@ -22,19 +22,19 @@ from tollhouse.kernel.errors import ProviderRefused
 
 if TYPE_CHECKING:
     from tests.unit.inference.fakes import PipelineFixture
-    from tollhouse.inference.exchange import Exchange
+    from tollhouse.inference.reply_buffer import ReplyBuffer
 
 WORDS = "prompt is too long: 9 tokens > 8 maximum"
 REFUSED = failure("Acme", 400, message="maximum context length is 8 tokens, you requested 9")
 IN_STREAM = replies.event({"error": {"code": "context_length_exceeded", "message": WORDS}})
 
 
-def ask_responses(w: PipelineFixture, *, stream: bool) -> Exchange:
+def ask_responses(w: PipelineFixture, *, stream: bool) -> ReplyBuffer:
     body = {"model": "acme/large", "input": "hi", "stream": stream}
     request = parse_responses(json.dumps(body).encode())
     chat = call(parse_request(b'{"model":"acme/large","messages":[{}]}'))
     relay: Any = TranslatingAdapter(request, ResponsesClientFormat(request), ChatProviderFormat())
-    return w.pipeline.begin(replace(chat, request=request, relays=(relay,)))
+    return w.pipeline.begin(replace(chat, request=request, adapters=(relay,)))
 
 
 @pytest.mark.parametrize("stream", [False, True])

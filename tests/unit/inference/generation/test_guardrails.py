@@ -20,7 +20,7 @@ from tests.unit.inference.fakes import (
 from tests.unit.inference.generation.pipeline_fixtures import UNREACHABLE
 from tests.unit.inference.guardrails.fakes import FAILED, FakeGuardrail
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.guardrails.base import Verdict
+from tollhouse.inference.guardrails.base import GuardrailVerdict
 from tollhouse.kernel.envelope import status_of
 
 NAMES_A = (AccessPolicy("workspace", guardrails=("a",)),)
@@ -41,10 +41,11 @@ async def test_what_it_lets_pass_is_served_and_booked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "status"), [(Verdict("refused", ("x",)), 403), (FAILED, 503), (ValueError(), 500)]
+    ("verdict", "status"),
+    [(GuardrailVerdict("refused", ("x",)), 403), (FAILED, 503), (ValueError(), 500)],
 )
 async def test_what_it_does_not_let_pass_reaches_nobody_and_costs_nothing(
-    verdict: Verdict | Exception, status: int
+    verdict: GuardrailVerdict | Exception, status: int
 ) -> None:
     w = fixture(FakeGuardrail(verdict))
     assert status_of(await failed(w.begin())) == status
@@ -80,7 +81,7 @@ async def test_a_client_that_leaves_meanwhile_ends_the_question_and_reaches_nobo
     w = fixture(guardrail, FakeProvider(whole_reply(), on_disconnect="drain"))
     exchange = w.begin()
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     await steps()
     assert (guardrail.cancelled, w.in_flight) == (1, 0)
     assert (w.providers[0].calls, w.settler.records) == ([], [])
@@ -97,7 +98,7 @@ async def test_a_gateway_that_stops_meanwhile_ends_the_question() -> None:
 
 
 async def test_a_stream_that_was_kept_alive_meanwhile_ends_legally() -> None:
-    guardrail = FakeGuardrail(Verdict("refused"), ready=(ready := asyncio.Event()))
+    guardrail = FakeGuardrail(GuardrailVerdict("refused"), ready=(ready := asyncio.Event()))
     w = fixture(guardrail)
     exchange = w.begin(stream=True)
     exchange.keep_alive(0.001, b": wait\n\n")

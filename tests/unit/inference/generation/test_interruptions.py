@@ -26,7 +26,7 @@ from tests.unit.inference.generation.pipeline_fixtures import (
     abandoned_pipeline,
     make_pipeline,
 )
-from tollhouse.inference.exchange import HIGH_WATER
+from tollhouse.inference.reply_buffer import HIGH_WATER
 from tollhouse.kernel.envelope import status_of
 
 # The gateway stops
@@ -98,7 +98,7 @@ async def test_an_interruption_ends_a_drained_reply_too() -> None:
     w, reply, _ = abandoned_pipeline(stream=True, on_disconnect="drain")
     exchange = w.begin(stream=True)
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     w.pipeline.interrupt_all()
     await steps()
     assert (reply.closed, len(w.settler.booked), w.in_flight) == (1, 1, 0)
@@ -108,7 +108,7 @@ async def test_a_client_that_left_before_the_interruption_is_booked_as_one_that_
     w, _, _ = abandoned_pipeline(stream=True)
     exchange = w.begin(stream=True)
     await steps()
-    exchange.abandon()
+    exchange.client_left()
     w.pipeline.interrupt_all()
     await steps()
     [record] = w.settler.booked

@@ -15,8 +15,8 @@ from tests.unit.inference.fakes import (
     whole_reply,
 )
 from tollhouse.accounting.pricing import most
+from tollhouse.inference.token_estimate import demand
 from tollhouse.inference.types import Dialect
-from tollhouse.inference.weights import demand
 
 FORMS = ["/chat/completions", "/responses", "/messages", "/completions"]
 NAMES = {

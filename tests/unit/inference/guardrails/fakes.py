@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tollhouse.inference.guardrails.base import ALLOWED, OnFailure, Verdict
+from tollhouse.inference.guardrails.base import ALLOWED, GuardrailVerdict, OnFailure
 
 if TYPE_CHECKING:
     import asyncio
 
-FAILED = Verdict("failed", reason="HeadTimeout")
+FAILED = GuardrailVerdict("failed", reason="HeadTimeout")
 
 
 @dataclass
 class FakeGuardrail:
     """Gives every request the same verdict, when the test lets it."""
 
-    verdict: Verdict | Exception = ALLOWED
+    verdict: GuardrailVerdict | Exception = ALLOWED
     on_failure: OnFailure = "refuse"
     ready: asyncio.Event | None = None
     questions: list[bytes] = field(default_factory=list)
     cancelled: int = 0
     closed: int = 0
 
-    async def ask(self, question: bytes) -> Verdict:
+    async def ask(self, question: bytes) -> GuardrailVerdict:
         self.questions.append(question)
         try:
             if self.ready is not None:

@@ -9,7 +9,7 @@ from tests.unit.inference.fakes import SUBJECT, steps
 from tests.unit.inference.guardrails.fakes import FAILED, FakeGuardrail
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.formats.chat_completions.request_parser import parse_request
-from tollhouse.inference.guardrails.base import Verdict
+from tollhouse.inference.guardrails.base import GuardrailVerdict
 from tollhouse.inference.guardrails.gate import Guardrails
 from tollhouse.inference.guardrails.verdicts import question
 from tollhouse.inference.types import Dialect
@@ -17,7 +17,7 @@ from tollhouse.kernel.errors import Forbidden, Unavailable
 from tollhouse.observability.metrics import Metrics
 
 REQUEST = parse_request(b'{"model": "m", "messages": [{"role": "user", "content": "a prompt"}]}')
-REFUSED = Verdict("refused", ("x",))
+REFUSED = GuardrailVerdict("refused", ("x",))
 
 
 class Gate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
-from tollhouse.inference.guardrails.base import ALLOWED, Verdict
+from tollhouse.inference.guardrails.base import ALLOWED, GuardrailVerdict
 from tollhouse.inference.guardrails.http import HttpGuardrail
 from tollhouse.inference.upstream.errors import (
     ConnectFailed,
@@ -47,7 +47,7 @@ async def test_a_question_goes_out_as_a_post_with_its_credentials_and_one_deadli
 
 async def test_an_answer_is_given_back_to_the_pool() -> None:
     response = FakeResponse(pieces=[b'{"allowed": false, ', b'"patterns": ["x"]}'])
-    assert await guardrail(FakeUpstream(response)).ask(b"{}") == Verdict("refused", ("x",))
+    assert await guardrail(FakeUpstream(response)).ask(b"{}") == GuardrailVerdict("refused", ("x",))
     assert response.closed == 1
 
 
@@ -55,7 +55,7 @@ async def test_an_answer_is_given_back_to_the_pool() -> None:
 async def test_another_status_is_no_verdict_whatever_it_says(status: int) -> None:
     response = FakeResponse(status, pieces=[YES])
     verdict = await guardrail(FakeUpstream(response)).ask(b"{}")
-    assert verdict == Verdict("failed", reason=f"status {status}")
+    assert verdict == GuardrailVerdict("failed", reason=f"status {status}")
     assert response.closed == 1
 
 
@@ -70,20 +70,20 @@ async def test_another_status_is_no_verdict_whatever_it_says(status: int) -> Non
 )
 async def test_an_exchange_that_fails_is_no_verdict(error: UpstreamError) -> None:
     verdict = await guardrail(FakeUpstream(error)).ask(b"{}")
-    assert verdict == Verdict("failed", reason=type(error).__name__)
+    assert verdict == GuardrailVerdict("failed", reason=type(error).__name__)
 
 
 async def test_an_answer_that_is_cut_is_no_verdict() -> None:
     response = FakeResponse(pieces=[YES], broken=ConnectionLost("x", sent=True))
     verdict = await guardrail(FakeUpstream(response)).ask(b"{}")
-    assert verdict == Verdict("failed", reason="ConnectionLost")
+    assert verdict == GuardrailVerdict("failed", reason="ConnectionLost")
     assert response.closed == 1
 
 
 async def test_an_answer_that_is_too_large_is_no_verdict() -> None:
     response = FakeResponse(pieces=[YES, b" " * 65_536])
     verdict = await guardrail(FakeUpstream(response)).ask(b"{}")
-    assert verdict == Verdict("failed", reason="ResponseTooLarge")
+    assert verdict == GuardrailVerdict("failed", reason="ResponseTooLarge")
 
 
 async def test_nothing_of_it_shows_its_secret() -> None:
@@ -103,4 +103,4 @@ async def test_its_connections_end_with_it() -> None:
 async def test_what_it_found_does_not_show_its_own_credentials() -> None:
     found = [b'{"allowed": false, "patterns": ["Bearer hush-hush", "hush-hus\\u0068"]}']
     verdict = await guardrail(FakeUpstream(FakeResponse(pieces=found))).ask(b"{}")
-    assert verdict == Verdict("refused", ("Bearer *********", "*" * 14))
+    assert verdict == GuardrailVerdict("refused", ("Bearer *********", "*" * 14))

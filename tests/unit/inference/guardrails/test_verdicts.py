@@ -5,17 +5,17 @@ import pytest
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.formats.chat_completions.request_parser import parse_request
-from tollhouse.inference.guardrails.base import ALLOWED, Verdict
+from tollhouse.inference.guardrails.base import ALLOWED, GuardrailVerdict
 from tollhouse.inference.guardrails.verdicts import decide, named, question, read_answer
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.envelope import status_of
 from tollhouse.kernel.errors import Forbidden, Invalid, Unavailable
 
-FAILED = Verdict("failed", reason="HeadTimeout")
+FAILED = GuardrailVerdict("failed", reason="HeadTimeout")
 
 
-def refused(*patterns: str) -> Verdict:
-    return Verdict("refused", patterns)
+def refused(*patterns: str) -> GuardrailVerdict:
+    return GuardrailVerdict("refused", patterns)
 
 
 def asked(**fields: object) -> dict[str, object]:
@@ -88,7 +88,7 @@ def test_an_answer_that_refuses_does_so_whatever_its_patterns_are(
     patterns: str, read: tuple[str, ...]
 ) -> None:
     body = f'{{"allowed": false, "patterns": {patterns}}}'
-    assert read_answer(body.encode()) == Verdict("refused", read)
+    assert read_answer(body.encode()) == GuardrailVerdict("refused", read)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_an_answer_that_refuses_does_so_whatever_its_patterns_are(
     ],
 )
 def test_anything_else_is_no_verdict(body: bytes) -> None:
-    assert read_answer(body) == Verdict("failed", reason="unreadable answer")
+    assert read_answer(body) == GuardrailVerdict("failed", reason="unreadable answer")
 
 
 # What they mean together
 
 
 @pytest.mark.parametrize("verdicts", [{}, {"a": ALLOWED}, {"a": ALLOWED, "b": ALLOWED}])
-def test_a_request_passes_that_all_let_pass(verdicts: dict[str, Verdict]) -> None:
+def test_a_request_passes_that_all_let_pass(verdicts: dict[str, GuardrailVerdict]) -> None:
     decide(verdicts, ())
 
 
@@ -131,7 +131,7 @@ def test_a_request_passes_that_all_let_pass(verdicts: dict[str, Verdict]) -> Non
 )
 @pytest.mark.parametrize("lenient", [(), ("a", "b", "c")])
 def test_a_request_that_one_refuses_is_forbidden_with_all_that_was_found(
-    verdicts: dict[str, Verdict], patterns: list[str], lenient: tuple[str, ...]
+    verdicts: dict[str, GuardrailVerdict], patterns: list[str], lenient: tuple[str, ...]
 ) -> None:
     with pytest.raises(Forbidden) as caught:
         decide(verdicts, lenient)

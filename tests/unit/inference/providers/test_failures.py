@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tollhouse.inference.providers.failures import failure, status_of_word
+from tollhouse.inference.providers.failures import failure, status_of_error_code
 from tollhouse.kernel.envelope import envelope, status_of
 
 SECRET = "Your organization org-123 has run out of money"
@@ -140,7 +140,7 @@ def test_what_moderation_flags_is_forbidden_and_says_why(code: str) -> None:
     ],
 )
 def test_a_word_in_mid_stream_stands_for_a_status(code: str | int | None, status: Any) -> None:
-    assert status_of_word(code) == status
+    assert status_of_error_code(code) == status
 
 
 def test_a_full_context_has_openais_word_beside_the_number() -> None:

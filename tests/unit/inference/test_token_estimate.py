@@ -14,13 +14,13 @@ from tollhouse.inference.formats.embeddings.request import parse_request as pars
 from tollhouse.inference.formats.messages.request import parse_request as parse_messages
 from tollhouse.inference.formats.responses.request import parse_request as parse_responses
 from tollhouse.inference.formats.tokens import MAX_TOKENS
-from tollhouse.inference.weights import (
+from tollhouse.inference.token_estimate import (
     LEAST_OUTPUT,
     MEDIA_TOKENS,
     Demand,
     count_images,
     demand,
-    rough_demand,
+    estimate_raw_demand,
 )
 from tollhouse.kernel.errors import Invalid
 
@@ -305,7 +305,7 @@ class TestRough:
     ) -> None:
         named = {LIMITS[name] if field == "limit" else field: fields[field] for field in fields}
         request = parsed(name, **named)
-        assert rough_demand(request.body) == demand(request)
+        assert estimate_raw_demand(request.body) == demand(request)
 
     @pytest.mark.parametrize(
         "fields",
@@ -319,33 +319,33 @@ class TestRough:
     )
     def test_is_what_a_chat_asks_for(self, fields: dict[str, object]) -> None:
         request = parsed("chat", **fields)
-        assert rough_demand(request.body) == demand(request)
+        assert estimate_raw_demand(request.body) == demand(request)
 
     @pytest.mark.parametrize("name", MEDIA)
     def test_has_the_media_of_the_parsed_request(self, name: str) -> None:
         request = with_media(name)
-        assert rough_demand(request.body) == demand(request)
+        assert estimate_raw_demand(request.body) == demand(request)
 
     def test_of_embeddings_sets_no_limit(self) -> None:
         request = parsed("embeddings", input="Hello")
-        asked = rough_demand(request.body)
+        asked = estimate_raw_demand(request.body)
         assert asked.output_tokens is None
         assert asked.input_tokens == demand(request).input_tokens
 
     def test_does_not_look_for_limits_below_the_top(self) -> None:
-        asked = rough_demand(b'{"metadata": {"max_tokens": 5}, "max_output_tokens": 1}')
+        asked = estimate_raw_demand(b'{"metadata": {"max_tokens": 5}, "max_output_tokens": 1}')
         assert asked.output_tokens == LEAST_OUTPUT
 
     @pytest.mark.parametrize(
         "body", [b"[1]", b"nil", b'{"max_tokens": 5', b'{"a":' + b"[" * 5_000, b'{"\xff": 1}']
     )
     def test_of_what_is_no_object_is_its_text(self, body: bytes) -> None:
-        asked = rough_demand(body)
+        asked = estimate_raw_demand(body)
         assert asked == Demand(asked.input_tokens, None, 0)
         assert asked.input_tokens > 0
 
     def test_of_a_body_that_ends_amid_a_picture_is_its_text(self) -> None:
         cut = b'{"type": "image_url", "image_url": {"url": "data:image/png;base64,' + b"A" * 100
-        asked = rough_demand(cut)
+        asked = estimate_raw_demand(cut)
         assert asked == Demand(asked.input_tokens, None, 0)
         assert asked.input_tokens >= 100

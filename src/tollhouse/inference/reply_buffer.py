@@ -26,7 +26,7 @@ Sink = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GenerationOutcome:
     """How a generation ended, for the log."""
 
     status: int
@@ -41,7 +41,7 @@ class Outcome:
     cost_nano: int
 
 
-class Exchange:
+class ReplyBuffer:
     """A one-way buffer with a bound."""
 
     def __init__(self, generation_id: str) -> None:
@@ -55,7 +55,7 @@ class Exchange:
         """Whether anything was written."""
         self.abandoned = False
         self.on_abandon: Callable[[], None] | None = None
-        self.on_outcome: Callable[[Outcome], None] | None = None
+        self.on_outcome: Callable[[GenerationOutcome], None] | None = None
         """Called once it is booked, or is not to be; also where the reader left before."""
         self._pieces: list[bytes] = []
         self._size = 0
@@ -99,7 +99,7 @@ class Exchange:
         self._drop()
         return data
 
-    async def pour(self, sink: Sink) -> None:
+    async def stream_to(self, sink: Sink) -> None:
         """Let what is written go straight to a sink: no task has to wake up for it.
 
         Returns:
@@ -119,7 +119,7 @@ class Exchange:
         """Whether everything was read: further reads are empty."""
         return not self._pieces and (self.ended or self.abandoned)
 
-    def abandon(self) -> None:
+    def client_left(self) -> None:
         """Say that the client went away; what is written from now on is thrown away."""
         if self.abandoned or self.ended:
             return

@@ -70,9 +70,9 @@ class Demand:
     read, 0 where nothing is written."""
     images: int
     """How many it holds."""
-    answers: int = 1
+    choices: int = 1
     """How many are written, each as long as the limit allows."""
-    thoughts: int = 0
+    reasoning_tokens: int = 0
     """The tokens by which an output limit below the reasoning budget may be raised."""
 
 
@@ -84,7 +84,7 @@ def demand(request: ClientRequest) -> Demand:
     return _demand_of_writing(request.body, fields, request.output_limits, request.answer_counts)
 
 
-def rough_demand(body: bytes) -> Demand:
+def estimate_raw_demand(body: bytes) -> Demand:
     """Return what a body asks for whose format nobody knows yet.
 
     It is what `demand` says of the request, unless that has fields of another format that its own
@@ -97,7 +97,7 @@ def rough_demand(body: bytes) -> Demand:
     return _demand_of_writing(body, fields, _ALL_LIMITS, _ALL_COUNTS)
 
 
-def limit_of_each(wanted: Demand, tokens: int) -> int:
+def limit_of_each_choice(wanted: Demand, tokens: int) -> int:
     """Return the limit of output with which all answers together take no more than some tokens.
 
     Args:
@@ -107,8 +107,8 @@ def limit_of_each(wanted: Demand, tokens: int) -> int:
     Returns:
         1 or more, since no provider takes less.
     """
-    each = tokens // wanted.answers
-    return max(1, each if each > wanted.thoughts else each - wanted.thoughts)
+    each = tokens // wanted.choices
+    return max(1, each if each > wanted.reasoning_tokens else each - wanted.reasoning_tokens)
 
 
 def _demand_of_writing(
@@ -137,8 +137,8 @@ def _demand(
         input_tokens=_text_tokens(text) + max(media.all, payloads) * MEDIA_TOKENS,
         output_tokens=output_tokens,
         images=media.images,
-        answers=answers,
-        thoughts=thoughts,
+        choices=answers,
+        reasoning_tokens=thoughts,
     )
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def read_call(
-    spoken: ApiFormat,
-    arrived: RawRequest,
+    api_format: ApiFormat,
+    raw_request: RawRequest,
     subject: Subject,
     said: Attribution,
     now: Now,
@@ -29,8 +29,8 @@ def read_call(
     """Return what a request asks for.
 
     Args:
-        spoken: Its format.
-        arrived: The request.
+        api_format: Its format.
+        raw_request: The request.
         subject: Who asks, and pays.
         said: What its headers say of the program that sent it.
         now: When it came.
@@ -38,29 +38,29 @@ def read_call(
     Raises:
         Invalid: It is not of its format, or says of routing what makes no sense.
     """
-    request, relays = spoken.parse(arrived)
+    request, adapters = api_format.parse(raw_request)
     return Call(
         request,
-        relays,
+        adapters,
         read_preferences(request.fields),
         subject,
-        attribute(said, request.fields, anthropic=spoken.anthropic),
+        attribute(said, request.fields, anthropic=api_format.anthropic),
         now.at,
         now.monotonic,
-        partial(_with_limit, spoken, arrived, request),
+        partial(_with_limit, api_format, raw_request, request),
     )
 
 
 def _with_limit(
-    spoken: ApiFormat, arrived: RawRequest, request: ClientRequest, output_tokens: int
+    api_format: ApiFormat, raw_request: RawRequest, request: ClientRequest, output_tokens: int
 ) -> ParsedRequest:
-    return spoken.parse(limited(arrived, request, output_tokens))
+    return api_format.parse(limited(raw_request, request, output_tokens))
 
 
-def limited(arrived: RawRequest, request: ClientRequest, output_tokens: int) -> RawRequest:
+def limited(raw_request: RawRequest, request: ClientRequest, output_tokens: int) -> RawRequest:
     """Return a request as it would have come with a limit of its output in place of its own."""
     names = request.output_limits
     fields = {name: value for name, value in request.fields.items() if name not in names}
     # The last name is the one that every server knows.
     fields[names[-1]] = raw(output_tokens)
-    return replace(arrived, body=encoder.encode(fields))
+    return replace(raw_request, body=encoder.encode(fields))

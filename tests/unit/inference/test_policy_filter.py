@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.inference.fakes import PRICE
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.access import BUILT_IN, allowed, excerpt, flagged, objections, texts
+from tollhouse.inference.policy_filter import BUILT_IN, allowed, excerpt, flagged, objections, texts
 from tollhouse.inference.types import Endpoint
 from tollhouse.kernel.errors import Forbidden, Invalid
 
