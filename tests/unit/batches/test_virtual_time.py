@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.unit.batches.virtual_time import VirtualClock, run_virtually
-from tollhouse.kernel.waiting import happens_within
+from tollhouse.kernel.waiting import wait_for_event
 
 SOON = 11.599999999999998
 """The last instant before 11.6 that a float can tell."""
@@ -26,7 +26,7 @@ def test_time_passes_while_two_tasks_wait_for_less_than_the_loop_can_tell() -> N
             seconds = 11.6 - VirtualClock().monotonic()
             if seconds <= 0:
                 return
-            await happens_within(asyncio.Event(), seconds)
+            await wait_for_event(asyncio.Event(), seconds)
         raise AssertionError("time stands still")
 
     async def scenario() -> None:
